@@ -51,11 +51,12 @@ def measure() -> Iterator[Measured]:
             digests.add((found.rows, found.sha256_sum))
 
         def beside(master: str, what: str, goal: str) -> Measured:
+            from eoctl.stores.storage import storage_at
             from spark_jobs.rebuild import SparkEngine
 
             with _session(master) as spark:
                 times = alternate(
-                    lambda: run("spark", lambda output: SparkEngine(spark, output)),
+                    lambda: run("spark", lambda output: SparkEngine(spark, storage_at(output))),
                     lambda: run("local", lambda _: processes),
                     ROUNDS,
                 )

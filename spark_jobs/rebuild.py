@@ -1,7 +1,7 @@
 """`state rebuild` on Spark: the same tasks as the local engine's, run by executors.
 
-Each task reads its range from Kafka itself, combines it, writes its files below the output
-folder, notes there what it has done and sends home one row; the job's process publishes. No
+Each task reads its range from Kafka itself, combines it, writes its files into the output's
+storage, notes there what it has done and sends home one row; the job's process publishes. No
 record passes through the JVM.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.connection.access import Access
-from eoctl.settings.folders import local_path
 from eoctl.stores import private
+from eoctl.stores.storage import LocalFolder, Storage
 from recovery.errors import Exit
 from spark_jobs.session import executors, job
 
@@ -36,14 +36,14 @@ PROBES = 4
 class SparkEngine:
     """Runs tasks of a rebuild on Spark's executors: call it with tasks, it gives their rows.
 
-    folder: seen by executors and by this process. Raises what tasks raise.
+    storage: seen by executors and by this process. Raises what tasks raise.
     """
 
     def __init__(
-        self, spark: "SparkSession", folder: Path, progress: job.JobProgress | None = None
+        self, spark: "SparkSession", storage: Storage, progress: job.JobProgress | None = None
     ) -> None:
         self._spark = spark
-        self._folder = folder
+        self._storage = storage
         self._progress = progress
         self._stages = 0
 
@@ -52,8 +52,10 @@ class SparkEngine:
 
         self._check(min(PROBES, len(tasks)))
         tasks = sharing_rate(tasks, executors.at_once(self._spark, len(tasks)))
-        progress_folder = self._folder / "runs" / f"progress-{uuid.uuid4().hex}"
-        private.make_folder(progress_folder)
+        progress_folder = None
+        if isinstance(self._storage, LocalFolder):  # objects would be written once a second
+            progress_folder = self._storage.path / "runs" / f"progress-{uuid.uuid4().hex}"
+            private.make_folder(progress_folder)
         self._stages += 1
         look = self._looking(tasks, progress_folder)
         began = look()
@@ -64,7 +66,7 @@ class SparkEngine:
             self._progress.watch(look)
         answers = executors.run(
             self._spark,
-            _work(list(tasks), str(progress_folder)),
+            _work(list(tasks), None if progress_folder is None else str(progress_folder)),
             len(tasks),
             f"eoctl state rebuild: {began['stage']} of {topics[0]}{others}, {stage}",
         )
@@ -76,12 +78,15 @@ class SparkEngine:
 
     def _check(self, tasks: int) -> None:
         """Try once, by a Spark job, whether workers write where this session reads."""
-        own = self._folder.is_mount()
-        parent = self._folder if own else self._folder.resolve().parent
-        executors.check_within(self._spark, self._folder, parent, tasks)
+        if not isinstance(self._storage, LocalFolder):
+            executors.check_objects(self._spark, self._storage, tasks)
+            return
+        folder = self._storage.path
+        parent = folder if folder.is_mount() else folder.resolve().parent
+        executors.check_within(self._spark, folder, parent, tasks)
 
     def _looking(
-        self, tasks: "Sequence[Task]", progress_folder: Path
+        self, tasks: "Sequence[Task]", progress_folder: Path | None
     ) -> Callable[[], dict[str, Any]]:
         """Return what gives the progress of these tasks."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
@@ -89,20 +94,21 @@ class SparkEngine:
         stages = max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1)
 
         def look() -> dict[str, Any]:
-            size, records = _sum(progress_folder)
+            told = reading and progress_folder is not None
+            size, records = _sum(progress_folder) if progress_folder is not None else (0, 0)
             return {
                 "stage": "read ranges" if reading else "combine buckets",
                 "stages_done": stage - 1,
                 "stages_total": stages,
-                "records": records if reading else None,
-                "records_total": total if reading else None,
-                "bytes": size if reading else None,
+                "records": records if told else None,
+                "records_total": total if told else None,
+                "bytes": size if told else None,
             }
 
         return look
 
 
-def _work(tasks: "list[Task]", progress_folder: str) -> Any:
+def _work(tasks: "list[Task]", progress_folder: str | None) -> Any:
     """The function that Spark calls with a task's number; it closes over the tasks.
 
     A task keeps its row itself: what Spark collects comes when all are done, and a job that is
@@ -114,8 +120,9 @@ def _work(tasks: "list[Task]", progress_folder: str) -> Any:
         from eoctl.stores.state.folder import Attempts
 
         task = tasks[number]
-        row = run_task(task, _Teller(progress_folder, number))
-        Attempts(task.how.folder).keep(task.key(), row)
+        teller = None if progress_folder is None else _Teller(progress_folder, number)
+        row = run_task(task, teller)
+        Attempts(task.how.storage).keep(task.key(), row)
         return base64.b64encode(pickle.dumps(row)).decode()
 
     return work
@@ -163,10 +170,11 @@ def work(
     rebuild_request = job.understood(
         lambda given: RebuildRequest.from_json(json.dumps(given)), request
     )
-    engine = SparkEngine(spark, local_path(rebuild_request.how.output), progress)
+    storage = rebuild_request.how.storage
+    engine = SparkEngine(spark, storage, progress)
     manifest = rebuild(rebuild_request, access, engine, "spark")
     return {
-        "manifest": str(rebuild_request.how.folder / "manifest.json"),
+        "manifest": storage.shown("manifest.json"),
         "digest": manifest.digest.model_dump(mode="json"),
         "complete": manifest.complete,
         "exit_status": int(Exit.OK if manifest.complete else Exit.INCOMPLETE),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # loaded when a command runs: `--help` needs no settings
     from eoctl.settings.context import Connect, Context
 
 FORMATS = ("table", "wide", "json", "jsonl", "csv", "name")
+ADDRESSES = "object storage too"
+"""Marks a parameter whose path may be an address of object storage: Annotated[Path, ...]."""
 _CONNECTION = "Connection"
 _OUTPUT = "Output"
 
@@ -264,8 +266,11 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     parameters: list[inspect.Parameter] = []
     ranks: dict[str, int] = {}
     groups: dict[str, type[Any]] = {}
+    addresses: set[str] = set()
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
+        if ADDRESSES in getattr(kind, "__metadata__", ()):
+            addresses.add(name)
         if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
             parameters.append(
                 parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
@@ -290,8 +295,12 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(**values: Any) -> Any:
-        for value in values.values():
-            if isinstance(value, Path):
+        for name, value in values.items():
+            if isinstance(value, Path) and name in addresses:
+                from eoctl.stores.storage import storage_at
+
+                storage_at(value)
+            elif isinstance(value, Path):
                 local_path(value)
         for name, kind in groups.items():
             options = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})

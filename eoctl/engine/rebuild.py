@@ -9,9 +9,9 @@ import asyncio
 import json
 import platform
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Task
@@ -97,18 +97,18 @@ def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name
     Raises RefusedError when the logs changed under the cut, or another rebuild is at work in the
     folder, and what tasks raise.
     """
-    folder = request.how.folder
-    with state_folder.held(folder):
-        state_folder.check_begun(folder, request.to_json())
-        state_folder.sweep(folder)
+    storage = request.how.storage
+    with storage.held():
+        state_folder.check_begun(storage, request.to_json())
+        state_folder.sweep(storage)
         return _rebuild(request, access, engine, name)
 
 
 def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     began = time.monotonic()
     form = request.how.form()
-    folder = request.how.folder
-    attempts = state_folder.Attempts(folder)
+    storage = request.how.storage
+    attempts = state_folder.Attempts(storage)
     rows = _run(_range_tasks(request, access, form), engine, attempts)
     by_place = _by_place(rows)
     combined = _by_place(_run(_bucket_tasks(request, by_place, form), engine, attempts))
@@ -159,9 +159,10 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
         topic_configs={t: dict(c) for t, c in request.configs.items() if c is not None},
         versions={**every[0].versions, "platform": platform.machine()} if every else {},
         incremental_from=request.base,
+        run="" if storage.exclusive else uuid.uuid4().hex,
         peak_bytes=max((row.peak_bytes for row in every), default=0),
     )
-    state_folder.publish(folder, manifest)
+    state_folder.publish(storage, manifest)
     return manifest
 
 
@@ -215,7 +216,7 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
 
 def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
     """The partitions of the state that is carried on."""
-    return state_folder.read(Path(request.base)).by_place() if request.base else {}
+    return state_folder.read(request.base).by_place() if request.base else {}
 
 
 def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
@@ -236,7 +237,7 @@ def _bucket_tasks(
             continue
         runs = tuple(run for row in rows for run in row.runs)
         if not runs:  # all of it compacted away
-            runs = (state_folder.empty_run(request.how.folder),)
+            runs = (state_folder.empty_run(request.how.storage),)
         for first, behind in ranges(0, BUCKETS, -(-BUCKETS // len(rows))):
             task = BucketTask(
                 topic=topic,
@@ -344,7 +345,7 @@ def _partition(
     known = _earlier(request).get(place)
     began_ms = request.started_ms
     if known is not None:
-        began_ms = instant(state_folder.read(Path(request.base or "")).started_at, began_ms)
+        began_ms = instant(state_folder.read(request.base or "").started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     summary = _summary_of(form, rows)
     why, proof = completeness(

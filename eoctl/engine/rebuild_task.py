@@ -25,11 +25,12 @@ from eoctl.stores.state.files import (
     BUCKETS,
     StateFile,
     StateWriter,
-    read_bucket,
     read_rows,
+    read_run,
     write_run,
 )
 from eoctl.stores.state.folder import TaskRow
+from eoctl.stores.storage import Storage, storage_at
 from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
@@ -49,9 +50,9 @@ TaskProgress = Callable[[int, int], None]
 class Making:
     """The way a state is made: what a command, its resolved request and each task have in common.
 
-    output: the state's folder, seen by every task and by the publisher. max_rate: bytes a second.
-    range_offsets: a partition with more is read in ranges. memory_bytes: of records held before
-    they are spilt.
+    output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
+    a second. range_offsets: a partition with more is read in ranges. memory_bytes: of records held
+    before they are spilt.
     """
 
     format: str
@@ -63,8 +64,9 @@ class Making:
     memory_bytes: int = MEMORY_BYTES
 
     @property
-    def folder(self) -> Path:
-        return Path(self.output)
+    def storage(self) -> Storage:
+        """Where the state is made. Raises UsageError."""
+        return storage_at(self.output)
 
     def form(self) -> ChangelogFormat:
         """The format with its options. Raises UsageError."""
@@ -148,7 +150,7 @@ class _Range:
         self._task = task
         self._form = form
         self._progress = progress
-        self._folder = task.how.folder
+        self._storage = task.how.storage
         self._runs: list[str] = []
         self._seen: Mapping[str, Any] = task.base_seen
         self._counts = RangeCounts(task.start, task.end)
@@ -158,7 +160,7 @@ class _Range:
     def run(self, began: float) -> TaskRow:
         task = self._task
         for file in task.base:
-            for rows in read_rows(Path(task.base_folder), file):
+            for rows in read_rows(storage_at(task.base_folder), file):
                 self._latest.add(rows)
         asyncio.run(self._read())
         last_read_ms = now_ms()
@@ -169,11 +171,11 @@ class _Range:
         else:
             if self._runs:
                 self._latest.spill()
-                parts = _buckets_of(self._form, self._folder, self._runs, range(BUCKETS))
+                parts = _buckets_of(self._form, self._storage, self._runs, range(BUCKETS))
             else:
                 parts = iter([self._latest.table()])
             files, digest, expired = _finish(
-                self._form, self._folder, task.topic, task.partition, parts, self._seen
+                self._form, self._storage, task.topic, task.partition, parts, self._seen
             )
         return TaskRow(
             topic=task.topic,
@@ -228,7 +230,7 @@ class _Range:
 
     def _spill(self, table: "pa.Table") -> None:
         name = f"{self._task.topic}-{self._task.partition}"
-        self._runs.append(write_run(self._folder, name, buckets(table, BUCKETS)))
+        self._runs.append(write_run(self._storage, name, buckets(table, BUCKETS)))
 
     def _moved(self, size: int, offsets: int) -> None:
         self._bytes += size
@@ -237,9 +239,9 @@ class _Range:
 
 
 def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
-    folder = task.how.folder
-    parts = _buckets_of(form, folder, task.runs, range(task.first, task.behind))
-    files, digest, expired = _finish(form, folder, task.topic, task.partition, parts, task.seen)
+    storage = task.how.storage
+    parts = _buckets_of(form, storage, task.runs, range(task.first, task.behind))
+    files, digest, expired = _finish(form, storage, task.topic, task.partition, parts, task.seen)
     return TaskRow(
         topic=task.topic,
         partition=task.partition,
@@ -263,23 +265,24 @@ def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
 
 
 def _buckets_of(
-    form: ChangelogFormat, folder: Path, runs: "list[str] | tuple[str, ...]", buckets: range
+    form: ChangelogFormat, storage: Storage, runs: "list[str] | tuple[str, ...]", buckets: range
 ) -> Iterator["pa.Table"]:
     """The last record of each identity, bucket by bucket."""
+    readers = [read_run(storage, run) for run in runs]
     for bucket in buckets:
-        yield latest(form, [read_bucket(folder, run, bucket) for run in runs])
+        yield latest(form, [read(bucket) for read in readers])
 
 
 def _finish(
     form: ChangelogFormat,
-    folder: Path,
+    storage: Storage,
     topic: str,
     partition: int,
     parts: Iterator["pa.Table"],
     summary: Mapping[str, Any],
 ) -> tuple[tuple[StateFile, ...], Digest, int]:
     """Write what is live of each part; the file, the digest, and how many rows had expired."""
-    writer = StateWriter(folder, topic, partition)
+    writer = StateWriter(storage, topic, partition)
     total, expired = Digest(), 0
     for part in parts:
         live = form.finish(part, summary)

@@ -66,7 +66,8 @@ class ManifestPartition(_Value):
 
 
 class Manifest(_Value):
-    """One state. Times are RFC 3339. peak_bytes: the most memory one process had resident."""
+    """One state. Times are RFC 3339. peak_bytes: the most memory one process had resident. run:
+    in object storage the identity of the process that published it; else empty."""
 
     schema_: Literal["eoctl.manifest/v1"] = Field(default="eoctl.manifest/v1", alias="schema")
     cluster_id: str | None
@@ -89,6 +90,7 @@ class Manifest(_Value):
     changelogs: dict[str, ManifestDigest]
     partitions: tuple[ManifestPartition, ...]
     incremental_from: str | None = None
+    run: str = ""
     topic_configs: dict[str, dict[str, str | None]] = {}
     versions: dict[str, str]
     peak_bytes: int
@@ -100,7 +102,10 @@ class Manifest(_Value):
 
 def dump(manifest: Manifest) -> str:
     """The content of manifest.json."""
-    return json.dumps(manifest.model_dump(mode="json", by_alias=True), indent=1) + "\n"
+    content = manifest.model_dump(mode="json", by_alias=True)
+    if not manifest.run:  # earlier versions refuse a field that they don't know
+        del content["run"]
+    return json.dumps(content, indent=1) + "\n"
 
 
 def load(text: str, where: str) -> Manifest:

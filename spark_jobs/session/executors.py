@@ -14,14 +14,14 @@ import re
 import threading
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from eoctl.stores import private
-from eoctl.stores.state.files import not_written
+from eoctl.stores.storage import PROBE, Storage, not_written, storage_at
 from recovery import errors
 from recovery.errors import (
     EoctlError,
@@ -41,9 +41,9 @@ INSTALL = "install numpy, pyarrow, crc32c, kafka-python, pydantic and confluent-
 
 LOOK_SECONDS = 0.5
 
-_checked: "WeakKeyDictionary[Any, set[Path]]" = WeakKeyDictionary()
-"""Of each application (see `_application`) to whose executors our code was sent, the folders
-within which they write where this process reads."""
+_checked: "WeakKeyDictionary[Any, set[Path | str]]" = WeakKeyDictionary()
+"""Of each application (see `_application`) to whose executors our code was sent, the folders and
+the addresses within which they write where this process reads."""
 _served: list[Path] = []
 """Folders of code that Spark serves until the application ends."""
 
@@ -404,8 +404,55 @@ def _holds(probe: Path, token: str) -> bool:
         return False
 
 
-def _probe(folder: str, token: str, task: int) -> str:
-    for name in NEEDED:
+def check_objects(spark: "SparkSession", storage: Storage, tasks: int) -> None:
+    """Prove once for an address of object storage what `check` proves for a folder.
+
+    Executors take credentials from an environment of their own. Raises what `check` does, and
+    UnreachableError.
+    """
+    address = storage.address
+    if address in _checked.get(_application(spark), ()):
+        return
+    token = uuid.uuid4().hex
+    written = [f"{PROBE}{token}"]
+    storage.put(written[0], token.encode())
+    try:
+        names = run(spark, lambda n: _probe_objects(address, token, n), tasks, "eoctl: probe")
+        written += names
+        if not all(_has(storage, name, token) for name in names):
+            raise RefusedError(
+                "what executors write here is not seen by the process that publishes it",
+                where=address,
+                remedy="give them the same endpoint in their environment (AWS_ENDPOINT_URL)",
+            )
+    finally:
+        storage.delete(written)
+    _checked[_application(spark)].add(address)
+
+
+def _has(storage: Storage, probe: str, token: str) -> bool:
+    with suppress(OSError):
+        return storage.get(probe) == token.encode()
+    return False
+
+
+def _probe_objects(address: str, token: str, task: int) -> str:
+    _import_needed((*NEEDED, "obstore"))
+    storage = storage_at(address)
+    if not _has(storage, f"{PROBE}{token}", token):
+        raise RefusedError(
+            "the executors do not see this object storage as the job does",
+            where=address,
+            remedy="give them the same endpoint in their environment (AWS_ENDPOINT_URL)",
+        )
+    name = f"{PROBE}{token}-{task}-{uuid.uuid4().hex}"
+    storage.put(name, token.encode())
+    return name
+
+
+def _import_needed(names: Iterable[str]) -> None:
+    """Raises UsageError that names the package an executor lacks."""
+    for name in names:
         try:
             importlib.import_module(name) if name != "kafka" else _find(name)
         except ImportError:
@@ -413,6 +460,10 @@ def _probe(folder: str, token: str, task: int) -> str:
         except Exception as error:  # parts of it are of another version, say
             what = f"the executors' Python cannot import {name}: {error}"
             raise UsageError(what, remedy=INSTALL) from None
+
+
+def _probe(folder: str, token: str, task: int) -> str:
+    _import_needed(NEEDED)
     if not _holds(Path(folder) / f".probe-{token}", token):
         raise RefusedError(
             "the executors do not see this folder as the job does",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.stores import private
 from eoctl.stores.plan_files import sync_folder
-from eoctl.stores.state.files import not_written
+from eoctl.stores.storage import not_written
 from recovery.errors import RefusedError, UsageError
 from spark_jobs.session import executors
 

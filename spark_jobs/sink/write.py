@@ -28,7 +28,7 @@ from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.kafka.write.exactly_once import DECIDED_SECONDS, FencedError, Writer
 from eoctl.settings.folders import local_path
 from eoctl.stores import private
-from eoctl.stores.state.files import not_written
+from eoctl.stores.storage import not_written
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs.session import executors
 from spark_jobs.sink import commit, markers, query, staging

@@ -180,11 +180,13 @@ def _become(environ: Mapping[str, str]) -> None:
     os.environ.update(environ)
 
 
-def eoctl_running(lab: Lab, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:
+def eoctl_running(
+    lab: Lab, *words: str, env: Mapping[str, str] | None = None
+) -> AbstractContextManager["subprocess.Popen[str]"]:
     """`eoctl WORDS` against a plaintext lab, while it runs."""
     return started(
         [*EOCTL, "--bootstrap-server", lab.bootstrap_servers, *words],
-        env=environment(),
+        env=environment() if env is None else env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -25,7 +25,7 @@ def context(lab: Lab) -> Context:
 def plain(topic: str, output: Path, since: Path | None = None, **how: Any) -> RebuildWish:
     """Ask for a plain state of a topic up to its LSO, on Spark."""
     made = Making("plain", {}, str(output), **how)
-    return RebuildWish((topic,), "lso", made, "spark", since=since)
+    return RebuildWish((topic,), "lso", made, "spark", since=None if since is None else str(since))
 
 
 def on_session(
@@ -34,8 +34,8 @@ def on_session(
     """The rebuild with the session's executors, without a job's process."""
 
     def run(request: RebuildRequest, access: "Access") -> "Manifest":
-        engine = SparkEngine(spark, request.how.folder)
+        engine = SparkEngine(spark, request.how.storage)
         return rebuild(request, access, engine, "spark")
 
     rebuild_state(context(lab), wanted, seconds, spark=run)
-    return Rebuilt(wanted.how.folder)
+    return Rebuilt(Path(wanted.how.output))

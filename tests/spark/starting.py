@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -50,14 +50,18 @@ def running(folder: Path, *commands: list[str], env: dict[str, str]) -> Iterator
 
 
 @contextmanager
-def standalone_cluster(folder: Path) -> Iterator[str]:
-    """The URL of a Master with two Workers, a core each, started by spark-class."""
+def standalone_cluster(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The URL of a Master with two Workers, a core each, started by spark-class.
+
+    environ: further variables of theirs, which executors have too.
+    """
     port = free_port()
     env = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
         "PYSPARK_PYTHON": sys.executable,
+        **(environ or {}),
     }
     start = str(home() / "bin" / "spark-class")
     deploy = "org.apache.spark.deploy"

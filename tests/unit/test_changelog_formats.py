@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from eoctl.engine import rebuild_task
 from eoctl.kafka.connection.access import Access
+from eoctl.stores.storage import LocalFolder
 from recovery.errors import UsageError
 from recovery.formats.columns import rows_schema
 from recovery.formats.reader import CorruptError
@@ -169,7 +170,7 @@ def test_expired_counts_no_tombstones(tmp_path: Path) -> None:
     [rows] = batches(records, 1)
     parts = iter([pa.Table.from_batches([rows])])
     files, found, expired = rebuild_task._finish(
-        form, tmp_path, "log", 0, parts, form.observe(rows, {})
+        form, LocalFolder(tmp_path), "log", 0, parts, form.observe(rows, {})
     )
     assert (sum(f.rows for f in files), found.rows, expired) == (1, 1, 1)
 

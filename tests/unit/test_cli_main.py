@@ -210,9 +210,6 @@ def test_watch_without_its_number(words: list[str], expected: list[str]) -> None
 @pytest.mark.parametrize(
     "words",
     [
-        ["state", "rebuild", "t", "--format", "plain", "--at", "lso", "--output", "s3a://b/x"],
-        ["state", "show", "hdfs://name/x"],
-        ["state", "compare", "hdfs://n/x", "b"],
         ["dedup", "a", "b", "--staging", "gs://b"],
         ["bundle", "open", "s3://b/x"],
         ["lso", "--from", "s3a://b/x"],
@@ -228,6 +225,29 @@ def test_an_address_is_no_folder_of_this_machine(
     assert run(words) == 2
     address = next(word for word in words if "://" in word)
     assert f"eoctl: {address}: an address, and only folders" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["state", "rebuild", "t", "--format", "plain", "--at", "lso", "--output", "hdfs://n/x"],
+        ["state", "rebuild", "t", "--format", "plain", "--at", "lso", "--output", "abfss://b@c/x"],
+        ["state", "show", "hdfs://name/x"],
+        ["state", "compare", "hdfs://n/x", "b"],
+        ["state", "deliver", "file:///x", "--into", "topic:t"],
+    ],
+)
+def test_a_state_is_in_a_folder_or_in_object_storage(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    scheme = next(word for word in words if "://" in word).partition(":")[0]
+    assert f"{scheme}:// is not read or written here; give a folder" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from eoctl.stores import private
-from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateWriter, write_run
+from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
 from recovery.formats.columns import rows_schema
 from spark_jobs.session import executors
@@ -95,12 +95,12 @@ def test_nobody_takes_a_temporary_folder_that_is_being_made(
 
 def test_states_and_staged_batches(tmp_path: Path) -> None:
     rows = rows_schema().empty_table()
-    writer = StateWriter(tmp_path / "state", "topic", 0)
+    writer = StateWriter(LocalFolder(tmp_path / "state"), "topic", 0)
     writer.write(rows)
     writer.close()
-    write_run(tmp_path / "state", "run", [rows])
-    state_folder.write(tmp_path / "new" / "request.json", "{}")
-    with state_folder.held(tmp_path / "held"):
+    write_run(LocalFolder(tmp_path / "state"), "run", [rows])
+    LocalFolder(tmp_path / "new").put("request.json", b"{}")
+    with LocalFolder(tmp_path / "held").held():
         assert readable_by_others(tmp_path) == []
     batch = tmp_path / "staging" / "job" / "batch-0"
     private.make_folder(batch)

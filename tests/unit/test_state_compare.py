@@ -15,6 +15,7 @@ from eoctl.operations.state.show import ShowRequest, show
 from eoctl.stores.serdes import serde
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateWriter
+from eoctl.stores.storage import LocalFolder
 from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import rows_schema
@@ -59,7 +60,7 @@ def state(folder: Path, entries: Entries, **changes: Any) -> Path:
             for i, (k, (t, v)) in enumerate(keys.items())
         ]
         table = pa.Table.from_pylist(rows, schema=rows_schema())
-        writer = StateWriter(folder, "log", number)
+        writer = StateWriter(LocalFolder(folder), "log", number)
         writer.write(table.slice(0, 2))
         writer.write(table.slice(2))
         file = writer.close()
@@ -100,7 +101,7 @@ def state(folder: Path, entries: Entries, **changes: Any) -> Path:
         "versions": {},
         "peak_bytes": 0,
     }
-    state_folder.publish(folder, Manifest(**made | changes))
+    state_folder.publish(LocalFolder(folder), Manifest(**made | changes))
     return folder
 
 
@@ -119,7 +120,7 @@ def no_context() -> Any:
 
 
 def compared(a: Path, b: Path | str, **words: Any) -> Any:
-    return compare(no_context, Comparison(a, str(b), **words), None)
+    return compare(no_context, Comparison(str(a), str(b), **words), None)
 
 
 def test_what_differs(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_equal_digests_prove_nothing_of_files_that_are_not_there(
     assert caught.value.exit_status == 4
     if damage is not nothing_listed:  # which key it was is not known
         with pytest.raises(RefusedError, match=said):
-            show(ShowRequest(both[side], "nobody"))
+            show(ShowRequest(str(both[side]), "nobody"))
 
 
 @pytest.mark.parametrize("null", [0, 1])
@@ -320,17 +321,17 @@ def test_against_a_dump(tmp_path: Path) -> None:
 
 def test_show(tmp_path: Path) -> None:
     folder = state(tmp_path / "a", {0: {b"n": (7, struct.pack(">q", -5)), b"s": (8, b'{"a":1}')}})
-    found: Any = show(ShowRequest(folder, "n", value_serde="long"))
+    found: Any = show(ShowRequest(str(folder), "n", value_serde="long"))
     assert [(r.key_decoded, r.value_decoded, r.timestamp) for r in found.rows] == [("n", -5, 7)]
-    found = show(ShowRequest(folder, "73", key_serde="hex", value_serde="json"))
+    found = show(ShowRequest(str(folder), "73", key_serde="hex", value_serde="json"))
     assert [r.value_decoded for r in found.rows] == [{"a": 1}]
-    assert show(ShowRequest(folder, "nobody")).exit_status == 1
-    wrong: Any = show(ShowRequest(folder, "s", value_serde="long"))
+    assert show(ShowRequest(str(folder), "nobody")).exit_status == 1
+    wrong: Any = show(ShowRequest(str(folder), "s", value_serde="long"))
     assert wrong.exit_status == 3
     assert wrong.rows[0].value == base64.b64encode(b'{"a":1}').decode()
-    assert len(show(ShowRequest(folder, None, value_serde="hex", most=1)).rows) == 1
+    assert len(show(ShowRequest(str(folder), None, value_serde="hex", most=1)).rows) == 1
     with pytest.raises(UsageError, match="no long"):
-        show(ShowRequest(folder, "x", key_serde="long"))
+        show(ShowRequest(str(folder), "x", key_serde="long"))
 
 
 def test_serdes(tmp_path: Path) -> None:

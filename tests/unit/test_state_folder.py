@@ -13,6 +13,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
+from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
 from tests.unit.test_state_compare import A, cut, state
 
@@ -79,32 +80,32 @@ def test_tasks_side_by_side_read_different_partitions(tmp_path: Path) -> None:
 def test_only_one_works_in_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "state"
     text = request(folder).to_json()
-    state_folder.begin(folder, text, None)
+    state_folder.begin(LocalFolder(folder), text, None)
     (folder / "data").mkdir()
     refused: tuple[Callable[[], object], ...] = (
-        lambda: state_folder.begin(folder, text, text),
-        lambda: state_folder.discard(folder),
+        lambda: state_folder.begin(LocalFolder(folder), text, text),
+        lambda: state_folder.discard(LocalFolder(folder)),
         lambda: rebuild.rebuild(request(folder), Access({}), no_engine, "local"),
     )
-    with state_folder.held(folder):
+    with LocalFolder(folder).held():
         for work in refused:
             with pytest.raises(RefusedError, match="another rebuild is at work there"):
                 work()
         assert names(folder) == [".lock", "data", "request.json"]
     assert names(folder) == ["data", "request.json"]
-    state_folder.begin(folder, text, text)
-    state_folder.discard(folder)
+    state_folder.begin(LocalFolder(folder), text, text)
+    state_folder.discard(LocalFolder(folder))
     assert names(folder) == []
 
 
 def test_what_another_began_meanwhile_stays(tmp_path: Path) -> None:
     mine, other = request(tmp_path), request(tmp_path, "streams-kv")
-    state_folder.begin(tmp_path, mine.to_json(), None)
+    state_folder.begin(LocalFolder(tmp_path), mine.to_json(), None)
     again = RebuildRequest.from_json(mine.to_json())  # as a job gets it
-    state_folder.check_begun(tmp_path, again.to_json())
+    state_folder.check_begun(LocalFolder(tmp_path), again.to_json())
     for left in (None, other.to_json()):
         with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):
-            state_folder.begin(tmp_path, other.to_json(), left)
+            state_folder.begin(LocalFolder(tmp_path), other.to_json(), left)
     with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):
         rebuild.rebuild(other, Access({}), no_engine, "local")
     assert (tmp_path / "request.json").read_text() == mine.to_json()
@@ -114,13 +115,12 @@ def test_a_state_is_never_published_over_another(tmp_path: Path) -> None:
     state(tmp_path, A)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises(RefusedError, match="a state already"):
-        state_folder.publish(tmp_path, state_folder.read(tmp_path))
-    with pytest.raises(RefusedError, match="a state already"):
-        state_folder.write(tmp_path / "manifest.json", "{}", new=True)
+        state_folder.publish(LocalFolder(tmp_path), state_folder.read(tmp_path))
+    assert not LocalFolder(tmp_path).put_new("manifest.json", b"{}")
     with pytest.raises(RefusedError, match="a state already"):
         rebuild.rebuild(request(tmp_path), Access({}), no_engine, "local")
     with pytest.raises(RefusedError, match="a state already"):
-        state_folder.discard(tmp_path)
+        state_folder.discard(LocalFolder(tmp_path))
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
@@ -131,13 +131,13 @@ def test_a_listed_file_must_be_there(tmp_path: Path, left: bytes | None) -> None
     (file,) = (tmp_path / "data" / "log").glob("1-*")
     file.unlink() if left is None else file.write_bytes(left)
     with pytest.raises(RefusedError, match="is gone or has changed"):
-        state_folder.publish(tmp_path, manifest)
+        state_folder.publish(LocalFolder(tmp_path), manifest)
     assert not (tmp_path / "manifest.json").exists()
 
 
 def test_a_row_whose_files_are_elsewhere_is_not_kept(tmp_path: Path) -> None:
     """As of executors on a host that has another folder of that name."""
-    kept = state_folder.Attempts(tmp_path)
+    kept = state_folder.Attempts(LocalFolder(tmp_path))
     (tmp_path / "there").write_bytes(b"1234")
     for lost in (
         row(StateFile("gone", 1, 4, "")),

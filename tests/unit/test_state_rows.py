@@ -11,6 +11,7 @@ import pytest
 from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.state.files import StateWriter
 from eoctl.stores.state.rows import StateRows
+from eoctl.stores.storage import LocalFolder
 from recovery.formats.columns import rows_schema
 from recovery.state.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition
 
@@ -21,7 +22,7 @@ def state(folder: Path, groups: list[list[dict[str, object]]]) -> StateRows:
     """One file for each two groups of rows."""
     files = []
     for low in range(0, len(groups), 2):
-        writer = StateWriter(folder, *LOG)
+        writer = StateWriter(LocalFolder(folder), *LOG)
         for rows in groups[low : low + 2]:
             writer.write(pa.Table.from_pylist(rows, schema=rows_schema()))
         made = writer.close()
@@ -34,7 +35,7 @@ def state(folder: Path, groups: list[list[dict[str, object]]]) -> StateRows:
         digest=ManifestDigest(rows=sum(f.rows for f in files), sha256_sum="0" * 64),
         files=tuple(files),
     )
-    return StateRows(folder, Manifest.model_construct(partitions=(part,)))
+    return StateRows(LocalFolder(folder), Manifest.model_construct(partitions=(part,)))
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -7,7 +7,6 @@ import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.engine.rebuild_task import Making
@@ -24,6 +23,7 @@ from eoctl.settings.folders import local_path
 from eoctl.stores import private
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.rows import Dump, StateRows, parts_of, read_dump
+from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.rows.answers import Answer
@@ -42,12 +42,13 @@ NOTHING = ManifestDigest(rows=0, sha256_sum="0" * 64)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The request of `state compare`. b: a folder, a manifest, a dump, or `live`.
+    """The request of `state compare`. a: a state's folder, address or manifest; b: one, too, or a
+    dump, or `live`.
 
     at: the cut of `live`, None: that of a. most: entries that are shown.
     """
 
-    a: Path
+    a: str
     b: str
     at: str | None = None
     most: int = 20
@@ -61,20 +62,15 @@ def compare(
     progress: RebuildProgress | None = None,
 ) -> Answer:
     """context: called only for `live`. Raises UsageError, RefusedError."""
-    left = StateRows(_folder(comparison.a), state_folder.read(comparison.a))
+    left = StateRows(*state_folder.opened(comparison.a))
     if comparison.b == LIVE:
         with _live(context(), left, comparison, timeout, progress) as right:
             return _states(left, right, comparison)
     if comparison.at is not None:
         raise UsageError("only the live changelog is cut", where="--at")
-    path = local_path(comparison.b)
-    if path.suffix in (".jsonl", ".ndjson"):
-        return _dumped(left, read_dump(path), comparison)
-    return _states(left, StateRows(_folder(path), state_folder.read(path)), comparison)
-
-
-def _folder(path: Path) -> Path:
-    return path if path.is_dir() else path.parent
+    if comparison.b.endswith((".jsonl", ".ndjson")):
+        return _dumped(left, read_dump(local_path(comparison.b)), comparison)
+    return _states(left, StateRows(*state_folder.opened(comparison.b)), comparison)
 
 
 @contextmanager
@@ -88,9 +84,9 @@ def _live(
     """Yield these changelogs, rebuilt from what they hold now, while they are compared."""
     manifest = left.manifest
     with private.temporary("compare") as folder:
-        cut = folder / "cut.json"
+        cut = folder / state_folder.CUT
         if comparison.at is None:
-            state_folder.write_cut(cut, manifest.cut)
+            state_folder.write_cut(LocalFolder(folder), manifest.cut)
         rebuild = RebuildWish(
             changelogs=tuple(t.topic for t in manifest.cut.topics),
             at=comparison.at or str(cut),
@@ -100,8 +96,7 @@ def _live(
         if manifest.retention_ms:
             rebuild = replace(rebuild, retention_ms=next(iter(manifest.retention_ms.values())))
         rebuild_state(context, rebuild, timeout, progress)
-        made = rebuild.how.folder
-        yield StateRows(made, state_folder.read(made))
+        yield StateRows(*state_folder.opened(rebuild.how.output))
 
 
 def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer:
@@ -135,7 +130,7 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
                     side.check(place)
         rows.append(_row(place, digest_a.rows, digest_b.rows, compared))
         shown += [_entry(place, f) for f in compared.found]
-    errors = [*_unproven(a, str(comparison.a)), *_unproven(b, comparison.b)]
+    errors = [*_unproven(a, comparison.a), *_unproven(b, comparison.b)]
     return _answer(comparison, a, rows, shown, errors, same_cut=a.cut.topics == b.cut.topics)
 
 
@@ -192,7 +187,7 @@ def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
         _add(compared, form, mine, other, timestamps, comparison.b)
         rows.append(_row(None, len(mine), len(other), compared))
         shown = [_entry(None, f) for f in compared.found]
-    errors = _unproven(manifest, str(comparison.a))
+    errors = _unproven(manifest, comparison.a)
     return _answer(comparison, manifest, rows, shown, errors, same_cut=None)
 
 
@@ -282,7 +277,7 @@ def _answer(
         rows=[*rows, *shown],
         errors=errors,
         extra={
-            "a": str(comparison.a),
+            "a": comparison.a,
             "b": comparison.b,
             "equal": not different,
             "same_cut": same_cut,

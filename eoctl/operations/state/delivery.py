@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from eoctl.operations.restart.request import holds_password
@@ -17,7 +16,6 @@ from eoctl.stores.state.rows import StateRows
 from recovery.errors import RefusedError, UsageError
 from recovery.restart.store_words import parse_store
 from recovery.shared.store_tables import SqlStore
-from recovery.state import manifest as manifests
 from recovery.state.manifest import Manifest, ManifestPartition
 
 TOPIC, SQL = "topic:", "sql:"
@@ -26,7 +24,8 @@ _FORMS = "topic:NAME or sql:URL#TABLE"
 
 @dataclass(frozen=True, slots=True)
 class DeliveryWish:
-    """The request of `state deliver`. folder: absolute, or a manifest in it that has another name.
+    """The request of `state deliver`. folder: absolute, or an
+    address; or a manifest in it that has another name.
     changelog: of a state made from several.
 
     into: `topic:NAME` or `sql:URL#TABLE`. offsets: a table for the restart offsets, in the rows'
@@ -152,17 +151,12 @@ def _records(count: int) -> str:
 
 def source(wish: DeliveryWish) -> DeliveredState:
     """The state that a wish names. Raises UsageError; RefusedError where it is not proven."""
-    path = Path(wish.folder)
-    state_folder.read(path)  # its own sentence where there is none
-    path = path / state_folder.MANIFEST if path.is_dir() else path
-    folder = path.parent
-    content = path.read_bytes()
-    manifest = manifests.load(content.decode("utf-8", "replace"), str(path))
+    storage, manifest, content = state_folder.read_bytes(wish.folder)
     topics = [t.topic for t in manifest.cut.topics]
     if wish.changelog is None and len(topics) != 1:
         raise UsageError(
             f"the state is of {len(topics)} changelogs",
-            where=str(folder),
+            where=storage.address,
             remedy=f"name one of them with --changelog: {', '.join(topics)}",
         )
     if wish.changelog is not None and wish.changelog not in topics:
@@ -170,11 +164,11 @@ def source(wish: DeliveryWish) -> DeliveredState:
     if not (manifest.complete or wish.incomplete):
         raise RefusedError(
             f"the state is not provably complete: {manifest.incomplete[0]}",
-            where=str(folder),
+            where=storage.address,
             remedy="--accept-incomplete delivers it nevertheless",
         )
     state = DeliveredState(
-        StateRows(folder, manifest),
+        StateRows(storage, manifest),
         wish.changelog or topics[0],
         hashlib.sha256(content).hexdigest(),
     )
@@ -182,14 +176,14 @@ def source(wish: DeliveryWish) -> DeliveredState:
         raise RefusedError(
             f"{_records(state.with_headers)} of {state.changelog} had headers, which a state does "
             "not hold: they would be lost",
-            where=str(folder),
+            where=storage.address,
             remedy="--without-headers delivers keys and values alone",
         )
     if state.with_headers is None and not wish.without_headers:
         raise RefusedError(
             f"whether records of {state.changelog} had headers is not known: not all of them were "
             "counted, and a state does not hold them",
-            where=str(folder),
+            where=storage.address,
             remedy="rebuild it as a whole, which counts them; or "
             "--without-headers delivers keys and values alone",
         )

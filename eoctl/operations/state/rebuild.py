@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from eoctl.engine.local import LocalEngine
 from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
@@ -22,6 +21,7 @@ from eoctl.operations.inspect import cut as cuts
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.state import folder as state_folder
+from eoctl.stores.storage import Storage
 from recovery.errors import RefusedError, UsageError
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
@@ -57,7 +57,8 @@ class RebuildWish:
     """The request of `state rebuild`. retention_ms: --retention; None: the topics' own.
 
     processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
-    throw an unfinished rebuild in the folder away. since: an earlier state to carry on.
+    throw an unfinished rebuild in the folder away. since: the folder or
+    address of an earlier state to carry on.
     """
 
     changelogs: tuple[str, ...]
@@ -68,7 +69,7 @@ class RebuildWish:
     processes: int | None = None
     wait_seconds: float = WAIT_SECONDS
     clean: bool = False
-    since: Path | None = None
+    since: str | None = None
 
     def check(self) -> None:
         """Raises UsageError."""
@@ -89,9 +90,10 @@ def rebuild_state(
     bound = None if timeout is None else time.monotonic() + timeout
     access = context.access
     at = cuts.parse_at(wish.at)
-    left = state_folder.unfinished(wish.how.folder)
+    storage = wish.how.storage
+    left = state_folder.unfinished(storage)
     if left is not None and wish.clean:
-        state_folder.discard(wish.how.folder)
+        state_folder.discard(storage)
         left = None
     moved = _Moved(progress)
     with LocalEngine(wish.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
@@ -100,7 +102,7 @@ def rebuild_state(
         request = with_cluster(context, timeout, lambda c: _request(c, wish, at))
         if left is not None:
             request = _resumed(request, RebuildRequest.from_json(left), wish, at)
-        state_folder.begin(wish.how.folder, request.to_json(), left)
+        state_folder.begin(storage, request.to_json(), left)
         engine, why = choose_engine(wish.engine, request, spark is not None)
         if engine == "spark":
             assert spark is not None
@@ -109,7 +111,7 @@ def rebuild_state(
             moved.total = sum(p.end - p.start for p in request.cut.places().values())
             run: RebuildEngine = processes
             manifest = rebuild(request, access, run, "local")
-    return answer(manifest, wish.how.folder, why)
+    return answer(manifest, storage, why)
 
 
 class _Moved:
@@ -159,13 +161,13 @@ async def _request(cluster: Cluster, wish: RebuildWish, at: cuts.At) -> RebuildR
     base = None
     if wish.since is not None:
         why = await _why_full(cluster, wish, cut, configs_now)
-        base = None if why is not None else str(wish.since.absolute())
+        base = None if why is not None else state_folder.opened(wish.since)[0].address
         if why is not None:
             notes.append(f"everything was read, not only what came since: {why}")
     return RebuildRequest(
         base=base,
         cut=cut,
-        how=replace(wish.how, output=str(wish.how.folder.absolute())),
+        how=replace(wish.how, output=wish.how.storage.address),
         started_ms=now_ms(),
         configs={t: configs_now.get(t) for t in topics},
         retention=retention,
@@ -248,7 +250,7 @@ def _logs(cut: Cut) -> tuple[object, ...]:
     return cut.cluster_id, tuple((t.topic, t.topic_id) for t in cut.topics)
 
 
-def answer(manifest: Manifest, output: Path, why: str | None = None) -> Answer:
+def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answer:
     """A finished state, as the command shows it."""
     rows = [
         StateRebuildRow(
@@ -279,7 +281,7 @@ def answer(manifest: Manifest, output: Path, why: str | None = None) -> Answer:
         rows=rows,
         errors=not_complete(manifest),
         extra={
-            "manifest": str(output / state_folder.MANIFEST),
+            "manifest": storage.shown(state_folder.MANIFEST),
             "format": manifest.format,
             "at": cut.at,
             "engine": manifest.engine,

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -22,9 +21,10 @@ USER_KEY = "user_key"  # of windows and sessions: the key without its window
 
 @dataclass(frozen=True, slots=True)
 class ShowRequest:
-    """The request of `state show`. key None: the first `most` entries."""
+    """The request of `state show`. state: its folder, address or manifest. key None: the first
+    `most` entries."""
 
-    folder: Path
+    state: str
     key: str | None
     key_serde: str = "string"
     value_serde: str = "string"
@@ -42,11 +42,10 @@ def show(request: ShowRequest) -> Answer:
         serde(request.value_serde, "--value-serde"),
     )
     key = None if request.key is None else _typed(keys, request)
-    manifest = state_folder.read(request.folder)
-    folder = request.folder if request.folder.is_dir() else request.folder.parent
+    storage, manifest = state_folder.opened(request.state)
     rows: list[StateShowRow] = []
     errors: list[ErrorRow] = []
-    for place, row in _matching(StateRows(folder, manifest), key):
+    for place, row in _matching(StateRows(storage, manifest), key):
         if len(rows) == request.most:
             break
         rows.append(_row(place, row, keys, values, errors))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 from eoctl.engine.rebuild import RebuildRequest
 from eoctl.kafka.connection.access import Access
@@ -31,6 +30,6 @@ def on_spark(
             output=request.how.output,
             seconds=seconds,
         )
-        return state_folder.read(Path(request.how.output))
+        return state_folder.read(request.how.output)
 
     return run

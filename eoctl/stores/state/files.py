@@ -4,18 +4,14 @@ Each file has a name that no other attempt has, and counts only once a manifest 
 hash: what a killed task leaves behind is never taken for a result.
 """
 
-import errno
-import hashlib
-import os
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from eoctl.stores import private
-from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
+from eoctl.stores.storage import NewFile, Storage
+from recovery.errors import RefusedError
 from recovery.formats.columns import rows_schema
 
 if TYPE_CHECKING:
@@ -25,12 +21,11 @@ DATA, RUNS = "data", "runs"
 _ROWS_AT_ONCE = 1 << 16
 GROUP_ROWS = 1 << 16  # of a row group at least, but for a file's last one
 BUCKETS = 256  # of a run: a key's hash tells its bucket, in every run alike
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """A Parquet file. path: relative to the state's folder. size: bytes."""
+    """A Parquet file. path: its name in the state's storage. size: bytes."""
 
     path: str
     rows: int
@@ -45,11 +40,11 @@ class StateWriter:
     that the format adds.
     """
 
-    def __init__(self, folder: Path, topic: str, partition: int) -> None:
-        self._folder = folder
+    def __init__(self, storage: Storage, topic: str, partition: int) -> None:
+        self._storage = storage
         self._partition = partition
-        self._relative = f"{DATA}/{topic}/{partition}-{uuid.uuid4()}.parquet"
-        self._path = folder / self._relative
+        self._name = f"{DATA}/{topic}/{partition}-{uuid.uuid4()}.parquet"
+        self._file: NewFile | None = None
         self._writer: Any = None
         self._held: list[pa.Table] = []
         self._held_rows = self._rows = 0
@@ -68,11 +63,11 @@ class StateWriter:
         rows = pa.concat_tables(self._held)
         self._held, self._held_rows = [], 0
         whole = rows.add_column(0, "partition", _same(self._partition, len(rows)))
-        with _writing(self._path):
-            if self._writer is None:
-                private.make_folder(self._path.parent)
+        with self._storage.writing(self._name):
+            if self._file is None:
+                self._file = self._storage.new_file(self._name)
                 self._writer = pq.ParquetWriter(
-                    private.make_file(self._path),
+                    self._file.sink,
                     whole.schema,
                     compression="zstd",
                     use_dictionary=False,
@@ -84,41 +79,17 @@ class StateWriter:
         self._rows += len(whole)
 
     def close(self) -> StateFile:
-        """The file, safe on disk. `write` must have been called, if only with an empty table.
+        """The file, safe in its storage. `write` must have been called, if only with no rows.
 
         Raises IncompleteError: disk full.
         """
         if self._held:
             self._write_group()
-        with _writing(self._path):
+        assert self._file is not None
+        with self._storage.writing(self._name):
             self._writer.close()
-            size = sync(self._path)
-        return StateFile(self._relative, self._rows, size, sha256_of(self._path))
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """A full disk in a sentence, and what could not be written whole takes no room on it."""
-    try:
-        yield
-    except OSError as error:
-        with suppress(OSError):
-            path.unlink()
-        if error.errno in _FULL:
-            raise not_written(path, error) from None
-        raise
-
-
-def not_written(path: Path, error: OSError) -> EoctlError:
-    """Return the error for a file of a state that cannot be written."""
-    why = os.strerror(error.errno) if error.errno else str(error)
-    if error.errno not in _FULL:
-        return UsageError(f"cannot be written: {why}", where=str(path))
-    return IncompleteError(
-        f"cannot be written: {why}",
-        where=str(path),
-        remedy="make space there, and run the same command again: it continues",
-    )
+            size, sha256 = self._file.finish()
+        return StateFile(self._name, self._rows, size, sha256)
 
 
 def _same(value: int, n: int) -> "pa.Array":
@@ -130,18 +101,14 @@ def _same(value: int, n: int) -> "pa.Array":
     )
 
 
-def write_run(folder: Path, name: str, buckets: Iterable["pa.Table"]) -> str:
-    """One table per bucket; the run's path, relative to `folder`. Raises IncompleteError: disk
-    full."""
-    import pyarrow as pa
-
-    relative = f"{RUNS}/{name}-{uuid.uuid4()}.arrow"
-    path = folder / relative
-    with _writing(path):
-        private.make_folder(path.parent)
-        with pa.OSFile(str(private.make_file(path)), "wb") as file:
-            _write_tables(file, buckets)
-    return relative
+def write_run(storage: Storage, name: str, buckets: Iterable["pa.Table"]) -> str:
+    """One table per bucket; the run's name in its storage. Raises IncompleteError: disk full."""
+    run = f"{RUNS}/{name}-{uuid.uuid4()}.arrow"
+    with storage.writing(run):
+        file = storage.new_file(run)
+        _write_tables(file.sink, buckets)
+        file.finish()
+    return run
 
 
 def _write_tables(file: Any, tables: Iterable["pa.Table"]) -> None:
@@ -157,12 +124,12 @@ def _write_tables(file: Any, tables: Iterable["pa.Table"]) -> None:
     writer.close()
 
 
-def read_bucket(folder: Path, run: str, bucket: int) -> "pa.Table":
-    """One bucket of a run."""
+def read_run(storage: Storage, run: str) -> Callable[[int], "pa.Table"]:
+    """Return what reads one bucket of a run."""
     import pyarrow as pa
 
-    with pa.OSFile(str(folder / run), "rb") as file:
-        return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(bucket)])
+    file = pa.ipc.open_file(storage.opened(run))
+    return lambda bucket: pa.Table.from_batches([file.get_batch(bucket)])
 
 
 def _no_rows(schema: "pa.Schema") -> "pa.RecordBatch":
@@ -178,49 +145,32 @@ def _no_rows(schema: "pa.Schema") -> "pa.RecordBatch":
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def read_rows(folder: Path, file: StateFile) -> Iterator["pa.RecordBatch"]:
+def read_rows(storage: Storage, file: StateFile) -> Iterator["pa.RecordBatch"]:
     """The records of a listed file, without what the format added. Raises RefusedError when it is
     not what the manifest lists."""
     import pyarrow.parquet as pq
 
-    check_file(folder, file)
+    check_file(storage, file)
     schema = rows_schema()
-    opened = pq.ParquetFile(folder / file.path)
+    opened = pq.ParquetFile(storage.opened(file.path))
     for group in range(opened.num_row_groups):
         table = opened.read_row_group(group, columns=schema.names).cast(schema)
         yield from table.to_batches(max_chunksize=_ROWS_AT_ONCE)
 
 
-def check_file(folder: Path, file: StateFile) -> None:
-    """Raises RefusedError when a listed file is missing, has changed, or is not in the folder."""
+def check_file(storage: Storage, file: StateFile) -> None:
+    """Raises RefusedError when a listed file is missing, has changed, or is not in the storage."""
     listed = PurePosixPath(file.path)
     if listed.is_absolute() or ".." in listed.parts:
         raise RefusedError(
             f"its manifest lists {file.path!r}, which leads out of the state's folder",
-            where=str(folder),
+            where=storage.address,
             remedy="do not use this state: rebuild it",
         )
-    path = folder / file.path
     try:
-        if path.stat().st_size == file.size and sha256_of(path) == file.sha256:
+        if storage.size(file.path) == file.size and storage.sha256(file.path) == file.sha256:
             return
         what = "has changed since the manifest was written"
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-    raise RefusedError(what, where=str(path), remedy="rebuild the state")
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> int:
-    """Make a written file survive a power cut; its size."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+    raise RefusedError(what, where=storage.shown(file.path), remedy="rebuild the state")

@@ -1,35 +1,27 @@
-"""The folder of a state: rows of finished tasks until the manifest, the manifest, and tidying up.
+"""The place of a state: rows of finished tasks until the manifest, the manifest, and tidying up.
 
 manifest.json              published last; the state is what it lists
 cut.json                   the same cut again: `--at DIR/cut.json`
 data/TOPIC/P-UUID.parquet
 request.json, tasks/, runs/    only while a rebuild is unfinished
-.lock                      only while one is at work
+.lock                      only while one is at work, and only in a folder
 """
 
-import errno
-import fcntl
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eoctl.stores import private
-from eoctl.stores.plan_files import sync_folder
-from eoctl.stores.state.files import DATA, RUNS, StateFile, check_file, not_written, write_run
+from eoctl.stores.state.files import DATA, RUNS, StateFile, check_file, write_run
+from eoctl.stores.storage import LOCK, PROBE, Storage, place_of
 from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.shared import cut as cuts
 from recovery.state import manifest as manifests
 from recovery.state.manifest import Manifest
 
 MANIFEST, CUT, REQUEST, TASKS = "manifest.json", "cut.json", "request.json", "tasks"
-LOCK = ".lock"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems without hard links
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,245 +64,197 @@ class TaskRow:
 class Attempts:
     """The rows of tasks that are done, by the tasks' keys."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
 
     def find(self, key: str) -> TaskRow | None:
         """The row of an earlier run; None when there is none, or a file of it is gone."""
-        path = self._folder / TASKS / f"{key}.json"
         try:
-            fields: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+            fields: dict[str, Any] = json.loads(self._storage.get(f"{TASKS}/{key}.json"))
             files = tuple(StateFile(**f) for f in fields.pop("files"))
             row = TaskRow(**{**fields, "files": files, "runs": tuple(fields["runs"])})
             for file in files:
-                check_file(self._folder, file)
-            if not all((self._folder / run).exists() for run in row.runs):
-                return None
-        except (OSError, ValueError, TypeError, KeyError, EoctlError):
+                check_file(self._storage, file)
+            for run in row.runs:
+                self._storage.size(run)
+        except (OSError, ValueError, TypeError, KeyError, RefusedError):
             return None
         return row
 
     def keep(self, key: str, row: TaskRow) -> None:
         """Record the task as done. Raises RefusedError when its files are not visible here."""
-        for path, size in (*((f.path, f.size) for f in row.files), *((r, None) for r in row.runs)):
-            if not _there(self._folder / path, size):
+        for name, size in (*((f.path, f.size) for f in row.files), *((r, None) for r in row.runs)):
+            if not _there(self._storage, name, size):
                 raise RefusedError(
                     "the executors write where this process cannot see it",
-                    where=str(self._folder / path),
+                    where=self._storage.shown(name),
                     remedy="give an --output that all of them share",
                 )
-        write(self._folder / TASKS / f"{key}.json", json.dumps(asdict(row)))
+        self._storage.put(f"{TASKS}/{key}.json", json.dumps(asdict(row)).encode("ascii"))
 
 
-def _there(path: Path, size: int | None) -> bool:
+def _there(storage: Storage, name: str, size: int | None) -> bool:
     """Return True if a file exists, with its size where that is known."""
     try:
-        return path.stat().st_size == size or size is None
+        return storage.size(name) == size or size is None
     except OSError:
         return False
 
 
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made if it is missing, as the only one.
-
-    Raises RefusedError, UsageError; IncompleteError: disk full.
-
-    The lock ends with this process, however that ends; the file goes when the work is done.
-    """
-    path = folder / LOCK
-    try:
-        private.make_folder(folder)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise not_written(path, error) from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = os.path.samestat(os.fstat(descriptor), path.stat())
-        except (BlockingIOError, FileNotFoundError):  # the latter: another has just ended
-            ours = False
-        except OSError as error:
-            raise UsageError(f"cannot be locked: {error.strerror}", where=str(path)) from None
-        if not ours:
-            raise RefusedError(
-                "another rebuild is at work there",
-                where=str(folder),
-                remedy="wait until it has ended, or give another --output",
-            )
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                path.unlink()
-    finally:
-        os.close(descriptor)
-
-
-def write(path: Path, text: str, *, new: bool = False) -> None:
-    """Write atomically (temporary file, fsync, rename). new: never over another file.
-
-    Raises UsageError; IncompleteError: disk full; RefusedError when there is one.
-    """
-    name = None
-    try:
-        private.make_folder(path.parent)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        if new:
-            _link(Path(name), path)
-        else:
-            Path(name).replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        if name is not None:
-            with suppress(OSError):
-                Path(name).unlink()
-        raise not_written(path, error) from None
-
-
-def _link(written: Path, path: Path) -> None:
-    """Rename, unless there is a file of that name. Raises RefusedError."""
-    try:
-        os.link(written, path)
-    except OSError as error:
-        if error.errno in _NO_LINKS and not path.exists():
-            written.replace(path)
-            return
-        written.unlink()
-        if path.exists():
-            raise _published(path.parent) from None
-        raise
-    written.unlink()
-
-
-def _published(folder: Path) -> RefusedError:
+def _published(storage: Storage) -> RefusedError:
     return RefusedError(
-        "there is a state already", where=str(folder), remedy="give another --output"
+        "there is a state already", where=storage.address, remedy="give another --output"
     )
 
 
-def unfinished(folder: Path) -> str | None:
-    """The request that is unfinished there. Raises RefusedError for a folder of something else."""
-    if not folder.exists():
-        return None
-    if not folder.is_dir():
-        raise UsageError("is no folder", where=str(folder))
-    if (folder / MANIFEST).exists():
-        raise _published(folder)
+def unfinished(storage: Storage) -> str | None:
+    """The request that is unfinished there. Raises RefusedError for a place of something else."""
+    names = storage.top()
+    if MANIFEST in names:
+        raise _published(storage)
     with suppress(FileNotFoundError):
-        return (folder / REQUEST).read_text(encoding="ascii")
-    names = (path.name for path in folder.iterdir())
-    others = sorted(n for n in names if n != LOCK and not n.startswith(f".{REQUEST}."))
+        return storage.get(REQUEST).decode("ascii")
+    ours = (LOCK, REQUEST)  # the latter: made or removed since
+    others = [n for n in names if n not in ours and not n.startswith((f".{REQUEST}.", PROBE))]
     if others:
         raise RefusedError(
             f"holds other files ({others[0]}, ...)",
-            where=str(folder),
+            where=storage.address,
             remedy="give a new folder, or an empty one",
         )
     return None
 
 
-def begin(folder: Path, request: str, left: str | None) -> None:
+def begin(storage: Storage, request: str, left: str | None) -> None:
     """Note what is being made here. left: the unfinished request that was found.
 
     Raises RefusedError where another rebuild is at work, or has begun since.
     """
-    with held(folder):
-        if unfinished(folder) != left:
-            raise _another(folder)
-        write(folder / REQUEST, request)
+    with storage.held():
+        storage.prove()
+        if unfinished(storage) != left:
+            raise _another(storage)
+        data = request.encode("ascii")
+        if left is not None:
+            storage.put(REQUEST, data)
+        elif not storage.put_new(REQUEST, data):
+            raise _another(storage)
 
 
-def check_begun(folder: Path, request: str) -> None:
+def check_begun(storage: Storage, request: str) -> None:
     """Raises RefusedError where what was begun last is another request, or is a state already."""
-    begun = unfinished(folder)
+    begun = unfinished(storage)
     if begun is not None and json.loads(begun) != json.loads(request):
-        raise _another(folder)
+        raise _another(storage)
 
 
-def _another(folder: Path) -> RefusedError:
+def _another(storage: Storage) -> RefusedError:
     return RefusedError(
         "another rebuild has begun there meanwhile",
-        where=str(folder),
+        where=storage.address,
         remedy="give another --output",
     )
 
 
-def publish(folder: Path, manifest: Manifest) -> None:
-    """Make the state the folder's; then remove what it does not need.
+def publish(storage: Storage, manifest: Manifest) -> None:
+    """Make the state the storage's; then remove what it does not need.
 
     Raises RefusedError where there is a state already, or a file of this one is not there.
     """
-    if (folder / MANIFEST).exists():
-        raise _published(folder)
+    if _there(storage, MANIFEST, None):
+        raise _published(storage)
     for part in manifest.partitions:
         for file in part.files:
-            if not _there(folder / file.path, file.size):
+            if not _there(storage, file.path, file.size):
                 raise RefusedError(
                     "a file of the state is gone or has changed",
-                    where=str(folder / file.path),
+                    where=storage.shown(file.path),
                     remedy="run it again",
                 )
-        sync_folder(folder / DATA / part.topic)
-    write_cut(folder / CUT, manifest.cut)
-    write(folder / MANIFEST, manifests.dump(manifest), new=True)
-    tidy(folder, manifest)
+        storage.settle(f"{DATA}/{part.topic}")
+    write_cut(storage, manifest.cut)
+    if not storage.put_new(MANIFEST, manifests.dump(manifest).encode("ascii")):
+        if not storage.exclusive:  # what this run wrote is nobody's now
+            tidy(storage, read(storage.shown(MANIFEST)))
+        raise _published(storage)
+    tidy(storage, manifest)
 
 
-def write_cut(path: Path, cut: cuts.Cut) -> None:
-    """A cut file. Raises UsageError."""
-    write(path, cuts.dump(cut))
+def write_cut(storage: Storage, cut: cuts.Cut) -> None:
+    """The cut file of a storage. Raises UsageError."""
+    storage.put(CUT, cuts.dump(cut).encode("ascii"))
 
 
-def tidy(folder: Path, manifest: Manifest) -> None:
-    """Remove unlisted attempts, runs and rows of tasks."""
-    listed = {folder / f.path for p in manifest.partitions for f in p.files}
-    for path in (folder / DATA).glob("*/*.parquet"):
-        if path not in listed:
-            path.unlink(missing_ok=True)
-    for name in (RUNS, TASKS):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / REQUEST).unlink(missing_ok=True)
+def tidy(storage: Storage, manifest: Manifest) -> None:
+    """Remove unlisted attempts, runs and rows of tasks. They are garbage: what is published is
+    whole without them, also where they cannot be removed now."""
+    listed = {f.path for p in manifest.partitions for f in p.files}
+    with suppress(EoctlError):
+        storage.delete(name for name in _attempts(storage, DATA) if name not in listed)
+        storage.delete((RUNS, TASKS, REQUEST))
 
 
-def sweep(folder: Path) -> None:
-    """Remove what attempts of earlier runs have left and no finished task lists: it takes room."""
-    listed: set[Path] = set()
-    for path in (folder / TASKS).glob("*.json"):
+def _attempts(storage: Storage, folder: str) -> list[str]:
+    return [n for n in storage.names(folder) if n.endswith((".parquet", ".arrow"))]
+
+
+def sweep(storage: Storage) -> None:
+    """Remove what attempts of earlier runs have left and no finished task lists: it takes room.
+
+    Nothing where another run may be at work beside this one: what it writes is not listed yet.
+    """
+    if not storage.exclusive:
+        return
+    listed: set[str] = set()
+    for name in storage.names(TASKS):
         with suppress(OSError, ValueError, TypeError, KeyError):
-            row = json.loads(path.read_text(encoding="ascii"))
-            listed |= {folder / f["path"] for f in row["files"]} | {folder / r for r in row["runs"]}
-    for path in (*(folder / DATA).glob("*/*.parquet"), *(folder / RUNS).glob("*.arrow")):
-        if path not in listed:
-            path.unlink(missing_ok=True)
+            row = json.loads(storage.get(name))
+            listed |= {f["path"] for f in row["files"]} | set(row["runs"])
+    left = (*_attempts(storage, DATA), *_attempts(storage, RUNS))
+    storage.delete(name for name in left if name not in listed)
 
 
-def discard(folder: Path) -> None:
-    """Remove what an unfinished rebuild has left. Raises RefusedError where it is at work."""
-    with held(folder):
-        unfinished(folder)  # it may have become a state meanwhile
-        for name in (DATA, RUNS, TASKS):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        (folder / REQUEST).unlink(missing_ok=True)
+def discard(storage: Storage) -> None:
+    """Remove what an unfinished rebuild has left. Raises RefusedError where it is at work, or
+    might be."""
+    if not storage.exclusive:
+        raise RefusedError(
+            "object storage has no lock that tells whether the unfinished rebuild is still at work",
+            where=storage.address,
+            remedy="give another --output, or remove the objects when nothing writes there",
+        )
+    with storage.held():
+        unfinished(storage)  # it may have become a state meanwhile
+        storage.delete((DATA, RUNS, TASKS, REQUEST))
 
 
-def read(folder: Path) -> Manifest:
-    """The manifest of a folder, or of a path to it. Raises UsageError."""
-    path = folder / MANIFEST if folder.is_dir() else folder
+def read(given: str | Path) -> Manifest:
+    """The manifest of a state, given by its folder or address, or by the manifest's. Raises
+    UsageError."""
+    return opened(given)[1]
+
+
+def opened(given: str | Path) -> tuple[Storage, Manifest]:
+    """The storage of a state and its manifest, given as for `read`. Raises UsageError."""
+    storage, manifest, _ = read_bytes(given)
+    return storage, manifest
+
+
+def read_bytes(given: str | Path) -> tuple[Storage, Manifest, bytes]:
+    """Return what `opened` does, and the bytes of the manifest. Raises UsageError."""
+    storage, name = place_of(given, MANIFEST)
+    where = storage.shown(name)
     try:
-        text = path.read_text(encoding="utf-8")
+        content = storage.get(name)
+        text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        hint = "no state was finished there" if folder.is_dir() else None
-        raise UsageError(f"cannot be read: {reason}", where=str(path), remedy=hint) from None
-    return manifests.load(text, str(path))
+        hint = "no state was finished there" if name == MANIFEST else None
+        raise UsageError(f"cannot be read: {reason}", where=where, remedy=hint) from None
+    return storage, manifests.load(text, where), content
 
 
-def empty_run(folder: Path) -> str:
+def empty_run(storage: Storage) -> str:
     """A run without records."""
     import pyarrow as pa
 
@@ -318,4 +262,4 @@ def empty_run(folder: Path) -> str:
     from recovery.formats.columns import rows_schema
 
     nothing = pa.Table.from_batches([], schema=rows_schema())
-    return write_run(folder, "empty", [nothing] * BUCKETS)
+    return write_run(storage, "empty", [nothing] * BUCKETS)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.stores.state.files import StateFile, check_file
+from eoctl.stores.storage import Storage
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.arrays import int64_values, one_chunk
@@ -38,7 +39,7 @@ def parts_of(rows: int) -> int:
 class StateRows:
     """A finished state's rows. The files are checked against the manifest when they are read."""
 
-    folder: Path
+    storage: Storage
     manifest: Manifest
 
     def rows(self, place: TopicPartition, part: int, parts: int) -> "pa.Table":
@@ -50,7 +51,7 @@ class StateRows:
         if part == 0:
             self.check(place)
         for listed in self.manifest.by_place()[place].files:
-            file = pq.ParquetFile(self.folder / listed.path)
+            file = pq.ParquetFile(self.storage.opened(listed.path))
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=rows_schema().names)
                 tables.append(_some(table.cast(rows_schema()), part, parts))
@@ -62,8 +63,8 @@ class StateRows:
 
         self._check_rows(place)
         for listed in self.manifest.by_place()[place].files:
-            check_file(self.folder, file_of(listed))
-            file = pq.ParquetFile(self.folder / listed.path)
+            check_file(self.storage, file_of(listed))
+            file = pq.ParquetFile(self.storage.opened(listed.path))
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group)
 
@@ -110,7 +111,7 @@ class StateRows:
         digest is of."""
         self._check_rows(place)
         for listed in self.manifest.by_place()[place].files:
-            check_file(self.folder, file_of(listed))
+            check_file(self.storage, file_of(listed))
 
     def _check_rows(self, place: TopicPartition) -> None:
         part = self.manifest.by_place()[place]
@@ -118,7 +119,7 @@ class StateRows:
         if rows != part.digest.rows:
             raise RefusedError(
                 f"the files of its manifest list {rows} rows, its digest is of {part.digest.rows}",
-                where=f"{self.folder}, {place[0]}:{place[1]}",
+                where=f"{self.storage.address}, {place[0]}:{place[1]}",
                 remedy="rebuild the state",
             )
 
@@ -128,7 +129,7 @@ class StateRows:
 
         rows, size = 0, 0
         for listed in self.manifest.by_place()[place].files:
-            metadata = pq.ParquetFile(self.folder / listed.path).metadata
+            metadata = pq.ParquetFile(self.storage.opened(listed.path)).metadata
             rows += metadata.num_rows
             size += sum(
                 metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)
@@ -145,7 +146,7 @@ class StateRows:
         import pyarrow.parquet as pq
 
         for listed in self.manifest.by_place()[place].files:
-            file = pq.ParquetFile(self.folder / listed.path)
+            file = pq.ParquetFile(self.storage.opened(listed.path))
             at = file.schema_arrow.get_field_index("offset")
             for number in range(file.num_row_groups):
                 statistics = file.metadata.row_group(number).column(at).statistics

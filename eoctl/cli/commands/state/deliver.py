@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import ADDRESSES, Connection, Format
 from eoctl.operations.change import acting
 from eoctl.operations.state.delivery import DeliveryWish
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
+from eoctl.stores.storage import place_of
 from recovery.change.plan import Plan
 from recovery.errors import Exit, IncompleteError
 
@@ -82,12 +83,11 @@ class Delivering:
         words += ["--accept-incomplete"] if self.accept_incomplete else []
         return words + (["--without-headers"] if self.without_headers else [])
 
-    def wish(self, folder: Path, into: str, changelog: str | None = None) -> DeliveryWish:
-        """folder: or its manifest. Raises UsageError."""
-        if folder.name == MANIFEST and folder.is_file():
-            folder = folder.parent
+    def wish(self, folder: str, into: str, changelog: str | None = None) -> DeliveryWish:
+        """folder: or its address, or its manifest. Raises UsageError."""
+        storage, name = place_of(folder, MANIFEST)
         wish = DeliveryWish(
-            folder=str(folder.absolute()),
+            folder=storage.address if name == MANIFEST else storage.shown(name),
             into=into,
             changelog=changelog,
             offsets=self.with_offsets,
@@ -105,7 +105,9 @@ def deliver(
     output: Format,
     execute: Execute,
     how: Delivering,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a finished state's folder")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="a finished state's folder"), ADDRESSES
+    ],
     into: Annotated[str, typer.Option("--into", metavar=INTO, help="where it goes")],
     changelog: Annotated[
         str | None,
@@ -116,7 +118,7 @@ def deliver(
 
     Killed anywhere, the same command goes on; the changelog is not read again.
     """
-    wish = how.wish(folder, into, changelog)
+    wish = how.wish(str(folder), into, changelog)
     context, seconds = connection.one(), connection.seconds(None)
     plan = planned(wish, context, seconds)
     if plan is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import ADDRESSES, Connection, Format
 from eoctl.operations.state import compare as state_compare
 from eoctl.operations.state import show as state_show
 from eoctl.render.columns.state import COMPARE, SHOW
@@ -15,7 +15,9 @@ from eoctl.render.columns.state import COMPARE, SHOW
 def compare(
     connection: Connection,
     output: Format,
-    a: Annotated[Path, typer.Argument(metavar="A", help="a state's folder, or its manifest")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="a state's folder, or its manifest"), ADDRESSES
+    ],
     b: Annotated[
         str,
         typer.Argument(metavar="B", help="another one, a dump (.jsonl), or `live`: the changelog"),
@@ -31,7 +33,7 @@ def compare(
     ] = False,
 ) -> int:
     """Entries only in one of two states, and entries that differ; exit 1 if there are any."""
-    comparison = state_compare.Comparison(a, b, at, limit, not ignore_timestamps)
+    comparison = state_compare.Comparison(str(a), b, at, limit, not ignore_timestamps)
     answer = state_compare.compare(connection.one, comparison, connection.seconds(None))
     emit(answer, COMPARE, output)
     return answer.exit_status
@@ -42,7 +44,7 @@ _SERDES = "string|short|int|long|float|double|json|hex|base64|avro:FILE|protobuf
 
 def show(
     output: Format,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a state's folder")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a state's folder"), ADDRESSES],
     key: Annotated[
         str | None, typer.Argument(metavar="[KEY]", help="as --key-serde writes it; none: all")
     ] = None,
@@ -54,6 +56,8 @@ def show(
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="entries shown")] = 100,
 ) -> int:
     """A key's entries, decoded; exit 1 when the state has none."""
-    answer = state_show.show(state_show.ShowRequest(folder, key, key_serde, value_serde, limit))
+    answer = state_show.show(
+        state_show.ShowRequest(str(folder), key, key_serde, value_serde, limit)
+    )
     emit(answer, SHOW, output)
     return answer.exit_status

@@ -14,7 +14,7 @@ from eoctl.cli.commands.offsets import MaxRate, NoCrc
 from eoctl.cli.commands.state.deliver import INTO, Delivering, planned
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
-from eoctl.cli.options import FORMATS, Connection, Format
+from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
@@ -58,7 +58,11 @@ def rebuild(
     at: Annotated[
         str, typer.Option("--at", metavar="CUT", help="lso, hw, an instant, or a cut file")
     ],
-    to: Annotated[Path, typer.Option("--output", metavar="DIR", help="a new folder")],
+    to: Annotated[
+        Path,
+        typer.Option("--output", metavar="DIR", help="a new folder, or s3://BUCKET/PATH, gs://..."),
+        ADDRESSES,
+    ],
     retention: Annotated[
         str | None,
         typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
@@ -81,6 +85,7 @@ def rebuild(
     since: Annotated[
         Path | None,
         typer.Option("--since", metavar="DIR", help="an earlier state: read only what came since"),
+        ADDRESSES,
     ] = None,
     clean: Annotated[
         bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
@@ -103,7 +108,7 @@ def rebuild(
                 where="--into",
                 remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
             )
-        how.wish(to, into)
+        how.wish(str(to), into)
     wish = operations.RebuildWish(
         changelogs=operations.topics_of(changelogs),
         at=at,
@@ -122,7 +127,7 @@ def rebuild(
         processes=processes,
         wait_seconds=operations.WAIT_SECONDS if wait is None else duration(wait, where="--wait"),
         clean=clean,
-        since=since,
+        since=None if since is None else str(since),
     )
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
@@ -131,7 +136,7 @@ def rebuild(
     if into is None:
         emit(answer, REBUILD, output)
         return answer.exit_status
-    return _Onward(answer, to, into, how).deliver(context, execute, output, seconds)
+    return _Onward(answer, str(to), into, how).deliver(context, execute, output, seconds)
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ class _Onward:
     """A state that was published and goes on to another place."""
 
     answer: Answer
-    folder: Path
+    folder: str
     into: str
     how: Delivering
 
@@ -156,7 +161,7 @@ class _Onward:
             if plan is None:
                 print("all of it is there already", file=sys.stderr)
             else:
-                words = ("state", "deliver", str(self.folder), "--into", self.into)
+                words = ("state", "deliver", self.folder, "--into", self.into)
                 again = (*plan.argv, *words, *self.how.words())
                 change = CommandChange("state-deliver", plan, context, words=again)
                 if for_eyes:

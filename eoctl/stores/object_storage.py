@@ -1,0 +1,333 @@
+"""Files in object storage, through obstore: S3, what speaks its protocol, and Google's.
+
+There are no locks and no links here. What may only be created is put with that condition, and an
+answer that was lost is found out by reading: the content tells whose it is. Credentials are taken
+from the environment, by obstore; its own words are never shown, only status and code in them.
+"""
+
+import errno
+import hashlib
+import io
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
+from typing import Any
+
+from eoctl.stores.storage import PROBE, NewFile
+from recovery.errors import EoctlError, RefusedError, UnreachableError, UsageError
+
+PART_BYTES = 16 << 20  # of a file that is being written; S3 takes 10,000 parts
+READ_BYTES = 1 << 20  # at once: what follows is read next, of runs and of footers
+RETRIES = 8
+RETRY_SECONDS = 60.0
+UNKNOWN_WAITS = (0.2, 1.0, 3.0)  # seconds, before a create without an answer is tried again
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_NO_CREDENTIALS = re.compile(
+    r"Missing(?:SecretAccessKey|AccessKeyId)|Missing (?:SecretAccessKey|AccessKeyId)"
+    r"|/latest/api/token|/latest/meta-data|/computeMetadata/|metadata\.google\.internal"
+)
+
+
+class ObjectStorage:
+    """Objects below a prefix of a bucket."""
+
+    exclusive = False
+
+    def __init__(self, scheme: str, bucket: str, prefix: str) -> None:
+        from obstore.exceptions import BaseError
+        from obstore.store import GCSStore, S3Store
+
+        self.address = f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else "")
+        kind: Any = GCSStore if scheme == "gs" else S3Store
+        backoff = {
+            "init_backoff": timedelta(seconds=0.1),
+            "max_backoff": timedelta(seconds=10),
+            "base": 2,
+        }
+        try:
+            self._store = kind(
+                bucket,
+                prefix=prefix or None,
+                retry_config={
+                    "max_retries": RETRIES,
+                    "backoff": backoff,
+                    "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+                },
+            )
+        except (BaseError, ValueError) as error:
+            raise _told(error, self.address) from None
+
+    def shown(self, name: str) -> str:
+        return f"{self.address}/{name}"
+
+    def held(self) -> nullcontext[None]:
+        """See Storage: nobody can be kept out; the manifest that is created first counts."""
+        return nullcontext()
+
+    def prove(self) -> None:
+        """See Storage: not every service that speaks S3 heeds the condition."""
+        name = f"{PROBE}{uuid.uuid4().hex}"
+        made = self.put_new(name, b"1")
+        refused = made and not self.put_new(name, b"2")
+        self.delete([name])
+        if not refused:
+            raise RefusedError(
+                "this object storage writes over an object that may only be created "
+                "(If-None-Match), so that a state could be lost",
+                where=self.address,
+                remedy="use one that has conditional writes, or a folder",
+            )
+
+    def top(self) -> list[str]:
+        import obstore
+
+        with _asking(self.address):
+            found = obstore.list_with_delimiter(self._store)
+            names = [entry["path"] for entry in found["objects"]]
+            folders = [path.rstrip("/") for path in found["common_prefixes"]]
+        return sorted(path.rpartition("/")[2] for path in (*names, *folders))
+
+    def names(self, folder: str) -> list[str]:
+        import obstore
+
+        with _asking(self.shown(folder)):
+            batches = obstore.list(self._store, prefix=folder)
+            return sorted(entry["path"] for batch in batches for entry in batch)
+
+    def size(self, name: str) -> int:
+        import obstore
+
+        with _asking(self.shown(name)):
+            return int(obstore.head(self._store, name)["size"])
+
+    def sha256(self, name: str) -> str:
+        digest = hashlib.sha256()
+        file = _Object(self, name)
+        while data := file.read(PART_BYTES):
+            digest.update(data)
+        return digest.hexdigest()
+
+    def get(self, name: str) -> bytes:
+        import obstore
+
+        with _asking(self.shown(name)):
+            return bytes(obstore.get(self._store, name).bytes())
+
+    def get_range(self, name: str, start: int, size: int) -> bytes:
+        """Return some bytes of an object. Raises OSError where there is none."""
+        import obstore
+
+        with _asking(self.shown(name)):
+            return bytes(obstore.get_range(self._store, name, start=start, length=size))
+
+    def opened(self, name: str) -> Any:
+        import pyarrow as pa
+
+        return pa.PythonFile(io.BufferedReader(_Object(self, name), READ_BYTES), mode="r")
+
+    def put(self, name: str, data: bytes) -> None:
+        import obstore
+
+        with self.writing(name):
+            obstore.put(self._store, name, data, use_multipart=False)
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """See Storage: the first of several that create it at once wins, and all see who did."""
+        for seconds in (*UNKNOWN_WAITS, None):
+            try:
+                if (ours := self._create(name, data)) is not None:
+                    return ours
+            except UnreachableError:
+                # it may have arrived, or arrive yet: the next try meets it then
+                if seconds is None:
+                    raise
+            if seconds is not None:
+                time.sleep(seconds)
+        return False
+
+    def _create(self, name: str, data: bytes) -> bool | None:
+        """Create an object once: True if it is ours, False another's, None if that is not seen."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self.writing(name):
+            try:
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                with suppress(FileNotFoundError):
+                    return self.get(name) == data
+                return None
+        return True
+
+    def new_file(self, name: str) -> NewFile:
+        return _NewObject(self, self._store, name)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[None]:
+        """See Storage: an object is there whole or not at all, and nothing is to be removed."""
+        with _asking(self.shown(name)):
+            try:
+                yield
+            except FileNotFoundError as error:  # of a bucket, or of an upload that was ended there
+                raise _told(error, self.shown(name)) from None
+
+    def settle(self, folder: str) -> None:
+        """See Storage: what object storage has confirmed, it keeps."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        import obstore
+
+        for name in names:
+            with _asking(self.shown(name)):
+                for one in (name, *self.names(name)):
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._store, one)
+
+
+class _Object(io.RawIOBase):
+    """An object to be read at any position, as pyarrow does."""
+
+    def __init__(self, storage: ObjectStorage, name: str) -> None:
+        super().__init__()
+        self._storage, self._name = storage, name
+        self._size = storage.size(name)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if not wanted:
+            return b""
+        data = self._storage.get_range(self._name, self._at, wanted)
+        self._at += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _NewObject(io.RawIOBase):
+    """An object that is being written in parts; it is not there before `finish`."""
+
+    def __init__(self, storage: ObjectStorage, store: Any, name: str) -> None:
+        import obstore
+
+        super().__init__()
+        self._storage, self._name = storage, name
+        self._writer: Any = obstore.open_writer(
+            store, name, buffer_size=PART_BYTES, max_concurrency=2
+        )
+        self._digest = hashlib.sha256()
+        self._written = 0
+
+    @property
+    def sink(self) -> Any:
+        return self
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        content = bytes(data)
+        self._digest.update(content)
+        self._writer.write(content)
+        self._written += len(content)
+        return len(content)
+
+    def finish(self) -> tuple[int, str]:
+        try:
+            self._writer.close()
+        except Exception:
+            if not self._arrived():
+                raise
+        return self._written, self._digest.hexdigest()
+
+    def _arrived(self) -> bool:
+        """Return True if the object is there although no answer said so: nobody else has its
+        name."""
+        with suppress(OSError, EoctlError):
+            return self._storage.size(self._name) == self._written
+        return False
+
+
+@contextmanager
+def _asking(where: str) -> Iterator[None]:
+    """Tell obstore's errors in a sentence; FileNotFoundError for an object that is not there."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise _no_bucket(where) from None
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", where) from None
+    except (BaseError, OSError) as error:
+        raise _told(error, where) from None
+
+
+def _no_bucket(where: str) -> UsageError:
+    bucket = "/".join(where.split("/", 3)[:3])
+    return UsageError("there is no such bucket", where=bucket, remedy="create it, or name another")
+
+
+def _told(error: Exception, where: str) -> EoctlError:
+    """Return what an error of obstore's means; nothing of its text but the status and the code."""
+    text = str(error)
+    status = found[1] if (found := _STATUS.search(text)) else None
+    code = found[1] if (found := _CODE.search(text)) else None
+    if _NO_CREDENTIALS.search(text):
+        return UnreachableError(
+            "no credentials for this object storage were found",
+            where=where,
+            remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for gs:// "
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        )
+    if code == "NoSuchBucket":
+        return _no_bucket(where)
+    if status in ("401", "403"):
+        said = f"{status} {code}" if code else status
+        return UnreachableError(
+            f"the object storage refuses these credentials, or they may not do this ({said})",
+            where=where,
+            remedy="check the credentials, their rights to the bucket, and the region",
+        )
+    if status in ("301", "302", "307") or "redirect" in text:
+        return UsageError(
+            "the bucket is in another region",
+            where=where,
+            remedy="set AWS_REGION",
+        )
+    if "builder error" in text:
+        return UsageError(
+            "its endpoint is no https address",
+            where=where,
+            remedy="set AWS_ALLOW_HTTP=true for one that is http, such as a lab's",
+        )
+    if "Config error" in text or isinstance(error, ValueError):
+        return UsageError("a setting of it in the environment is wrong", where=where)
+    said = f"status {status}" + (f" {code}" if code else "") if status else "no answer"
+    return UnreachableError(
+        f"the object storage does not do what it is asked ({said})",
+        where=where,
+        remedy="run the same command again",
+    )

@@ -1,0 +1,356 @@
+"""Where the files of a state are: a folder of this machine, or a prefix in object storage.
+
+Names are relative to it, with slashes. Whatever the storage, a file is there whole or not at all,
+`put_new` never writes over another, and nobody else may read what is written.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from eoctl.host.extras import installed, missing
+from eoctl.stores import private
+from eoctl.stores.plan_files import sync_folder
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
+
+LOCK, PROBE = ".lock", ".probe-"
+OBJECTS = ("s3", "s3a", "gs")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems without hard links
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.S)
+
+
+class NewFile(Protocol):
+    """A file that is being written.
+
+    sink: pyarrow writes into it. Each use of it, and `finish`, belongs into a `writing` of its
+    storage.
+    """
+
+    @property
+    def sink(self) -> Any: ...
+
+    def finish(self) -> tuple[int, str]:
+        """Close the file, which is safe then. Return its bytes and its SHA-256, hexadecimal."""
+        ...
+
+
+class Storage(Protocol):
+    """A place for files. Every method raises UnreachableError where the place does not answer.
+
+    address: absolute; `storage_at` makes the storage of it again. exclusive: `held` keeps others
+    out, so that what nobody lists may be deleted while no result is there.
+    """
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def exclusive(self) -> bool: ...
+
+    def shown(self, name: str) -> str:
+        """Return where a file is, for a sentence."""
+        ...
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep other processes out, where the storage can. Raises RefusedError if one is in."""
+        ...
+
+    def prove(self) -> None:
+        """Raises RefusedError where `put_new` would write over another file."""
+        ...
+
+    def top(self) -> list[str]:
+        """Return the names of files and folders that are directly in it, sorted."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all files below a folder of it, none if there is no such folder."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Return a file's bytes. Raises OSError when there is none."""
+        ...
+
+    def sha256(self, name: str) -> str:
+        """Return the SHA-256 of a file's content, hexadecimal. Raises OSError."""
+        ...
+
+    def get(self, name: str) -> bytes:
+        """Return a file's content. Raises OSError."""
+        ...
+
+    def opened(self, name: str) -> Any:
+        """Return a file as pyarrow reads it, at any position. Raises OSError."""
+        ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file, over one of that name too. Raises UsageError, IncompleteError."""
+        ...
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one; False if there is one with another content.
+
+        Who won tells itself by what it writes: data must have the writer's identity in it. Raises
+        UsageError, IncompleteError.
+        """
+        ...
+
+    def new_file(self, name: str) -> NewFile:
+        """Begin a file whose name nobody else uses. See `writing`."""
+        ...
+
+    def writing(self, name: str) -> AbstractContextManager[None]:
+        """Tell errors of writing in a sentence, and remove what could not be written whole."""
+        ...
+
+    def settle(self, folder: str) -> None:
+        """Make the names in a folder of it survive a power cut."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files, or folders with all that is in them; those that are gone are no error."""
+        ...
+
+
+def is_address(given: str | Path) -> bool:
+    """Return True for `SCHEME://...`, also where Path left one of its slashes."""
+    return _ADDRESS.match(str(given)) is not None
+
+
+def storage_at(given: str | Path) -> Storage:
+    """Return the storage at a path or an address. Nothing is asked or written.
+
+    Raises UsageError for an address that is none of object storage, or without its package.
+    """
+    if not (match := _ADDRESS.match(str(given))):
+        return LocalFolder(Path(given).absolute())
+    scheme, rest = match[1].lower(), match[2]
+    where = f"{scheme}://{rest}"
+    if scheme not in OBJECTS:
+        raise UsageError(
+            f"{scheme}:// is not read or written here",
+            where=where,
+            remedy=f"give a folder of this machine, or {', '.join(f'{s}://' for s in OBJECTS)}",
+        )
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if not bucket or any(sign in rest for sign in "@?#") or ":" in bucket:
+        raise UsageError(
+            "names no bucket and no more than a bucket and a path",
+            where=where.partition("?")[0] if "@" not in where else f"{scheme}://...",
+            remedy=f"write {scheme}://BUCKET/PATH; credentials are taken from the environment",
+        )
+    if any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        raise UsageError("a part of the path is empty, . or ..", where=where)
+    if not installed("obstore"):
+        raise missing("data", "object storage")
+    from eoctl.stores.object_storage import ObjectStorage
+
+    return ObjectStorage(scheme, bucket, prefix)
+
+
+def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
+    """Return the storage and the name in it of a file that is given by its path, or by the folder
+    in which it is called `name`. Raises UsageError."""
+    if match := _ADDRESS.match(str(given)):
+        folder, _, last = match[2].rstrip("/").rpartition("/")
+        if folder and last.endswith(Path(name).suffix):
+            return storage_at(f"{match[1]}://{folder}"), last
+        return storage_at(given), name
+    path = Path(given)
+    if path.is_dir():
+        return storage_at(path), name
+    return storage_at(path.parent), path.name
+
+
+def not_written(path: Path, error: OSError) -> EoctlError:
+    """Return the error for a file that cannot be written."""
+    why = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno not in _FULL:
+        return UsageError(f"cannot be written: {why}", where=str(path))
+    return IncompleteError(
+        f"cannot be written: {why}",
+        where=str(path),
+        remedy="make space there, and run the same command again: it continues",
+    )
+
+
+class LocalFolder:
+    """A folder, made when something is written into it."""
+
+    exclusive = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def address(self) -> str:
+        return str(self.path.absolute())
+
+    def shown(self, name: str) -> str:
+        return str(self.path / name)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """See Storage. Raises UsageError; IncompleteError: disk full.
+
+        The lock ends with this process, however that ends; the file goes when the work is done.
+        """
+        path = self.path / LOCK
+        try:
+            private.make_folder(self.path)
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise not_written(path, error) from None
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                ours = os.path.samestat(os.fstat(descriptor), path.stat())
+            except (BlockingIOError, FileNotFoundError):  # the latter: another has just ended
+                ours = False
+            except OSError as error:
+                raise UsageError(f"cannot be locked: {error.strerror}", where=str(path)) from None
+            if not ours:
+                raise RefusedError(
+                    "another rebuild is at work there",
+                    where=str(self.path),
+                    remedy="wait until it has ended, or give another --output",
+                )
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+        finally:
+            os.close(descriptor)
+
+    def prove(self) -> None:
+        """See Storage: links and locks of a file system are trusted."""
+
+    def top(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        if not self.path.is_dir():
+            raise UsageError("is no folder", where=str(self.path))
+        return sorted(path.name for path in self.path.iterdir())
+
+    def names(self, folder: str) -> list[str]:
+        files = (path for path in (self.path / folder).rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.path).as_posix() for path in files)
+
+    def size(self, name: str) -> int:
+        return (self.path / name).stat().st_size
+
+    def sha256(self, name: str) -> str:
+        with (self.path / name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def get(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def opened(self, name: str) -> Any:
+        import pyarrow as pa
+
+        return pa.OSFile(str(self.path / name), "rb")
+
+    def put(self, name: str, data: bytes) -> None:
+        """See Storage: temporary file, fsync, rename."""
+        self._put(name, data, new=False)
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """See Storage: temporary file, fsync, hard link; a file of that name is never ours."""
+        return self._put(name, data, new=True)
+
+    def _put(self, name: str, data: bytes, *, new: bool) -> bool:
+        path, written = self.path / name, None
+        try:
+            private.make_folder(path.parent)
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            written = Path(temporary)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            if new and not _linked(written, path):
+                return False
+            if not new:
+                written.replace(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            if written is not None:
+                with suppress(OSError):
+                    written.unlink()
+            raise not_written(path, error) from None
+        return True
+
+    def new_file(self, name: str) -> NewFile:
+        return _NewLocalFile(self.path / name)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[None]:
+        """See Storage: what could not be written whole takes no room on a full disk."""
+        path = self.path / name
+        try:
+            yield
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink()
+            if error.errno in _FULL:
+                raise not_written(path, error) from None
+            raise
+
+    def settle(self, folder: str) -> None:
+        sync_folder(self.path / folder)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self.path / name
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _linked(written: Path, path: Path) -> bool:
+    """Rename, unless there is a file of that name: False then."""
+    try:
+        os.link(written, path)
+    except OSError as error:
+        if error.errno in _NO_LINKS and not path.exists():
+            written.replace(path)
+            return True
+        written.unlink()
+        if path.exists():
+            return False
+        raise
+    written.unlink()
+    return True
+
+
+class _NewLocalFile:
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        private.make_folder(path.parent)
+        self._path = path
+        self.sink = pa.OSFile(str(private.make_file(path)), "wb")
+
+    def finish(self) -> tuple[int, str]:
+        self.sink.close()
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        with self._path.open("rb") as file:
+            return size, hashlib.file_digest(file, "sha256").hexdigest()

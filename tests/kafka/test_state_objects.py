@@ -1,0 +1,279 @@
+"""States in object storage: moto's server, a fake of S3, through a proxy that fails."""
+
+import io
+import json
+import random
+import re
+import signal
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.lab.cluster import Lab
+from tests.kafka import dedup_world
+from tests.kafka.command import environment, eoctl, eoctl_running, said
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.state_oracle import Rebuilt, State, dict_state, digest, fill
+from tests.object_store import Fault, Faulty, make_bucket, s3_server
+from tests.object_store import environment as store_environment
+from tests.share import kills
+
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"}
+BUCKET = "states"
+SECRET = "s3cret-of-tests"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with s3_server() as port:
+        make_bucket(port, BUCKET)
+        yield port
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What is below a prefix, as any client of S3's gets it, without eoctl and without obstore."""
+
+    port: int
+    prefix: str
+
+    @property
+    def address(self) -> str:
+        return f"s3://{BUCKET}/{self.prefix}"
+
+    def names(self) -> list[str]:
+        query = urllib.parse.urlencode({"list-type": 2, "prefix": f"{self.prefix}/"})
+        text = self._got(f"{BUCKET}?{query}").decode()
+        keys = (unescape(key) for key in re.findall(r"<Key>([^<]*)</Key>", text))
+        return [key.removeprefix(f"{self.prefix}/") for key in keys]
+
+    def read(self, name: str) -> bytes:
+        return self._got(f"{BUCKET}/{urllib.parse.quote(f'{self.prefix}/{name}')}")
+
+    @property
+    def manifest(self) -> Any:
+        return json.loads(self.read("manifest.json"))
+
+    @property
+    def files(self) -> list[str]:
+        return [f["path"] for p in self.manifest["partitions"] for f in p["files"]]
+
+    @property
+    def digest(self) -> tuple[int, str]:
+        found = self.manifest["digest"]
+        return found["rows"], found["sha256_sum"]
+
+    @property
+    def ends(self) -> dict[int, int]:
+        (topic,) = self.manifest["cut"]["topics"]
+        return {p["partition"]: p["end"] for p in topic["partitions"]}
+
+    def state(self) -> State:
+        import pyarrow.parquet as pq
+
+        rows = [
+            row
+            for path in self.files
+            for row in pq.read_table(io.BytesIO(self.read(path))).to_pylist()
+        ]
+        found: State = {(r["partition"], r["key"]): (r["timestamp"], r["value"]) for r in rows}
+        assert len(found) == len(rows)
+        return found
+
+    def check(self, lab: Lab, topic: str) -> None:
+        """The state is a dict's, and nothing else is left."""
+        expected, _ = dict_state(lab, topic, self.ends)
+        assert self.digest == digest(expected)
+        assert self.state() == expected
+        assert sorted(self.names()) == sorted([*self.files, "cut.json", "manifest.json"])
+
+    def _got(self, path: str) -> bytes:
+        url = f"http://127.0.0.1:{self.port}/{path}"
+        request = urllib.request.Request(url, headers={"Authorization": "AWS anybody"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return bytes(answer.read())
+
+
+@pytest.fixture
+def objects(server: int) -> Objects:
+    return Objects(server, f"of tests/{uuid.uuid4().hex}")
+
+
+def env(port: int, **changes: str | None) -> dict[str, str]:
+    return environment(**{**store_environment(port), **changes})
+
+
+def words(topic: str, output: str, *more: str) -> list[str]:
+    asked = ["state", "rebuild", topic, "--format", "plain", "--at", "lso", "--engine", "local"]
+    return [*asked, "--output", output, *more]
+
+
+def wait_until(there: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_state_there_is_that_of_a_dict_whatever_fails(
+    lab1: Lab, topic: MakeTopic, objects: Objects, tmp_path: Path
+) -> None:
+    """Rebuilt in ranges, shown, compared and delivered, while each request may fail."""
+    log = topic(lab1, partitions=2, config=COMPACT)
+    fill(lab1, log, seed=19, records=1_000, keys=150, partitions=2)
+    chance, address = random.Random(19), objects.address
+
+    def fault(line: str) -> Fault:
+        return chance.choice(["503", "cut", "lost"] + [None] * 27)
+
+    with closing(Faulty(objects.port, fault)) as proxy:
+        there = env(proxy.port)
+        ran = eoctl(*words(log, address, "--range-offsets", "500"), lab=lab1, env=there)
+        assert ran.status == 0, ran.stderr
+        objects.check(lab1, log)
+        local, cut = tmp_path / "local", tmp_path / "cut.json"
+        cut.write_bytes(objects.read("cut.json"))
+        asked = [str(cut) if word == "lso" else word for word in words(log, str(local))]
+        ran = eoctl(*asked, lab=lab1)
+        assert ran.status == 0, ran.stderr
+        assert Rebuilt(local).digest == objects.digest
+        ran = eoctl("state", "compare", f"{address}/manifest.json", str(local), env=there)
+        assert ran.status == 0, ran.stderr
+        (partition, key), (_, value) = min(objects.state().items())
+        how = ("--key-serde", "hex", "--value-serde", "hex", "-o", "json")
+        ran = eoctl("state", "show", address, key.hex(), *how, env=there)
+        assert ran.status == 0, ran.stderr
+        shown = [(row["partition"], row["value_decoded"]) for row in ran.rows]
+        assert (partition, value.hex()) in shown
+        new = topic(lab1, partitions=2, config=COMPACT)
+        ran = eoctl(
+            *("state", "deliver", address, "--into", f"topic:{new}", "--without-headers"),
+            *("--execute", "--yes"),
+            lab=lab1,
+            env=there,
+        )
+        assert ran.status == 0, ran.stderr
+        assert {fault for fault, _ in proxy.faults} == {"503", "cut", "lost"}
+    delivered = {
+        (p, r.key): (r.timestamp, r.value)
+        for p in (0, 1)
+        for r in dedup_world.consumed(lab1, new, p)
+    }
+    assert delivered == objects.state()
+    again = eoctl(*words(log, address), lab=lab1, env=env(objects.port))
+    assert again.status == 4
+    assert said(again.stderr) == [
+        f"eoctl: {address}: there is a state already; give another --output"
+    ]
+
+
+@pytest.mark.parametrize("number", range(kills(4)))
+def test_a_killed_rebuild_goes_on(
+    lab1: Lab, topic: MakeTopic, objects: Objects, number: int
+) -> None:
+    """At each quarter of its way; what was done is kept, and the digest is that of a dict."""
+    log = topic(lab1, partitions=4, config=COMPACT)
+    fill(lab1, log, seed=number, records=4_000, keys=300, partitions=4)
+    there = env(objects.port)
+    slowly = words(log, objects.address, "--processes", "1", "--max-rate", "200KiB")
+    done: list[str] = []
+    with eoctl_running(lab1, *slowly, env=there) as process:
+
+        def quarter() -> bool:
+            assert process.poll() is None
+            return len(_tasks(objects)) > number % 3
+
+        wait_until(quarter)
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        done = _tasks(objects)
+    assert "manifest.json" not in objects.names()
+    kept = [f["path"] for name in done for f in json.loads(objects.read(name))["files"]]
+    ran = eoctl(*slowly, "--clean", lab=lab1, env=there)
+    assert ran.status == 4
+    assert "no lock that tells whether the unfinished rebuild is still at work" in ran.stderr
+    ran = eoctl(*words(log, objects.address), lab=lab1, env=there)
+    assert ran.status == 0, ran.stderr
+    objects.check(lab1, log)
+    assert set(kept) <= set(objects.files)
+
+
+def _tasks(objects: Objects) -> list[str]:
+    return [name for name in objects.names() if name.startswith("tasks/")]
+
+
+def test_of_two_rebuilds_at_once_one_wins(lab1: Lab, topic: MakeTopic, objects: Objects) -> None:
+    """Both do the work; the second that would publish is refused, and leaves nothing behind."""
+    log = topic(lab1, partitions=2, config=COMPACT)
+    fill(lab1, log, seed=2, records=2_000, keys=300, partitions=2)
+    there = env(objects.port)
+    slowly = words(log, objects.address, "--processes", "1", "--max-rate", "200KiB")
+    with eoctl_running(lab1, *slowly, env=there) as first:
+        wait_until(lambda: "request.json" in objects.names())
+        with eoctl_running(lab1, *slowly, env=there) as second:
+            ended = [process.communicate(timeout=120) for process in (first, second)]
+    statuses = [first.returncode, second.returncode]
+    assert sorted(statuses) == [0, 4], ended
+    (line,) = said(ended[statuses.index(4)][1])
+    assert "there is a state already" in line
+    objects.check(lab1, log)
+
+
+def test_only_what_came_since(lab1: Lab, topic: MakeTopic, objects: Objects) -> None:
+    log, there = topic(lab1, config=COMPACT), env(objects.port)
+    fill(lab1, log, seed=6, records=300, keys=40, partitions=1)
+    assert eoctl(*words(log, objects.address), lab=lab1, env=there).status == 0
+    fill(lab1, log, seed=7, records=100, keys=40, partitions=1)
+    later = Objects(objects.port, f"{objects.prefix}-later")
+    since = ("--since", objects.address)
+    ran = eoctl(*words(log, later.address, *since), lab=lab1, env=there)
+    assert ran.status == 0, ran.stderr
+    assert later.manifest["incremental_from"] == objects.address
+    later.check(lab1, log)
+
+
+def test_a_lost_answer_of_the_manifest(lab1: Lab, topic: MakeTopic, objects: Objects) -> None:
+    log = topic(lab1, config=COMPACT)
+    fill(lab1, log, seed=3, records=200, keys=30, partitions=1)
+    left = ["lost"]
+
+    def fault(line: str) -> Fault:
+        return left.pop() if left and line.startswith("PUT") and "manifest.json" in line else None
+
+    with closing(Faulty(objects.port, fault)) as proxy:
+        ran = eoctl(*words(log, objects.address), lab=lab1, env=env(proxy.port))
+        assert ran.status == 0, ran.stderr
+        assert len(proxy.faults) == 1
+    objects.check(lab1, log)
+
+
+def test_what_is_wrong_is_one_sentence(lab1: Lab, topic: MakeTopic, objects: Objects) -> None:
+    log, address = topic(lab1), objects.address
+    none = env(objects.port, AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None)
+    with closing(Faulty(objects.port, lambda line: "403")) as proxy:
+        no_bucket = (2, env(objects.port), "s3://nobody: there is no such bucket")
+        refused = (5, env(proxy.port), "refuses these credentials, or they may not do this (403")
+        for (status, there, what), asked in (
+            (no_bucket, words(log, "s3://nobody/x")),
+            (no_bucket, ["state", "show", "s3://nobody/x"]),
+            (refused, words(log, address)),
+            (refused, ["state", "show", address]),
+            (refused, ["state", "compare", address, address]),
+            (refused, ["state", "deliver", address, "--into", "topic:t"]),
+            ((5, none, "no credentials for this object storage"), ["state", "show", address]),
+        ):
+            ran = eoctl(*asked, lab=lab1, env=there)
+            assert ran.status == status, (asked, ran.stderr)
+            (line,) = said(ran.stderr)
+            assert what in line
+            assert SECRET not in ran.stderr + ran.stdout
+    assert objects.names() == []
