@@ -43,8 +43,8 @@ class JobRow(Row):
     records_total: int | None
     bytes: int | None
     eta_seconds: float | None
-    application_id: str | None
-    ui: str | None
+    application_id: str | None = None
+    ui: str | None = None
     reported: Timestamp
     result: dict[str, Any]
 
