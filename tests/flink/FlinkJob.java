@@ -7,11 +7,14 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.CompletableFuture;
+import org.apache.flink.api.common.JobExecutionResult;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.RichMapFunction;
 import org.apache.flink.api.common.serialization.SerializationSchema;
@@ -28,6 +31,8 @@ import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsIni
 import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
 import org.apache.flink.connector.kafka.source.split.KafkaPartitionSplit;
 import org.apache.flink.connector.kafka.source.split.KafkaPartitionSplitSerializer;
+import org.apache.flink.core.execution.JobClient;
+import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.core.fs.FSDataInputStream;
 import org.apache.flink.core.io.SimpleVersionedSerialization;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
@@ -87,7 +92,10 @@ public class FlinkJob {
             .setProperties(kafka)
             .setGroupId(told.getProperty("group"))
             .setTopics(told.getProperty("source"))
-            .setStartingOffsets(OffsetsInitializer.earliest())
+            .setStartingOffsets(
+                Boolean.parseBoolean(told.getProperty("from.group"))
+                    ? OffsetsInitializer.committedOffsets()
+                    : OffsetsInitializer.earliest())
             .setDeserializer(new Values())
             .build();
     env.fromSource(source, WatermarkStrategy.noWatermarks(), "from-kafka")
@@ -98,7 +106,30 @@ public class FlinkJob {
         .sinkTo(sink(told))
         .name("to-kafka")
         .uid("to-kafka");
-    env.execute("eoctl");
+    follow(env.executeAsync("eoctl"), Path.of(told.getProperty("folder")));
+  }
+
+  /**
+   * Waits for the job's end. A file `savepoint-wanted` in its folder, which says `stop` or `go on`,
+   * is answered by `savepoint-made`, which says where the savepoint lies.
+   */
+  private static void follow(JobClient job, Path folder) throws Exception {
+    CompletableFuture<JobExecutionResult> end = job.getJobExecutionResult();
+    Path wanted = folder.resolve("savepoint-wanted");
+    while (!end.isDone()) {
+      if (Files.exists(wanted)) {
+        String to = folder.resolve("savepoints").toUri().toString();
+        CompletableFuture<String> made =
+            Files.readString(wanted).equals("stop")
+                ? job.stopWithSavepoint(false, to, SavepointFormatType.CANONICAL)
+                : job.triggerSavepoint(to, SavepointFormatType.CANONICAL);
+        Path answer = Files.writeString(folder.resolve("savepoint-arriving"), made.get());
+        Files.delete(wanted);
+        Files.move(answer, folder.resolve("savepoint-made"), StandardCopyOption.ATOMIC_MOVE);
+      }
+      Thread.sleep(20);
+    }
+    end.get();
   }
 
   private static KafkaSink<byte[]> sink(Properties told) {

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from eoctl.host.java import find_java
 from eoctl.lab.cluster import Lab
@@ -137,12 +138,20 @@ class Job:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, restore: Path | None = None, hold_at: int = 0) -> None:
-        """Start it. hold_at: the checkpoint from which on nothing is committed; 0 = none."""
+    def start(
+        self, *, restore: Path | None = None, hold_at: int = 0, from_group: str | None = None
+    ) -> None:
+        """Start it. hold_at: the checkpoint from which on nothing is committed; 0 = none.
+
+        from_group: the source begins where this group stands, and is refused where it stands
+        nowhere; None = at the beginning, or where the checkpoint says.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         for held in self.folder.glob("held-*"):
             held.unlink()
         told = self._told | {"hold.at": str(hold_at)}
+        if from_group is not None:
+            told |= {"group": from_group, "from.group": "true"}
         if restore is not None:
             told["flink.execution.state-recovery.path"] = restore.as_uri()
         config = self.folder / "job.properties"
@@ -156,19 +165,45 @@ class Job:
             )
 
     def until(self, met: Callable[[], bool], what: str) -> None:
-        """Wait for something while it runs."""
+        """Wait for something while it runs; it is killed if that does not come."""
         end = time.monotonic() + WAIT_SECONDS
-        while not met():
-            assert self._process is not None
-            assert self._process.poll() is None, f"it ended: see {self.folder}/flink.log"
-            assert time.monotonic() < end, f"{what}: see {self.folder}/flink.log"
-            time.sleep(0.05)
+        try:
+            while not met():
+                assert self._process is not None
+                assert self._process.poll() is None, f"it ended: see {self.folder}/flink.log"
+                assert time.monotonic() < end, f"{what}: see {self.folder}/flink.log"
+                time.sleep(0.05)
+        except BaseException:
+            self.kill()
+            raise
 
     def killed_before_commit(self, hold_at: int) -> Path:
         """Start it, kill it when checkpoint `hold_at` is complete and not committed; that one."""
         self._held(hold_at)
         self.kill()
         return self.checkpoint(hold_at)
+
+    def savepoint(self, *, stop: bool = False) -> Path:
+        """Let Flink take a savepoint; its folder. It goes on writing, or ends with it (stop).
+
+        Flink commits what a savepoint promises if it ends the job, else with the next checkpoint.
+        """
+        made, wanted = self.folder / "savepoint-made", self.folder / "savepoint-wanted"
+        arriving = wanted.with_suffix(".arriving")
+        arriving.write_text("stop" if stop else "go on")
+        arriving.rename(wanted)
+        if stop:
+            assert self._process is not None
+            try:
+                status = self._process.wait(WAIT_SECONDS)
+            finally:
+                self.kill()
+            assert status == 0, f"see {self.folder}/flink.log"
+        else:
+            self.until(made.exists, "no savepoint is made")
+        path = Path(unquote(urlsplit(made.read_text()).path))
+        made.unlink()
+        return path
 
     def frozen_before_commit(self, hold_at: int) -> Path:
         """Like `killed_before_commit`, but it is only stopped (SIGSTOP): see `thaw`."""

@@ -20,6 +20,7 @@ from eoctl.lab.record import LabSpec
 from tests.flink.job import CHECKPOINT_MS, PARTITIONS, VERSIONS, Job, Loaded, load, topics
 from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import SOON
+from tests.kafka.crashed import commit as commit_offsets
 from tests.kafka.crashed import committed, until
 from tests.kafka.merging import consumed
 from tests.kafka.offsets_oracle import consumed_number
@@ -104,6 +105,17 @@ def written(lab: Lab, job: Job) -> int:
 def restored(lab: Lab, job: Job, checkpoint: Path) -> Counter[bytes | None]:
     """What is committed once Flink, started from a checkpoint, has committed all of its input."""
     job.start(restore=checkpoint)
+    return at_its_end(lab, job)
+
+
+def afresh(lab: Lab, job: Job, group: str) -> Counter[bytes | None]:
+    """The same of a job that is not restored: its source begins where a group stands."""
+    job.start(from_group=group)
+    return at_its_end(lab, job)
+
+
+def at_its_end(lab: Lab, job: Job) -> Counter[bytes | None]:
+    """What is committed once a running job has committed all of its input."""
     job.until(lambda: values(lab, job).total() >= RECORDS, "not all is committed")
     time.sleep(2 * CHECKPOINT_MS / 1000)  # what it would write twice comes with another checkpoint
     job.kill()
@@ -258,24 +270,134 @@ def test_salvaged_past_the_deadline(lab: Lab, tmp_path: Path, version: str, nami
     assert restored(lab, job, checkpoint) == Counter(b"%d" % n for n in range(RECORDS))
 
 
-def test_the_rest_is_fenced_and_the_group_is_set(lab: Lab, tmp_path: Path) -> None:
-    """The job never comes back: all is ended, and its group stands at the checkpoint's offsets."""
-    job, checkpoint, loaded = killed(
-        lab, tmp_path, "afresh", naming="INCREMENTING", version=VERSIONS[0]
-    )
-    words = ("--execute", "--yes", "--job-is-dead", "--rest", "fence", "--never-restored", *FAST)
-    ran = commit(lab, checkpoint, *words)
+def set_to(lab: Lab, folder: Path, group: str, store: str, offsets: Loaded) -> None:
+    """Set a group, which stands elsewhere, to what Flink's own classes read of a checkpoint."""
+    wanted = {(topic, partition): offset for topic, partition, offset in offsets.offsets}
+    commit_offsets(lab, group, dict.fromkeys(wanted, 1))
+    plan = str(folder / "plan.json")
+    words = ("--group", group, "--from-store", store, "--out", plan)
+    planned = eoctl("restart", "plan", *words, lab=lab)
+    assert planned.status == 0, planned.text
+    applied = eoctl("restart", "apply", plan, "--execute", "--yes", lab=lab)
+    assert applied.status == 0, applied.text
+    assert committed(lab, group) == wanted
+
+
+@pytest.mark.parametrize(("version", "naming"), [ALL[0], ALL[3]])
+def test_the_rest_is_fenced_and_a_fresh_job_goes_on_from_its_group(
+    lab: Lab, tmp_path: Path, version: str, naming: str
+) -> None:
+    """The job never comes back: all is ended, its group is set, and another begins there."""
+    name = f"afresh-{version}-{naming.lower()}"
+    job, checkpoint, loaded = killed(lab, tmp_path, name, naming=naming, version=version)
+    words = ("--execute", "--yes", "--job-is-dead", "--is-newest", *FAST)
+    ran = commit(lab, checkpoint, *words, "--rest", "fence", "--never-restored")
     assert ran.status == 0, ran.text
     assert {r["fate"] for r in fates(lab, checkpoint).rows} == {"committed"}
     assert prepared(lab, job, loaded) == 0
 
-    group, plan = f"flink-{job.sink}", str(tmp_path / "plan.json")
-    source = ("--from-store", f"flink:{checkpoint}#from-kafka")
-    planned = eoctl("restart", "plan", "--group", group, *source, "--out", plan, lab=lab)
-    assert planned.status == 0, planned.text
-    applied = eoctl("restart", "apply", plan, "--execute", "--yes", lab=lab)
-    assert applied.status == 0, applied.text
-    assert committed(lab, group) == {(t, p): offset for t, p, offset in loaded.offsets}
+    group = f"flink-{job.sink}"
+    set_to(lab, tmp_path, group, f"flink:{checkpoint}#from-kafka", loaded)
+
+    assert afresh(lab, job, group) == Counter(b"%d" % n for n in range(RECORDS))
+
+
+@pytest.mark.parametrize(("version", "naming"), [ALL[0], ALL[3]])
+def test_a_savepoint_is_committed_by_the_operators_word_alone(
+    lab: Lab, tmp_path: Path, version: str, naming: str
+) -> None:
+    """Flink commits a savepoint's transactions with its next checkpoint: it does not live so long.
+
+    It has no checkpoint before, so that all that the savepoint promises is open.
+    """
+    name = f"savepoint-{version}-{naming.lower()}"
+    source, sink = f"in-{name}", f"out-{name}"
+    topics(lab, source, sink, RECORDS)
+    usual = Job(lab, tmp_path, source=source, sink=sink, version=version, naming=naming)
+    job = Job(
+        lab,
+        tmp_path,
+        source=source,
+        sink=sink,
+        version=version,
+        naming=naming,
+        settings={"execution.checkpointing.interval": "365 d"},  # the first: at a random moment
+    )
+    job.start()
+    job.until(lambda: written(lab, job) > 1000, "nothing is written")
+    savepoint = job.savepoint()
+    job.kill()
+    loaded = load(version, savepoint)
+    assert values(lab, job).total() == 0
+    promised = prepared(lab, job, loaded)
+    assert promised > 1000
+
+    ran = fates(lab, savepoint)
+
+    assert ran.status == 1, ran.text
+    mine = [r for r in ran.rows if r["checkpoint_id"] is not None]
+    assert [r["fate"] for r in mine] == ["open"] * len(loaded.committables)
+    assert sorted(
+        (r["transactional_id"], r["producer_id"], r["producer_epoch"], r["checkpoint_id"])
+        for r in mine
+    ) == [*loaded.committables]
+    assert sum(r["records"] for r in mine) == promised
+    words = ("--execute", "--yes", "--job-is-dead", *FAST)
+    refused = commit(lab, savepoint, *words)
+    assert refused.status == 4, refused.text
+    assert "it is a savepoint: Kafka cannot tell whether it is the newest" in refused.text
+    assert promised_fates(lab, savepoint) == {"open"}
+
+    ran = commit(lab, savepoint, *words, "--is-newest")
+
+    assert ran.status == 0, ran.text
+    assert promised_fates(lab, savepoint) == {"committed"}
+    assert set(values(lab, job).values()) <= {1}  # some may wait behind what was begun after it
+    assert restored(lab, usual, savepoint) == Counter(b"%d" % n for n in range(RECORDS))
+
+
+def test_a_savepoint_that_a_later_checkpoint_committed(lab: Lab, tmp_path: Path) -> None:
+    """The operator's word does not help against what Kafka proves."""
+    topics(lab, "in-passed", "out-passed", RECORDS)
+    job = Job(lab, tmp_path, source="in-passed", sink="out-passed")
+    job.start()
+    job.until(lambda: values(lab, job).total() > 0, "nothing is committed")
+    savepoint = job.savepoint()
+    loaded = load(VERSIONS[0], savepoint)
+    promised = sum(offset for _, _, offset in loaded.offsets)
+    job.until(lambda: values(lab, job).total() > promised, "no checkpoint came after it")
+    job.kill()
+
+    ran = fates(lab, savepoint)
+
+    assert promised_fates(lab, savepoint) == {"committed"}
+    assert max(ran.json["newer_in_kafka"]) > loaded.checkpoint
+    words = ("--execute", "--yes", "--job-is-dead", "--is-newest", *FAST)
+    again = commit(lab, savepoint, *words)
+    assert (again.status, "there is nothing to commit" in again.text) == (0, True), again.text
+
+
+@pytest.mark.parametrize(("version", "naming"), [ALL[0], ALL[3]])
+def test_a_job_that_ended_with_a_savepoint_goes_on_from_its_offsets(
+    lab: Lab, tmp_path: Path, version: str, naming: str
+) -> None:
+    """Flink commits what it promises as it ends; a fresh job begins where a new group is set."""
+    name = f"ended-{version}-{naming.lower()}"
+    source, sink = f"in-{name}", f"out-{name}"
+    topics(lab, source, sink, RECORDS)
+    job = Job(lab, tmp_path, source=source, sink=sink, version=version, naming=naming)
+    job.start()
+    job.until(lambda: values(lab, job).total() > 0, "nothing is committed")
+    savepoint = job.savepoint(stop=True)
+    loaded = load(version, savepoint)
+    assert 0 < values(lab, job).total() < RECORDS
+    assert prepared(lab, job, loaded) == 0
+    ran = fates(lab, savepoint)
+    assert (ran.status, {r["fate"] for r in ran.rows} <= {"committed"}) == (0, True), ran.text
+
+    set_to(lab, tmp_path, f"new-{name}", f"flink:{savepoint}", loaded)
+
+    assert afresh(lab, job, f"new-{name}") == Counter(b"%d" % n for n in range(RECORDS))
 
 
 def test_a_frozen_job_that_wakes_doubles_nothing(lab: Lab, tmp_path: Path) -> None:
