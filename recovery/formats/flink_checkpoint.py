@@ -111,7 +111,7 @@ def sources(content: FlinkCheckpoint, uid: str | None, *, where: str) -> tuple[S
         raise RefusedError(
             "several of its sources read the same partition",
             where=where,
-            remedy=f"name one of {known}: flink:DIR#UID",
+            remedy=f"name one of {known}: flink:DIR#UID, or uid in [app.store]",
         )
     return tuple(named)
 

@@ -14,7 +14,7 @@ from recovery.quoting import some
 from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered
 from recovery.restart.input_rules import identity, moved, readable
 from recovery.restart.observed import Log, Observed, OffsetAt, Unobserved, Want
-from recovery.restart.positions import refuse_pending
+from recovery.restart.positions import refuse_pending, results_belong
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
 
@@ -96,8 +96,7 @@ def decide_adhoc(
     guarantee, because = _guarantee(target, inputs)
     checks = [c for decision in inputs for c in decision.checks] + list(_pairs(observed, inputs))
     if target.kind == "from-store":
-        text = "all that was read before these offsets has its results where they belong"
-        checks.append(Check("source", None, text, target.source))
+        checks.append(results_belong(target.source))
     return RestartPlan(
         app=group,
         strategy=target.kind,

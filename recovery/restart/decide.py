@@ -31,6 +31,7 @@ from recovery.restart.output_rules import decide_output
 from recovery.restart.positions import (
     changelog,
     checkpoint,
+    flink_checkpoint,
     refuse_pending,
     spark_checkpoint,
     stored_pair,
@@ -48,6 +49,7 @@ STRATEGIES: Mapping[str, Callable[[App, Observed, TopicPartition], Basis]] = {
     "transactional": transactional,
     "sql": stored_pair,
     "spark-checkpoint": spark_checkpoint,
+    "flink-checkpoint": flink_checkpoint,
 }
 
 _BECAUSE = {
@@ -279,12 +281,12 @@ def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Che
 def _entry_after(app: App, basis: Basis) -> StoredPartition | None:
     """The store's entry once the plan is applied: input offset and the outputs' that belong to it.
 
-    An entry that stays where it is stays as it is. None: never written. Changelog and Spark's
-    checkpoint are their owner's, and so is the state that belongs to a first commit: a checkpoint
-    has one, and a merge log's commit may.
+    An entry that stays where it is stays as it is. None: never written. Changelog, Spark's
+    checkpoint and Flink's are their owner's, and so is the state that belongs to a first commit: a
+    checkpoint has one, and a merge log's commit may.
     """
     entry, place = basis.stored, basis.input.place
-    if app.strategy in ("changelog", "spark-checkpoint"):
+    if app.strategy in ("changelog", "spark-checkpoint", "flink-checkpoint"):
         return None
     if entry is not None and entry.input.offset == basis.input.offset:
         return entry

@@ -187,6 +187,20 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
+class FlinkFacts:
+    """A Flink checkpoint besides its source offsets.
+
+    promised: the number of Kafka transactions that it is to commit. newer: numbers of later
+    checkpoints of the job that lie beside it, ascending. unread: partition → where a source that
+    has read nothing of it begins: `earliest`, `latest` or `committed`.
+    """
+
+    promised: int
+    newer: tuple[int, ...]
+    unread: Mapping[TopicPartition, str]
+
+
+@dataclass(frozen=True, slots=True)
 class PendingCommit:
     """A group's commit that an open transaction holds. transactional_id: None = not found.
 
@@ -245,6 +259,7 @@ class Observed:
     fenced: frozenset[int] = frozenset()
     owners: Mapping[int, str] = field(default_factory=dict)
     spark: Checkpoint | None = None
+    flink: FlinkFacts | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[Count, Counted] = field(default_factory=dict)
     walked: Mapping[Walk, int | None] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Strategies whose store says where to restart, and at which output offset that was committed.
 
 commit-pair, checkpoint, sql: the stored entry itself. changelog: the last record of
-the changelog. spark-checkpoint: the start of the batch in flight. Each gives the `Basis` of one
-input partition.
+the changelog. spark-checkpoint: the start of the batch in flight. flink-checkpoint: where the
+source goes on. Each gives the `Basis` of one input partition.
 """
 
 import shlex
@@ -10,12 +10,12 @@ import shlex
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.quoting import some
-from recovery.restart.decision import Basis, Check, Owner, PendingError, StateBound
+from recovery.restart.decision import Basis, Check, Owner, PendingError, Promise, StateBound
 from recovery.restart.observed import ChangelogTip, Observed
 from recovery.restart.output_rules import final_end
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.shared.app_file import App, named
-from recovery.shared.store_tables import SparkCheckpointStore, TopicStore
+from recovery.shared.store_tables import FlinkCheckpointStore, SparkCheckpointStore, TopicStore
 
 
 def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
@@ -146,6 +146,61 @@ def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
             input=StoredOffset(topic=place[0], partition=place[1], offset=start)
         ),
     )
+
+
+def flink_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """Where a job that starts afresh goes on. Whether the results of what was read before are
+    committed, `txn commit --checkpoint` tells; Flink itself begins with its operators' state too.
+    """
+    assert isinstance(app.store, FlinkCheckpointStore)
+    checkpoint, where = observed.flink, app.store.path
+    if checkpoint is None:
+        raise IncompleteError("the checkpoint was not read", where=where)
+    if checkpoint.newer:
+        raise RefusedError(
+            f"checkpoint {checkpoint.newer[-1]} lies beside it: what was committed since would "
+            "come twice",
+            where=where,
+            remedy="name that one in [app.store] path",
+        )
+    checks = [
+        results_belong(where),
+        Check("newest", None, "no later checkpoint was completed: none lies beside it", where),
+    ]
+    entry, base = observed.stored_at(place), app.base_of(place)
+    if entry is not None:
+        start = entry.input
+    elif base is not None:
+        start = StoredOffset(topic=place[0], partition=place[1], offset=base)
+        checks.append(Check("base", None, f"it starts at {base}, as [app.base] says", named(place)))
+    else:
+        begins = checkpoint.unread.get(place)
+        raise RefusedError(
+            "the checkpoint holds no offset of it: its source reads other partitions, or it was "
+            "added later"
+            if begins is None
+            else f"the checkpoint holds no offset of it, which its source begins at {begins}",
+            where=named(place),
+            remedy=f'say in [app.base] where it begins: "{named(place)}" = 0',
+        )
+    because = (
+        "what was read before these offsets is left out where its transaction is not committed "
+        f"(the checkpoint promises {checkpoint.promised} of Kafka's sink: `eoctl txn commit "
+        "--checkpoint` tells), and operators begin without their state"
+    )
+    return Basis(
+        start,
+        (),
+        checks=tuple(checks),
+        stored=entry,
+        promise=Promise("at-most-once", because),
+    )
+
+
+def results_belong(where: str) -> Check:
+    """Return what is believed of whoever begins at offsets that were stored without the results."""
+    text = "all that was read before these offsets has its results where they belong"
+    return Check("source", None, text, where)
 
 
 def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis:

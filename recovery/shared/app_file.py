@@ -35,6 +35,7 @@ Strategy = Literal[
     "transactional",
     "sql",
     "spark-checkpoint",
+    "flink-checkpoint",
     "connect",
 ]
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -113,9 +114,15 @@ _FITS: Mapping[Strategy, tuple[str, ...]] = {
     "transactional": ("kafka-group",),
     "sql": ("sql",),
     "spark-checkpoint": ("spark-checkpoint",),
+    "flink-checkpoint": ("flink-checkpoint",),
     "connect": ("connect",),
 }
-_WITHOUT_OUTPUTS = ("sql", "spark-checkpoint", "transactional", "connect")
+_WITHOUT_OUTPUTS = ("sql", "spark-checkpoint", "flink-checkpoint", "transactional", "connect")
+_NO_OUTPUTS: Mapping[Strategy, str] = {
+    "spark-checkpoint": "Spark replays a batch whole, its sink drops what it has",
+    "flink-checkpoint": "what Flink's sink wrote stands in the transactions of its checkpoints",
+}
+_NEXT_ONLY = ("changelog", "spark-checkpoint", "flink-checkpoint")
 
 
 def named(place: TopicPartition) -> str:
@@ -243,9 +250,9 @@ def _check_topics(app: App, file: str) -> None:
         raise UsageError(
             f"the strategy {app.strategy} counts outputs: name them", where=f"{file}, [app] outputs"
         )
-    if app.outputs and app.strategy == "spark-checkpoint":
+    if app.outputs and app.strategy in _NO_OUTPUTS:
         raise UsageError(
-            "no outputs are counted: Spark replays a batch whole, its sink drops what it has",
+            f"no outputs are counted: {_NO_OUTPUTS[app.strategy]}",
             where=f"{file}, [app] outputs",
             remedy="leave them out",
         )
@@ -293,7 +300,7 @@ def _check_store(app: App, file: str) -> None:
     if isinstance(store, TopicStore) and (store.key is None) != (app.strategy == "changelog"):
         why = "is missing" if store.key is None else "has no meaning for a changelog"
         raise UsageError(why, where=f"{where} key")
-    if app.position == "last" and app.strategy in ("changelog", "spark-checkpoint"):
+    if app.position == "last" and app.strategy in _NEXT_ONLY:
         raise UsageError(
             f"last is for stores that keep the last processed offset: {app.strategy} keeps the "
             "next one",
@@ -307,7 +314,8 @@ def _check_store(app: App, file: str) -> None:
         raise UsageError(why, where=f"{file}, [app.merge]")
     if app.mirror is not None:
         read_only = app.mirror.kind in ("spark-checkpoint", "flink-checkpoint", "connect")
-        if store is None or read_only or app.strategy in ("changelog", "connect"):
+        unwritten = app.strategy in ("changelog", "flink-checkpoint", "connect")
+        if store is None or read_only or unwritten:
             raise UsageError("nothing can be mirrored here", where=f"{file}, [app.mirror]")
         if app.mirror.model_dump(exclude={"position"}) == store.model_dump(exclude={"position"}):
             raise UsageError("is the store itself", where=f"{file}, [app.mirror]")

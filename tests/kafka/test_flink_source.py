@@ -4,6 +4,8 @@ The checkpoint was written by a real job; what it holds is what Flink's own clas
 """
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,66 @@ def test_a_group_is_set_to_the_checkpoints_offsets(
     one = ("--group", "one", "--from-store", f"flink:{CHECKPOINT}", "--topic", f"{TOPIC}:1")
     planned = eoctl("restart", "plan", *one, "-o", "json", lab=lab1)
     assert [i["restart_offset"] for i in planned.rows[0]["inputs"]] == [offsets[TOPIC, 1]]
+
+
+def described(folder: Path, *store: str, path: Path | str = CHECKPOINT, topic: str = TOPIC) -> str:
+    """An application file whose store is a checkpoint. store: more lines of its table."""
+    lines = ["[app]", 'name = "etl"', 'strategy = "flink-checkpoint"', f'inputs = ["{topic}"]']
+    lines += ["[app.store]", 'kind = "flink-checkpoint"', f'path = "{path}"', *store]
+    file = folder / "app.toml"
+    file.write_text("\n".join(lines) + "\n")
+    return str(file)
+
+
+def test_an_application_file_is_planned_and_the_checkpoint_stays(
+    lab1: Lab, tmp_path: Path, offsets: dict[tuple[str, int], int]
+) -> None:
+    """Its path is that of Flink's own log, a URI with one slash, or relative to the file."""
+    copy = shutil.copytree(CHECKPOINT, tmp_path / "chk-2")
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    promised = len(json.loads((KEPT / "loaded.json").read_text())["committables"])
+    plan = str(tmp_path / "plan.json")
+    quick = ("--pause", "100ms")
+    for path in (f"file:{copy}", "chk-2"):
+        file = described(tmp_path, 'uid = "from-kafka"', path=path)
+        words = (file, *quick, "--out", plan, "-o", "json")
+        planned = eoctl("restart", "plan", *words, lab=lab1)
+        assert planned.status == 0, planned.text
+        [row] = planned.rows
+        assert {(i["topic"], i["partition"]): i["restart_offset"] for i in row["inputs"]} == offsets
+        assert (row["guarantee"], row["outputs"]) == ("at-most-once", [])
+        assert f"the checkpoint promises {promised} of Kafka's sink" in row["because"]
+    assert f"EOCTL_RESTART_IN_INCREMENTING_2_2_0={offsets[TOPIC, 0]}" in (
+        eoctl("restart", "plan", file, *quick, "--env", lab=lab1).stdout
+    )
+    later = shutil.copytree(copy, tmp_path / "chk-3")
+    late = eoctl("restart", "apply", plan, "--execute", "--yes", lab=lab1)
+    assert late.status == 4, late.text
+    assert "checkpoint 3 lies beside it: what was committed since would come twice" in late.text
+    shutil.rmtree(later)
+    applied = eoctl("restart", "apply", plan, "--execute", "--yes", lab=lab1)
+    assert applied.status == 0, applied.text
+    assert "nothing is written" in applied.text
+    verified = eoctl("restart", "verify", plan, *quick, lab=lab1)
+    assert verified.status == 0, verified.text
+    undone = eoctl("restart", "undo", plan, "--execute", "--yes", lab=lab1)
+    assert (undone.status, "it wrote nothing: there is nothing to undo" in undone.text) == (4, True)
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+
+
+def test_an_application_file_that_cannot_be_planned(
+    lab1: Lab, tmp_path: Path, topic: Callable[..., str], offsets: dict[tuple[str, int], int]
+) -> None:
+    other = topic(lab1, 1)
+    for (words, given), status, what in [
+        ((('uid = "nobody"',), {}), 4, "it has no source nobody; name one of from-kafka"),
+        (((), {"path": "s3://bucket/chk-2"}), 2, "s3 is not read here"),
+        (((), {"path": "chk-2"}), 3, "_metadata: cannot be read"),
+        (((), {"topic": other}), 4, "its source reads other partitions, or it was added later"),
+        ((('position = "last"',), {}), 2, "flink-checkpoint keeps the next one"),
+    ]:
+        ran = eoctl("restart", "plan", described(tmp_path, *words, **given), lab=lab1)
+        assert (ran.status, what in ran.text) == (status, True), ran.text
 
 
 def test_what_cannot_be_meant_is_refused(lab1: Lab, tmp_path: Path) -> None:

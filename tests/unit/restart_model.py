@@ -24,6 +24,7 @@ from recovery.restart.observed import (
     Count,
     Counted,
     EpochEnd,
+    FlinkFacts,
     InCommit,
     Log,
     LogEnd,
@@ -135,6 +136,7 @@ class World:
     fenced: set[int] = field(default_factory=set)
     results: list[Any] = field(default_factory=list)
     spark: Checkpoint | None = None
+    flink: FlinkFacts | None = None
     spark_sink: dict[int, list[Any]] = field(default_factory=dict)
     producer_ids: int = 4000
 
@@ -182,6 +184,7 @@ class World:
             pending=tuple(self.pending),
             fenced=frozenset(self.fenced),
             spark=self.spark,
+            flink=self.flink,
         )
         return replace(found, **dict(answers or {}))  # type: ignore[arg-type]
 

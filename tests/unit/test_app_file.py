@@ -72,7 +72,7 @@ def test_what_may_be_left_out() -> None:
 
 def written(strategy: str, store: str, more: str = "", outputs: str | None = None) -> str:
     if outputs is None:
-        outputs = "[]" if strategy == "spark-checkpoint" else '["o"]'
+        outputs = "[]" if strategy.endswith("-checkpoint") else '["o"]'
     return (
         f'[app]\nname="a"\nstrategy="{strategy}"\ninputs=["i"]\noutputs={outputs}\n'
         f"[app.store]\n{store}\n{more}"
@@ -91,6 +91,8 @@ def written(strategy: str, store: str, more: str = "", outputs: str | None = Non
         ("sql", 'kind="sql"\nurl="env:U"\ntable="t"'),
         ("sql", 'kind="sql"\nurl="env:U"\ntable="t"\n[app.store.columns]\noffset="next"'),
         ("spark-checkpoint", 'kind="spark-checkpoint"\npath="p"\nsink="eoctl"'),
+        ("flink-checkpoint", 'kind="flink-checkpoint"\npath="p"'),
+        ("flink-checkpoint", 'kind="flink-checkpoint"\npath="p"\nuid="orders-source"'),
     ],
 )
 def test_stores_that_fit(strategy: str, store: str) -> None:
@@ -109,6 +111,7 @@ def test_a_merge_log_names_its_topic() -> None:
 FILE = 'kind="file"\npath="p"'
 GROUP = 'kind="kafka-group"\ngroup="g"'
 SPARK = 'kind="spark-checkpoint"\npath="p"\nsink="eoctl"'
+FLINK = 'kind="flink-checkpoint"\npath="p"'
 
 
 @pytest.mark.parametrize(
@@ -179,9 +182,23 @@ SPARK = 'kind="spark-checkpoint"\npath="p"\nsink="eoctl"'
             for each in (
                 ("changelog", 'kind="topic"\ntopic="t"\nposition="last"'),
                 ("spark-checkpoint", f'{SPARK}\nposition="last"'),
+                ("flink-checkpoint", f'{FLINK}\nposition="last"'),
             )
         ),
         (written("spark-checkpoint", SPARK, outputs='["o"]'), "f, [app] outputs", "Spark replays"),
+        (written("flink-checkpoint", FLINK, outputs='["o"]'), "f, [app] outputs", "transactions"),
+        (written("flink-checkpoint", GROUP), "f, [app.store] kind", "write flink-checkpoint"),
+        (written("commit-pair", FLINK), "f, [app.store] kind", "flink-checkpoint cannot hold"),
+        (
+            written("flink-checkpoint", 'kind="flink-checkpoint"'),
+            "f, [app.store] path",
+            "missing",
+        ),
+        (
+            written("flink-checkpoint", FLINK, f"[app.mirror]\n{GROUP}"),
+            "f, [app.mirror]",
+            "nothing can be mirrored here",
+        ),
     ],
 )
 def test_every_error_names_table_and_key(text: str, where: str, what: str) -> None:

@@ -35,7 +35,7 @@ URLS = (  # with {word} as the password, or a part of it
 
 def asked(folder: Path, store: str, strategy: str = "output-end") -> Path:
     path = folder / "app.toml"
-    outputs = "[]" if strategy == "spark-checkpoint" else '["out"]'
+    outputs = "[]" if strategy.endswith("-checkpoint") else '["out"]'
     path.write_text(APP.format(strategy=strategy, store=store, outputs=outputs))
     return path
 
@@ -61,14 +61,16 @@ def test_a_files_path_is_relative_to_the_application_file(
     [
         ("checkpoint", "{folder}/checkpoint"),
         ("file:///data/checkpoint", "file:///data/checkpoint"),
+        ("file:/data/checkpoint", "file:/data/checkpoint"),
         ("hdfs://nn/checkpoint", "hdfs://nn/checkpoint"),
     ],
 )
-def test_a_checkpoints_address_stays(tmp_path: Path, written: str, found: str) -> None:
-    described = f'kind = "spark-checkpoint"\npath = "{written}"'
-    store = read_app_file(asked(tmp_path, described, "spark-checkpoint")).store
+@pytest.mark.parametrize("kind", ["spark-checkpoint", "flink-checkpoint"])
+def test_a_checkpoints_address_stays(tmp_path: Path, kind: str, written: str, found: str) -> None:
+    described = f'kind = "{kind}"\npath = "{written}"'
+    store = read_app_file(asked(tmp_path, described, kind)).store
     assert store is not None
-    assert store.kind == "spark-checkpoint"
+    assert store.kind in ("spark-checkpoint", "flink-checkpoint")
     assert store.path == found.format(folder=tmp_path)
 
 

@@ -1,7 +1,7 @@
 """Every refusal of docs/restart.md, one case each, and what a plan says besides."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from recovery.restart.observed import (
     Count,
     Counted,
     EpochEnd,
+    FlinkFacts,
     InCommit,
     LogEnd,
     Observed,
@@ -30,12 +31,18 @@ from recovery.restart.observed import (
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.shared.app_file import App, MergeLog
-from recovery.shared.store_tables import FileStore, KafkaGroupStore, SparkCheckpointStore
+from recovery.shared.store_tables import (
+    FileStore,
+    FlinkCheckpointStore,
+    KafkaGroupStore,
+    SparkCheckpointStore,
+)
 from tests.unit.restart_model import ABORTED, DATA, MISSING, OPEN, Entry, World, with_reads
 
 FILE = FileStore(kind="file", path="p")
 GROUP = KafkaGroupStore(kind="kafka-group", group="g")
 SPARK = SparkCheckpointStore(kind="spark-checkpoint", path="/c")
+FLINK = FlinkCheckpointStore(kind="flink-checkpoint", path="/f/chk-4")
 IN, OUT = ("in", 0), ("out", 0)
 
 
@@ -925,6 +932,74 @@ def test_sparks_batch_must_end_in_the_log() -> None:
     made.spark = Checkpoint("q", 3, 2, {IN: 2}, {IN: 9})
     error = refused(made, app("spark-checkpoint", store=store, outputs=()))
     assert "offset 9 is above the last stable offset 8" in error.what
+
+
+# flink-checkpoint
+
+
+def flink(
+    *offsets: int, newer: tuple[int, ...] = (), unread: Mapping[tuple[str, int], str] | None = None
+) -> World:
+    """`in` with 8 records in each of as many partitions as there are offsets; below 0: none."""
+    made = World()
+    for partition in range(len(offsets)):
+        for number in range(8):
+            made.log("in", partition).write(number)
+    known = {p: o for p, o in enumerate(offsets) if o >= 0}
+    stored = (StoredOffset(topic="in", partition=p, offset=o) for p, o in known.items())
+    made.commit(*(StoredPartition(input=i) for i in stored))
+    made.flink = FlinkFacts(4, newer, unread or {})
+    return made
+
+
+OF_FLINK = app("flink-checkpoint", store=FLINK, outputs=())
+
+
+def test_flink() -> None:
+    found = plan(flink(5, 3), OF_FLINK)
+    assert [(i.partition, i.restart_offset, i.direction) for i in found.inputs] == [
+        (0, 5, "none"),
+        (1, 3, "none"),
+    ]
+    assert (found.outputs, found.store, found.starting_offsets) == ((), (), None)
+    assert found.guarantee == "at-most-once"
+    assert "the checkpoint promises 4 of Kafka's sink" in found.because
+    assert (held(found, "source"), held(found, "newest")) == (None, None)
+    assert changes(found, flink(5, 3).observe()) == ()
+
+
+def test_flinks_job_went_on() -> None:
+    error = refused(flink(5, newer=(7, 9)), OF_FLINK)
+    assert error.what == ("checkpoint 9 lies beside it: what was committed since would come twice")
+    assert (error.where, error.remedy) == ("/f/chk-4", "name that one in [app.store] path")
+
+
+@pytest.mark.parametrize(
+    ("unread", "what"),
+    [
+        ({}, "its source reads other partitions, or it was added later"),
+        ({("in", 1): "earliest"}, "which its source begins at earliest"),
+    ],
+)
+def test_a_partition_of_which_flink_has_read_nothing(unread: Any, what: str) -> None:
+    error = refused(flink(5, -2, unread=unread), OF_FLINK)
+    assert what in error.what
+    assert error.where == "in:1"
+    assert error.remedy == 'say in [app.base] where it begins: "in:1" = 0'
+    found = plan(flink(5, -2, unread=unread), OF_FLINK.model_copy(update={"base": {"in:1": 2}}))
+    assert [i.restart_offset for i in found.inputs] == [5, 2]
+    assert held(found, "base") is None
+
+
+def test_flinks_offsets_must_be_in_the_log() -> None:
+    assert "offset 9 is above the last stable offset 8" in refused(flink(9), OF_FLINK).what
+    made = flink(5)
+    made.log("in").log_start = 6
+    assert refused(made, OF_FLINK).where == "in:0"
+    made = flink(5)
+    made.flink = None
+    with pytest.raises(IncompleteError, match="the checkpoint was not read"):
+        plan(made, OF_FLINK)
 
 
 # merge-log

@@ -12,6 +12,7 @@ from recovery.facts import GroupFacts, TopicPartition
 from recovery.restart.adhoc import Target
 from recovery.restart.store_words import WORDS, parse_store
 from recovery.selectors import Selector
+from recovery.shared.app_file import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +65,18 @@ async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -
     async with open_store(described, cluster=cluster) as store:
         contents = await store.read()
     offsets = {entry.place: entry.position.input.offset for entry in contents.entries}
-    without = contents.facts.get("without_offset", {})
+    unread = {} if contents.flink is None else contents.flink.unread
     if selectors:
         _, chosen, missing = await selected(cluster, Scope(selectors))
         if missing:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
         places = {(p.topic, p.partition) for p in chosen}
         offsets = {place: offset for place, offset in offsets.items() if place in places}
-        without = {
-            p: begins for p, begins in without.items() if p in {f"{t}:{n}" for t, n in places}
-        }
-    if without:
-        first = min(without)
+        unread = {place: begins for place, begins in unread.items() if place in places}
+    if unread:
+        first = min(unread)
         raise RefusedError(
-            f"it holds no offset of {first}, which its source begins at {without[first]}",
+            f"it holds no offset of {named(first)}, which its source begins at {unread[first]}",
             where=store.name,
             remedy="name the others with --topic, and this one with --to-earliest or --to-offset",
         )

@@ -187,6 +187,7 @@ class _Observer:
             ),
             pending=await self._pending(contents),
             spark=contents.spark if contents else None,
+            flink=contents.flink if contents else None,
             sources={e.place[0]: e.kept["offset"] for e in (contents.sources if contents else ())},
         )
         return await self._owned(await self._answered(observed))

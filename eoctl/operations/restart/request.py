@@ -24,6 +24,7 @@ from recovery.shared.app_file import App, named, parse_app_file, parse_place
 from recovery.shared.store_tables import (
     ConnectStore,
     FileStore,
+    FlinkCheckpointStore,
     KafkaGroupStore,
     SparkCheckpointStore,
     SqlStore,
@@ -32,6 +33,8 @@ from recovery.shared.store_tables import (
     ZooKeeperStore,
 )
 
+_URI = re.compile(r"[a-z][a-z0-9+.-]*:/")
+_ON_THIS_HOST = (FileStore, SparkCheckpointStore, FlinkCheckpointStore)
 _SECRET = re.compile(rf"({SECRET_KEY.pattern}|passw|pwd)[^&;=\s?/@:]*\s*=", re.IGNORECASE)
 
 
@@ -178,7 +181,7 @@ def read_app_file(path: Path) -> OfApp:
     stores: dict[str, Store | None] = {}
     for table in ("store", "mirror"):
         store: Store | None = getattr(app, table)
-        if isinstance(store, (FileStore, SparkCheckpointStore)) and "://" not in store.path:
+        if isinstance(store, _ON_THIS_HOST) and not _URI.match(store.path):
             store = store.model_copy(update={"path": str(folder / store.path)})
         if isinstance(store, ConnectStore):
             store = _beside(store, folder)

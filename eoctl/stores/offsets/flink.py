@@ -7,6 +7,7 @@ from eoctl.stores.offsets.bounded import SilentError, bounded
 from eoctl.stores.offsets.store import Contents, EnsureHeld, StoredValues, StoreEntry, Write
 from recovery.errors import IncompleteError, RefusedError
 from recovery.formats.flink_checkpoint import sources
+from recovery.restart.observed import FlinkFacts
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.store_tables import FlinkCheckpointStore
 
@@ -24,8 +25,7 @@ class FlinkOffsets:
         self.name = f"Flink checkpoint {described.path}"
 
     async def read(self) -> Contents:
-        """Entries: the next offset of each partition. facts: `without_offset`, where a source
-        begins in a partition of which it has read nothing."""
+        """Entries: the next offset of each partition of which the source has read something."""
         try:
             return await bounded(lambda job: self._read(), self._seconds)
         except SilentError as error:
@@ -46,13 +46,15 @@ class FlinkOffsets:
                 for o in offsets
                 if o.offset >= 0
             ),
-            facts={
-                "without_offset": {
-                    f"{o.topic}:{o.partition}": _ELSEWHERE.get(o.offset, str(o.offset))
+            flink=FlinkFacts(
+                promised=len(folder.content.committables),
+                newer=folder.newer,
+                unread={
+                    (o.topic, o.partition): _ELSEWHERE.get(o.offset, str(o.offset))
                     for o in offsets
                     if o.offset < 0
-                }
-            },
+                },
+            ),
         )
 
     def kept(self, position: StoredPartition) -> StoredValues:

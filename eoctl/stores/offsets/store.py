@@ -23,6 +23,7 @@ from recovery.errors import (
 )
 from recovery.facts import GroupOffsetFacts, TopicPartition
 from recovery.formats.spark_checkpoint import Checkpoint
+from recovery.restart.observed import FlinkFacts
 from recovery.restart.stored import StoredPartition
 from recovery.shared.app_file import App, named
 from recovery.shared.store_tables import (
@@ -70,7 +71,8 @@ class Contents:
     exists: there is such a group, node, file, key or table. entries: all of them, sorted,
     whatever their topics. facts: what else must not change meanwhile (a group: type, state and
     members). pending: a group's commits that an open transaction holds. spark: the checkpoint.
-    sources: the entries of a source connector, which are no offsets of topics.
+    flink: what it says besides its offsets. sources: the entries of a source connector, which are
+    no offsets of topics.
     """
 
     exists: bool
@@ -78,6 +80,7 @@ class Contents:
     facts: Mapping[str, Any] = field(default_factory=dict)
     pending: tuple[GroupOffsetFacts, ...] = ()
     spark: Checkpoint | None = None
+    flink: FlinkFacts | None = None
     sources: tuple[SourceEntry, ...] = ()
 
     @property
