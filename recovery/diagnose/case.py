@@ -597,7 +597,7 @@ def gate_of(
             f"{row.transactional_id} is two-phase (timeout {TWO_PHASE_TIMEOUT}, KIP-939): "
             "another system commits or aborts it"
         )
-    if looks_precommitted(row, settings):
+    if looks_precommitted(row, settings, groups):
         return (
             f"{row.transactional_id} looks like a Flink sink (by its name): its job may still "
             "commit these records from a checkpoint"

@@ -217,7 +217,7 @@ def _ends(c: Case, row: TransactionFacts) -> Evidence:
 
 
 def _precommitted(c: Case, row: TransactionFacts) -> list[Evidence]:
-    if is_two_phase(row) or not looks_precommitted(row, c.settings):
+    if is_two_phase(row) or not looks_precommitted(row, c.settings, c.newest.groups):
         return []
     left = c.deadline_in
     soon = "at once" if left is None or left < 0 else f"within {span(left)}"

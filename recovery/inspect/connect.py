@@ -57,6 +57,19 @@ def connect_owner(transactional_id: str, groups: Sequence[GroupFacts]) -> Connec
     return None
 
 
+def runs_on_connect(transactional_id: str, groups: Sequence[GroupFacts]) -> bool:
+    """Tell whether the workers of a group say that the id is theirs: one runs its task now, or
+    they are led under it.
+
+    A worker group whose name the id merely begins with is not enough: a sink of Flink may be named
+    so too.
+    """
+    owner = connect_owner(transactional_id, groups)
+    if owner is None or not owner.proven:
+        return False
+    return bool(owner.workers) if owner.connector is None else owner.worker is not None
+
+
 def _of_group(transactional_id: str, group: GroupFacts) -> ConnectOwner:
     if transactional_id == LEADER + group.group:
         return ConnectOwner(group.group, True, workers=group.workers)

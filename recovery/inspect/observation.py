@@ -91,7 +91,8 @@ class Sample:
     named: the partitions that a Prepare* owner names, with their leaders as seen now.
     abort_cycles: (broker, ms) how often a coordinator with a late transaction looks for those past
     their timeout, as far as its settings are visible. groups: with members, the groups after which
-    ids of late transactions are named; groups_missing: what of all groups could not be seen.
+    ids of late transactions are named, and ids with a name as of Flink; groups_missing: what of all
+    groups could not be seen.
     ids: the Prepare* owners with what stands between them and their markers.
     collected_at: our clock, epoch ms.
     """

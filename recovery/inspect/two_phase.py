@@ -1,9 +1,11 @@
 """Transactions that another system ends: by Kafka's word (KIP-939), or by the id's name alone."""
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from recovery.facts import TransactionFacts
+from recovery.facts import GroupFacts, TransactionFacts
+from recovery.inspect.connect import runs_on_connect
 
 if TYPE_CHECKING:
     from recovery.inspect.observation import Settings
@@ -33,6 +35,13 @@ def deadline(row: TransactionFacts) -> int | None:
     return row.start_timestamp + row.timeout_ms
 
 
-def looks_precommitted(row: TransactionFacts, settings: "Settings") -> bool:
-    """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence."""
-    return any(re.fullmatch(p, row.transactional_id) for p in settings.two_phase_patterns)
+def looks_precommitted(
+    row: TransactionFacts, settings: "Settings", groups: Sequence[GroupFacts] = ()
+) -> bool:
+    """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence.
+
+    groups: those of its name, as far as they were seen. What runs on Kafka Connect is not guessed.
+    """
+    name = row.transactional_id
+    looks = any(re.fullmatch(p, name) for p in settings.two_phase_patterns)
+    return looks and not runs_on_connect(name, groups)

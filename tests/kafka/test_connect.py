@@ -61,6 +61,7 @@ def test_the_holder_is_named_by_its_worker(lab: Lab, worker: Worker, topic: Make
     page = eoctl("why", f"{where}:0", lab=lab).text
     assert "by its name task 0 of connector orders-2 in Kafka Connect's worker group etl" in page
     assert f"its worker: http://{told}/" in page
+    assert "Flink" not in page  # the id ends as one of Flink's sink would
 
     [task, leader] = eoctl(
         "txn", "describe", "etl-orders-2-0", "connect-cluster-etl", "-o", "json", lab=lab

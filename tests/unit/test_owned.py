@@ -7,7 +7,7 @@ import pytest
 
 from recovery.diagnose.evidence import span
 from recovery.diagnose.verdicts import Verdict
-from recovery.facts import CoordinatorClock, GroupFacts, Missing
+from recovery.facts import ConnectTask, ConnectWorker, CoordinatorClock, GroupFacts, Missing
 from recovery.inspect.observation import Sample, Settings
 from recovery.remedy.repairs import remedy_allowed
 from tests.unit.test_verdicts import P, Q, judged, live
@@ -163,6 +163,37 @@ def test_a_flink_like_one_is_told_its_deadline_as_the_danger() -> None:
     late = said(judged(overdue("etl-7-0")[0]), "looks-precommitted")
     assert "Restore the job from its last checkpoint at once" in late
     assert not [e for e in judged(live()[0]).evidence if e.code == "looks-precommitted"]
+
+
+RUNS_ORDERS_2 = ConnectWorker("c-1", "10.0.0.7", "http://w:8083/", (ConnectTask("orders-2", 0),))
+
+
+def workers(*some: ConnectWorker, group: str = "etl", protocol: str = "connect") -> GroupFacts:
+    return GroupFacts(group, "Stable", members=MEMBER, protocol=protocol, workers=some)
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "guessed"),
+    [
+        ("etl-orders-2-0", workers(RUNS_ORDERS_2), False),
+        ("connect-cluster-etl-2-0", workers(RUNS_ORDERS_2, group="etl-2-0"), False),
+        # a worker group of that name alone proves nothing: Flink's ids may begin with it too
+        ("etl-orders-2-1", workers(RUNS_ORDERS_2), True),
+        ("connect-cluster-etl-2-0", workers(group="etl-2-0"), True),
+        ("etl-orders-2-0", workers(RUNS_ORDERS_2, protocol="consumer"), True),
+        ("etl-orders-2-0", workers(RUNS_ORDERS_2, group="et"), True),
+    ],
+)
+def test_what_a_worker_of_connect_runs_is_not_guessed_to_be_flinks(
+    name: str, group: GroupFacts, guessed: bool
+) -> None:
+    seen = having(groups=(group,))
+    young, late = judged(live(name=name)[0], change=seen), judged(overdue(name)[0], change=seen)
+    for v in (young, late):
+        assert ("looks-precommitted" in {e.code for e in v.evidence}) == guessed
+        assert ("looks like a Flink sink" in (v.gate or "")) == guessed
+    assert late.gate is not None  # Connect's too: its workers live
+    assert late.remedy.action == "wait"
 
 
 @pytest.mark.parametrize("off", [3 * HOUR, -3 * HOUR, 6_000])

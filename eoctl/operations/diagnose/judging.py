@@ -41,6 +41,7 @@ from recovery.inspect.observation import (
     StartBatch,
 )
 from recovery.inspect.topic_sightings import Sightings
+from recovery.inspect.two_phase import looks_precommitted
 
 SECOND_LOOK_RULES = frozenset(
     {"one-sample", "lost-seen-once", "past-timeout", "past-long", "refused-seen-once"}
@@ -219,7 +220,8 @@ async def _look(
         preparing_rows = [t for t in described if t.state in PREPARING]
         id_facts = await standing(cluster, preparing_rows, now_ms()) if preparing_rows else []
         ids = tuple(_young_or_not(i, past) for i in id_facts)
-        owners = await look_for_life(cluster, _late(described, past))
+        guessed = [t for t in described if looks_precommitted(t, settings)]
+        owners = await look_for_life(cluster, _late(described, past), guessed)
     named = tuple({p.topic_partition: p.facts for i in ids for p in i.named or ()}.values())
     no_rows = {
         (m.topic, m.partition): m for m in missing if m.scope == "partition" and m.topic is not None

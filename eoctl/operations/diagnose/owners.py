@@ -20,20 +20,26 @@ class Owners:
     groups_missing: tuple[Missing, ...] = ()
 
 
-async def look_for_life(cluster: Cluster, late: Sequence[TransactionFacts]) -> Owners:
-    """Read the abort cycles of these transactions' coordinators, and the groups of their names.
+async def look_for_life(
+    cluster: Cluster,
+    late: Sequence[TransactionFacts],
+    guessed: Sequence[TransactionFacts] = (),
+) -> Owners:
+    """Read the abort cycles of late transactions' coordinators, and the groups of their names.
 
-    A setting that may not be read is left out; nothing is asked if no transaction is late.
+    guessed: others whose owner only the name would tell; the groups of their names are read too.
+    A setting that may not be read is left out; nothing is asked if there is no transaction.
     """
-    if not late:
+    if not late and not guessed:
         return Owners()
-    settings, _ = await configs.broker_configs(cluster, (ABORT_CYCLE,))
+    settings, _ = await configs.broker_configs(cluster, (ABORT_CYCLE,)) if late else ({}, [])
     cycles = {
         t.coordinator: int(value)
         for t in late
         if (value := settings.get(str(t.coordinator), {}).get(ABORT_CYCLE))
     }
     listed, missing = await groups.list_groups(cluster)
-    mine = [g for g in listed if any(named_after(t.transactional_id, g.group) for t in late)]
+    names = {t.transactional_id for t in (*late, *guessed)}
+    mine = [g for g in listed if any(named_after(name, g.group) for name in names)]
     described, more = await groups.describe_groups(cluster, mine)
     return Owners(tuple(sorted(cycles.items())), tuple(described), (*missing, *more))
