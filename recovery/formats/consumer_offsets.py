@@ -1,7 +1,9 @@
-"""`__consumer_offsets`: committed offsets, and which kinds of group records lie between them.
+"""`__consumer_offsets`: committed offsets, since when a classic group is as it is, and which other
+kinds of group records lie between them.
 
-Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json (versions 0 to 4) and the group
-coordinator's CoordinatorRecordType (4.3); KIP-848 and KIP-932 for the newer kinds.
+Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json (versions 0 to 4), GroupMetadataKey.json
+and GroupMetadataValue.json (versions 0 to 4; KIP-211 for the timestamp), and the group coordinator's
+CoordinatorRecordType (4.3); KIP-848 and KIP-932 for the newer kinds.
 """
 
 from typing import NamedTuple
@@ -34,6 +36,7 @@ KINDS = {
     23: "StreamsGroupTopology",
 }
 _OFFSET_COMMITS = (0, 1)
+_GROUP_METADATA = 2
 
 
 class OffsetKey(NamedTuple):
@@ -44,8 +47,14 @@ class OffsetKey(NamedTuple):
     partition: int
 
 
+class GroupKey(NamedTuple):
+    """A classic group: its protocol, its members and its state."""
+
+    group: str
+
+
 class OtherKey(NamedTuple):
-    """A record that is no committed offset. kind: Kafka's name, or `Unknown`."""
+    """A record of another kind. kind: Kafka's name, or `Unknown`."""
 
     type: int
     kind: str
@@ -65,10 +74,24 @@ class OffsetValue(NamedTuple):
     topic_id: UUID | None
 
 
-def decode_key(key: bytes) -> OffsetKey | OtherKey:
-    """Decode the subject of a record. Raises CorruptError when an offset's key is cut."""
+class GroupValue(NamedTuple):
+    """A classic group as its coordinator wrote it when its state changed.
+
+    protocol_type: empty for a group that never had a member. state_timestamp: since when it is
+    empty, or stable, in milliseconds since 1970; -1 = not written (Kafka before 2.1).
+    """
+
+    protocol_type: str
+    state_timestamp: int
+    members: int
+
+
+def decode_key(key: bytes) -> OffsetKey | GroupKey | OtherKey:
+    """Decode the subject of a record. Raises CorruptError when an offset's or a group's is cut."""
     reader = Reader(key, "key of a __consumer_offsets record")
     kind = reader.int16()
+    if kind == _GROUP_METADATA:
+        return GroupKey(reader.string())
     if kind not in _OFFSET_COMMITS:
         return OtherKey(kind, KINDS.get(kind, "Unknown"))
     return OffsetKey(reader.string(), reader.string(), reader.int32())
@@ -101,3 +124,42 @@ def decode_value(value: bytes | None) -> OffsetValue | UnknownVersion | None:
         expire_timestamp,
         UUID(bytes=topic_id) if topic_id and any(topic_id) else None,
     )
+
+
+def decode_group(value: bytes | None) -> GroupValue | UnknownVersion | None:
+    """The value under a `GroupKey`; None for a tombstone: there is no such classic group.
+
+    Raises CorruptError when the value is cut.
+    """
+    if value is None:
+        return None
+    reader = Reader(value, "value of a __consumer_offsets record")
+    version = reader.int16()
+    if not 0 <= version <= 4:
+        return UnknownVersion(version)
+    compact = version >= 4
+    protocol_type = reader.string(compact=compact)
+    reader.int32()  # generation
+    reader.nullable_string(compact=compact)  # protocol
+    reader.nullable_string(compact=compact)  # leader
+    state_timestamp = reader.int64() if version >= 2 else -1
+    members = reader.array(lambda: _skip_member(reader, version), compact=compact)
+    if compact:
+        reader.tags()
+    return GroupValue(protocol_type, state_timestamp, len(members or ()))
+
+
+def _skip_member(reader: Reader, version: int) -> None:
+    compact = version >= 4
+    reader.string(compact=compact)  # its id
+    if version >= 3:
+        reader.nullable_string(compact=compact)  # instance id of a static member
+    reader.string(compact=compact)  # client id
+    reader.string(compact=compact)  # host
+    if version >= 1:
+        reader.int32()  # rebalance timeout
+    reader.int32()  # session timeout
+    for _ in ("subscription", "assignment"):
+        reader.take(reader.uvarint() - 1 if compact else reader.int32())
+    if compact:
+        reader.tags()

@@ -115,8 +115,15 @@ class Reader:
 
     def string(self, *, compact: bool = False) -> str:
         """A string that may not be null; malformed UTF-8 becomes U+FFFD, as in Kafka."""
+        text = self.nullable_string(compact=compact)
+        if text is None:
+            raise self.corrupt("a string is null")
+        return text
+
+    def nullable_string(self, *, compact: bool = False) -> str | None:
+        """A string; None where it is null."""
         length = self.uvarint() - 1 if compact else self.int16()
-        return self.take(length).decode("utf-8", "replace")
+        return None if length == -1 else self.take(length).decode("utf-8", "replace")
 
     def array(self, item: Callable[[], T], *, compact: bool = False) -> list[T] | None:
         """An array; None where it is null."""

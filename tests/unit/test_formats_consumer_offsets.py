@@ -4,6 +4,7 @@ import json
 import struct
 from collections.abc import Callable, Collection
 from pathlib import Path
+from types import UnionType
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 
 from recovery.formats.consumer_offsets import (
     KINDS,
+    GroupKey,
+    GroupValue,
     OffsetKey,
     OffsetValue,
     OtherKey,
+    decode_group,
     decode_key,
     decode_value,
 )
@@ -23,6 +27,7 @@ from recovery.formats.reader import CorruptError, UnknownVersion
 
 GOLDEN = json.loads(Path(__file__).with_name("test_formats_golden.json").read_text())
 KEYS, VALUES = GOLDEN["offset_keys"], GOLDEN["offset_values"]
+GROUP_KEYS, GROUP_VALUES = GOLDEN["group_keys"], GOLDEN["group_values"]
 
 
 @pytest.mark.parametrize("case", KEYS, ids=lambda c: f"{c['type']}-{c['group']}")
@@ -45,18 +50,36 @@ def test_values_written_by_kafka(case: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.parametrize("case", GROUP_KEYS, ids=lambda c: f"group-{c['group']}")
+def test_keys_of_groups_written_by_kafka(case: dict[str, Any]) -> None:
+    assert decode_key(bytes.fromhex(case["hex"])) == GroupKey(case["group"])
+
+
+@pytest.mark.parametrize("case", GROUP_VALUES, ids=lambda c: f"v{c['version']}-{c['members']}")
+def test_groups_written_by_kafka(case: dict[str, Any]) -> None:
+    has_time = case["version"] >= 2 and case["members"] != 3
+    assert decode_group(bytes.fromhex(case["hex"])) == GroupValue(
+        protocol_type=case["protocol_type"],
+        state_timestamp=1700000000123 if has_time else -1,
+        members=case["members"],
+    )
+
+
 def test_all_kinds_of_kafka_by_its_names() -> None:
     expected = {
         case["id"]: case["name"].title().replace("_", "") for case in GOLDEN["group_record_types"]
     }
     assert expected == KINDS
-    for case in GOLDEN["group_record_types"][2:]:
+    for case in GOLDEN["group_record_types"][3:]:
         key = decode_key(bytes.fromhex(case["hex"]))
         assert key == OtherKey(case["id"], KINDS[case["id"]])
 
 
 def test_tombstone_and_what_is_to_come() -> None:
     assert decode_value(None) is None
+    assert decode_group(None) is None
+    assert decode_group(b"\0\5whatever") == UnknownVersion(5)
+    assert decode_group(b"\xff\xffwhatever") == UnknownVersion(-1)
     assert decode_value(b"\0\5whatever") == UnknownVersion(5)
     assert decode_value(b"\xff\xffwhatever") == UnknownVersion(-1)
     assert decode_key(b"\0\x09whatever") == OtherKey(9, "Unknown")
@@ -64,9 +87,10 @@ def test_tombstone_and_what_is_to_come() -> None:
 
 
 def test_cut_bytes_are_typed_errors() -> None:
-    for case, decode in [*((c, decode_key) for c in KEYS), *((c, decode_value) for c in VALUES)]:
+    cases = [*((c, decode_key) for c in (*KEYS, *GROUP_KEYS)), *((c, decode_value) for c in VALUES)]
+    for case, decode in [*cases, *((c, decode_group) for c in GROUP_VALUES)]:
         whole = bytes.fromhex(case["hex"])
-        for length in range(min(len(whole), 60)):
+        for length in range(min(len(whole), 300 if decode is decode_group else 60)):
             with pytest.raises(CorruptError, match="__consumer_offsets"):
                 decode(whole[:length])
 
@@ -82,9 +106,10 @@ def test_a_topic_id_of_another_size() -> None:
 def test_noise_never_raises_anything_else(noise: bytes) -> None:
     """And what it is taken for is told by its version alone."""
     version = struct.unpack_from(">h", noise)[0] if len(noise) >= 2 else None
-    known: tuple[tuple[Callable[[bytes], object], Collection[int], type], ...] = (
-        (decode_key, (0, 1), OffsetKey),
+    known: tuple[tuple[Callable[[bytes], object], Collection[int], type | UnionType], ...] = (
+        (decode_key, (0, 1, 2), OffsetKey | GroupKey),
         (decode_value, range(5), OffsetValue),
+        (decode_group, range(5), GroupValue),
     )
     for decode, versions, kind in known:
         try:

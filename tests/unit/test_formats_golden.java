@@ -185,6 +185,35 @@ public class Golden {
         return out;
     }
 
+    static List<Object> groupKeys() {
+        List<Object> out = new ArrayList<>();
+        for (String group : List.of("g", "Zürich 😀", ""))
+            out.add(map("group", group, "hex", hex(MessageUtil.toCoordinatorTypePrefixedByteBuffer(new GroupMetadataKey().setGroup(group)))));
+        return out;
+    }
+
+    static List<Object> groupValues() {
+        List<Object> out = new ArrayList<>();
+        for (short version = 0; version <= GroupMetadataValue.HIGHEST_SUPPORTED_VERSION; version++)
+            for (String protocolType : List.of("consumer", ""))
+                for (int members : new int[] {0, 1, 3}) {
+                    GroupMetadataValue v = new GroupMetadataValue().setProtocolType(protocolType).setGeneration(7)
+                        .setProtocol(members == 0 ? null : "range").setLeader(members == 0 ? null : "m-0");
+                    if (version >= 2 && members != 3) v.setCurrentStateTimestamp(1700000000123L);
+                    for (int i = 0; i < members; i++) {
+                        GroupMetadataValue.MemberMetadata m = new GroupMetadataValue.MemberMetadata().setMemberId("m-" + i)
+                            .setClientId("Zürich").setClientHost("/10.0.0.7").setSessionTimeout(45000)
+                            .setSubscription(new byte[] {0, 1, 2}).setAssignment(new byte[i]);
+                        if (version >= 1) m.setRebalanceTimeout(300000);
+                        if (version >= 3 && i == 1) m.setGroupInstanceId("static");
+                        v.members().add(m);
+                    }
+                    out.add(map("version", version, "protocol_type", protocolType, "members", members,
+                        "hex", hex(MessageUtil.toVersionPrefixedByteBuffer(version, v))));
+                }
+        return out;
+    }
+
     static List<Object> groupRecordTypes() throws Exception {
         List<Object> out = new ArrayList<>();
         for (org.apache.kafka.coordinator.group.generated.CoordinatorRecordType t : org.apache.kafka.coordinator.group.generated.CoordinatorRecordType.values()) {
@@ -253,6 +282,7 @@ public class Golden {
                 map("id", "a😀b", "hex", hex(MessageUtil.toVersionPrefixedByteBuffer((short) 0, new TransactionLogKey().setTransactionalId("a😀b"))))),
             "transaction_values", transactionValues(),
             "offset_keys", offsetKeys(), "offset_values", offsetValues(), "group_record_types", groupRecordTypes(),
+            "group_keys", groupKeys(), "group_values", groupValues(),
             "producer_ids", List.of(
                 map("broker", 2, "broker_epoch", 77, "next", 5000, "hex", metadata(new ProducerIdsRecord().setBrokerId(2).setBrokerEpoch(77).setNextProducerId(5000), (short) 0)),
                 map("broker", -1, "broker_epoch", -1, "next", 1L << 40, "hex", metadata(new ProducerIdsRecord().setBrokerId(-1).setBrokerEpoch(-1).setNextProducerId(1L << 40), (short) 0))),
