@@ -192,6 +192,30 @@ class GroupFacts:
     workers: tuple[ConnectWorker, ...] = ()
 
 
+class CommitTime(NamedTuple):
+    """When an offset was committed, and when it ends if the client named that; ms, the
+    coordinator's clock. expires_at None: by offsets.retention.minutes."""
+
+    committed_at: int
+    expires_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimes:
+    """What `__consumer_offsets` recorded of a group since an instant.
+
+    state_since: since when a classic group is in its last state, ms by the coordinator's clock, and
+    members: how many it had then. members None: its last record is older than the instant, or the
+    group is of another kind; state_since alone None: Kafka before 2.1 wrote no time.
+    commits: the last commit of each partition that counts, None where the offset was deleted; one
+    that is absent had none since the instant.
+    """
+
+    state_since: int | None = None
+    members: int | None = None
+    commits: Mapping[TopicPartition, CommitTime | None] = field(default_factory=dict)
+
+
 class Indexed:
     """A frozen value with room for what is looked up in it often. It is no field: it says nothing.
 

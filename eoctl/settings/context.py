@@ -81,6 +81,7 @@ class CheckThresholds(BaseModel):
     two_phase_age: str | None = "1d"
     id_expiry: str | None = None
     epochs_left: int | None = None
+    group_expiry: str | None = None
 
     @field_validator("*", mode="before")
     @classmethod

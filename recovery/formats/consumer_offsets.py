@@ -1,8 +1,7 @@
-"""`__consumer_offsets`: committed offsets, since when a classic group is as it is, and which other
-kinds of group records lie between them.
+"""`__consumer_offsets`: committed offsets, the state of classic groups, and other kinds of records.
 
-Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json (versions 0 to 4), GroupMetadataKey.json
-and GroupMetadataValue.json (versions 0 to 4; KIP-211 for the timestamp), and the group coordinator's
+Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json and
+GroupMetadataValue.json (values of versions 0 to 4; KIP-211) and the group coordinator's
 CoordinatorRecordType (4.3); KIP-848 and KIP-932 for the newer kinds.
 """
 
@@ -11,6 +10,7 @@ from uuid import UUID
 
 from recovery.formats.reader import Reader, UnknownVersion
 
+CONSUMER_OFFSETS = "__consumer_offsets"
 KINDS = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",

@@ -7,19 +7,26 @@ transaction counts from its COMMIT marker on, and loses to a commit whose record
 LogCleaner keeps a transaction's marker as long as one of its batches.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from recovery.facts import TopicPartition
+from recovery.facts import TopicPartition, known
 from recovery.formats.batches import CODEC_MASK, BatchHeader, batch_headers
-from recovery.formats.consumer_offsets import OffsetKey, OffsetValue, decode_key, decode_value
-from recovery.formats.reader import Buffer
+from recovery.formats.consumer_offsets import (
+    CONSUMER_OFFSETS,
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    decode_group,
+    decode_key,
+    decode_value,
+)
+from recovery.formats.reader import Buffer, UnknownVersion
 from recovery.formats.records import ControlType, marker, records
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
-
-CONSUMER_OFFSETS = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,7 @@ class GroupCommit:
     marker_at: int | None = None  # offset of the COMMIT marker
     marker_epoch: int | None = None  # one above the batch's under transactions v2
     last: bool = False  # no later COMMIT marker of this producer in that partition
+    expires: int | None = None  # ms; None: by offsets.retention.minutes (all clients of today)
 
     @property
     def in_transaction(self) -> bool:
@@ -52,21 +60,23 @@ class GroupCommit:
 
 
 class LastCommits:
-    """Finds the commit of each partition of a group that counts.
+    """Finds the commit of each partition of some groups that counts, and their last state.
 
-    `add` what was read of the group's partition of `__consumer_offsets`, in order from its log
-    start to its end; batches may come twice at the seams.
+    `add` what was read of the groups' partition of `__consumer_offsets`, in order from its log
+    start, or from where on it matters, to its end; batches may come twice at the seams.
     """
 
-    def __init__(self, group: str, partition: int) -> None:
-        self._needle = group.encode("utf-8", "surrogatepass")
-        self._group = group
+    def __init__(self, groups: Collection[str], partition: int) -> None:
+        self._groups = frozenset(groups)
+        self._needles = [group.encode("utf-8", "surrogatepass") for group in self._groups]
         self._partition = partition
         self._next = 0
-        self._counts: dict[TopicPartition, GroupCommit | None] = {}
+        self._counts: dict[OffsetKey, GroupCommit | None] = {}
         # producer id → its commits without a marker yet
-        self._open: dict[int, dict[TopicPartition, GroupCommit]] = {}
+        self._open: dict[int, dict[OffsetKey, GroupCommit]] = {}
         self._last_marker: dict[int, int] = {}
+        self._states: dict[str, GroupValue | None] = {}
+        self.unreadable: set[str] = set()  # groups with a record of a version that is not known
 
     def add(self, buffer: Buffer) -> None:
         """Raises CorruptError."""
@@ -80,8 +90,9 @@ class LastCommits:
                 self._commits(buffer, header)
 
     @property
-    def commits(self) -> Mapping[TopicPartition, GroupCommit]:
-        """Return the commits by input partition. One that is missing has no commit that counts."""
+    def commits(self) -> Mapping[OffsetKey, GroupCommit]:
+        """Return the commits by group and input partition. One that is missing has none that
+        counts."""
         newest = set(self._last_marker.values())
         return {
             place: replace(commit, last=commit.marker_at in newest)
@@ -89,26 +100,45 @@ class LastCommits:
             if commit is not None
         }
 
+    @property
+    def deleted(self) -> frozenset[OffsetKey]:
+        """Return the places whose last record that counts is a tombstone."""
+        return frozenset(place for place, commit in self._counts.items() if commit is None)
+
+    def state(self, group: str) -> GroupValue | None:
+        """Return the last state of a classic group; None: none was read, or not of a known kind."""
+        return self._states.get(group)
+
     def _may_be_mine(self, buffer: Buffer, header: BatchHeader) -> bool:
-        """One partition serves many groups: most batches need not be opened."""
-        if header.attributes & CODEC_MASK:
+        """One partition serves many groups: of one group, most batches need not be opened."""
+        if header.attributes & CODEC_MASK or len(self._needles) != 1:
             return True
         end = header.position + header.size
-        return self._needle in bytes(memoryview(buffer)[header.position : end])
+        return self._needles[0] in bytes(memoryview(buffer)[header.position : end])
 
     def _commits(self, buffer: Buffer, header: BatchHeader) -> None:
         for record in records(buffer, header):
-            key = decode_key(record.key or b"")
-            if not isinstance(key, OffsetKey) or key.group != self._group:
+            place = decode_key(record.key or b"")
+            if isinstance(place, GroupKey) and place.group in self._groups:
+                state = decode_group(record.value)
+                self._states[place.group] = state if isinstance(state, GroupValue) else None
+                if isinstance(state, UnknownVersion):
+                    self.unreadable.add(place.group)
+            if not isinstance(place, OffsetKey) or place.group not in self._groups:
                 continue
-            place = key.topic, key.partition
             value = decode_value(record.value)
             if not isinstance(value, OffsetValue):
                 # a tombstone: expired or deleted; and what cannot be read is no evidence
                 self._counts[place] = None
+                if value is not None:
+                    self.unreadable.add(place.group)
                 continue
             commit = GroupCommit(
-                self._partition, record.offset, value.offset, value.commit_timestamp
+                self._partition,
+                record.offset,
+                value.offset,
+                value.commit_timestamp,
+                expires=known(value.expire_timestamp),
             )
             if header.is_transactional:
                 pid = header.producer_id

@@ -11,8 +11,9 @@ from functools import partial
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.quoting import some
-from recovery.restart.commits import CONSUMER_OFFSETS, GroupCommit, OutputEvidence
+from recovery.restart.commits import GroupCommit, OutputEvidence
 from recovery.restart.decision import Basis, Check, Promise
 from recovery.restart.observed import CommitOf, Count, InCommit, Observed, each
 from recovery.restart.output_rules import final_end

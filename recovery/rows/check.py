@@ -7,7 +7,7 @@ from recovery.rows.row import Row
 Unit = Literal["offsets", "seconds", "transactions", "groups", "partitions", "epochs"]
 
 
-FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left"})
+FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left", "group_expiry"})
 """Rules that observe what is left of something."""
 
 

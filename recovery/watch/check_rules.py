@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged
 from recovery.errors import UsageError
-from recovery.facts import GroupFacts, Missing, TransactionFacts, Transactions
+from recovery.facts import GroupFacts, GroupTimes, Missing, TransactionFacts, Transactions
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.quoting import some
@@ -36,6 +37,7 @@ class Thresholds:
     two_phase_age: float | None = None
     id_expiry: float | None = None
     epochs_left: int | None = None
+    group_expiry: float | None = None
 
     @property
     def need_ids(self) -> bool:
@@ -56,7 +58,9 @@ class Thresholds:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """The facts that `check` judges. groups None: not asked. expiration_ms: the shortest that a
-    broker has for idle transactional ids; None = not known. now: epoch ms, our clock."""
+    broker has for idle transactional ids, offsets_retention_ms: for the offsets of groups; None =
+    not known. group_times: of groups without members, since that retention ago; one that is absent
+    could not be seen. now: epoch ms, our clock."""
 
     diagnosis: Diagnosis
     transactions: Transactions
@@ -65,6 +69,9 @@ class Observed:
     expiration_ms: int | None
     expiration_missing: tuple[Missing, ...]
     now: int
+    offsets_retention_ms: int | None = None
+    group_times: Mapping[str, GroupTimes] = field(default_factory=dict)
+    group_times_missing: tuple[Missing, ...] = ()
 
 
 def check_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
@@ -326,6 +333,7 @@ GAPS: Mapping[str, Callable[[Missing], bool]] = {
         and m.error == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
     ),
     "groups": lambda m: m.error == "GROUP_AUTHORIZATION_FAILED",
+    "group-commits": lambda m: m.scope == "group" and m.topic == CONSUMER_OFFSETS,
     "settings": lambda m: m.error == "CLUSTER_AUTHORIZATION_FAILED" and m.scope == "broker",
 }
 """What a context's accept_missing may name: permissions that are known not to be granted."""

@@ -88,6 +88,7 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.restart.positions": _RESTART,
     "recovery.restart.producers": _RESTART,
     "recovery.restart.transactional": _RESTART,
+    "recovery.watch.group_rule": ("group_rule",),
 }
 
 

@@ -1,5 +1,6 @@
 """Facts as `check` sees them, put together by hand: what each test expects follows from these."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from recovery.diagnose.diagnosis import Diagnosis, Judged
@@ -8,6 +9,7 @@ from recovery.diagnose.verdicts import Verdict
 from recovery.facts import (
     CoordinatorFacts,
     GroupFacts,
+    GroupTimes,
     Missing,
     PartitionFacts,
     TransactionFacts,
@@ -89,6 +91,8 @@ def observed(
     groups: tuple[GroupFacts, ...] | None = None,
     groups_missing: tuple[Missing, ...] = (),
     expiration: int | None = 7 * DAY,
+    retention: int | None = 7 * DAY,
+    times: Mapping[str, GroupTimes] | None = None,
 ) -> Observed:
     found = Diagnosis(
         cluster_id="c",
@@ -110,4 +114,6 @@ def observed(
         expiration_ms=expiration,
         expiration_missing=(),
         now=NOW,
+        offsets_retention_ms=retention,
+        group_times=times or {},
     )

@@ -243,6 +243,11 @@ def test_rows_stand_in_the_order_of_the_config_file() -> None:
     ]
 
 
+def test_what_reads_much_is_off_unless_it_is_set() -> None:
+    assert thresholds(CheckThresholds()).group_expiry is None
+    assert thresholds(CheckThresholds(group_expiry="1d")).group_expiry == 86_400
+
+
 def test_a_wrong_name_or_duration_in_the_config_file_is_said() -> None:
     with pytest.raises(UsageError, match=r"no verdict 'orphn'.*one of orphan"):
         thresholds(CheckThresholds(verdicts={"orphn": 1}))
@@ -268,6 +273,10 @@ def test_known_gaps_are_notes_and_nothing_else_is() -> None:
             Missing("coordinator", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "", broker=1),
         ),
         ("groups", Missing("group", "GROUP_AUTHORIZATION_FAILED", "", id="g")),
+        (
+            "group-commits",
+            Missing("group", "TOPIC_AUTHORIZATION_FAILED", "", topic="__consumer_offsets"),
+        ),
         ("settings", Missing("broker", "CLUSTER_AUTHORIZATION_FAILED", "", broker=1)),
     ],
 )

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS, GroupValue, OffsetKey
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.restart.commits import (
-    CONSUMER_OFFSETS,
     GroupCommit,
     LastCommits,
     OutputEvidence,
@@ -18,6 +18,7 @@ from recovery.restart.commits import (
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 IN, OUT, HOME = ("in", 0), ("out", 0), 12
+MINE = OffsetKey("payments", *IN)
 
 
 def key(group: str = "payments", topic: str = "in", partition: int = 0) -> bytes:
@@ -46,9 +47,9 @@ def commit(
 
 
 def read(*batches: bytes) -> GroupCommit | None:
-    found = LastCommits("payments", HOME)
+    found = LastCommits({"payments"}, HOME)
     found.add(b"".join(batches))
-    return found.commits.get(IN)
+    return found.commits.get(MINE)
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -107,16 +108,63 @@ def test_a_tombstone_and_what_comes_after() -> None:
 
 def test_other_groups_and_seams() -> None:
     assert read(commit(3, 40, group="payments-2")) is None
-    found = LastCommits("payments", HOME)
+    found = LastCommits({"payments"}, HOME)
     mine = commit(3, 40, (7, 2)) + marker(4, 7, COMMIT, epoch=2)
     for chunk in (mine, mine + commit(5, 60, group="other"), mine):
         found.add(chunk)
-    assert found.commits[IN].at == 3
-    assert found.commits[IN].last
-    gone = LastCommits("payments", HOME)
+    assert found.commits[MINE].at == 3
+    assert found.commits[MINE].last
+    gone = LastCommits({"payments"}, HOME)
     for chunk in (commit(3, 40) + commit(4, None), commit(3, 40)):
         gone.add(chunk)
-    assert IN not in gone.commits
+    assert MINE not in gone.commits
+
+
+def member(*members: str, at: int, since: int, group: str = "payments") -> bytes:
+    """A batch with a GroupMetadataValue, version 2 (KIP-211), as of these members."""
+    text = b"".join(struct.pack(">h", len(n)) + n.encode() for n in ("consumer",))
+    rows = b"".join(
+        struct.pack(">h", len(m)) + m.encode() + struct.pack(">hhiiii", 0, 0, 1, 2, 0, 0)
+        for m in members
+    )
+    body = struct.pack(">h", 2) + text + struct.pack(">ihhqi", 3, -1, -1, since, len(members))
+    name = struct.pack(">hh", 2, len(group)) + group.encode()
+    return batch(at, [Item(0, key=name, value=body + rows)])
+
+
+def test_several_groups_and_their_states() -> None:
+    found = LastCommits({"payments", "billing"}, HOME)
+    found.add(commit(1, 20) + member("m", at=2, since=500) + commit(3, 30, group="billing"))
+    found.add(member(at=4, since=700) + commit(5, 9, group="payments-2") + commit(6, 25))
+    assert {key: c.offset for key, c in found.commits.items()} == {
+        MINE: 25,
+        OffsetKey("billing", *IN): 30,
+    }
+    assert found.state("payments") == GroupValue("consumer", 700, 0)
+    assert found.state("billing") is None
+    alone = LastCommits({"payments"}, HOME)
+    alone.add(member("m", "n", at=2, since=500, group="billing") + member("m", at=3, since=600))
+    assert alone.state("payments") == GroupValue("consumer", 600, 1)
+    assert alone.state("billing") is None
+
+
+def test_an_end_that_the_client_named() -> None:
+    """OffsetCommitValue, version 1."""
+    body = struct.pack(">hqh", 1, 40, 0) + struct.pack(">qq", 1000, 9000)
+    found = read(batch(3, [Item(0, key=key(), value=body)]))
+    assert found == GroupCommit(HOME, 3, 40, 1000, expires=9000)
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_a_group_with_records_of_a_newer_version_is_known_to_be_unreadable(kind: int) -> None:
+    name = key() if kind == 1 else struct.pack(">hh", 2, 8) + b"payments"
+    found = LastCommits({"payments", "billing"}, HOME)
+    found.add(batch(3, [Item(0, key=name, value=b"\0\7newer")]) + commit(4, 5, group="billing"))
+    assert found.unreadable == {"payments"}
+    gone = LastCommits({"payments"}, HOME)
+    gone.add(batch(3, [Item(0, key=name, value=None)]))
+    assert gone.unreadable == set()
+    assert gone.deleted == (frozenset({MINE}) if kind == 1 else frozenset())
 
 
 def test_last_is_said_only_while_no_later_transaction_committed_there() -> None:

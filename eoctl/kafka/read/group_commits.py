@@ -1,16 +1,19 @@
-"""A group's offset commits, from its partition of `__consumer_offsets`; and the last batches of
+"""Offset commits of groups, from their partitions of `__consumer_offsets`; and the last batches of
 outputs, beside which they are held.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from eoctl.kafka.ask import collect
-from eoctl.kafka.ask.groups import offsets_partitions
-from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, offsets_partitions
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Range, read, read_all
-from recovery.facts import Missing, TopicPartition
+from recovery.facts import CommitTime, GroupTimes, Missing, TopicPartition, grouped, known
+from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
+from recovery.quoting import quoted, some
 from recovery.restart.commits import GroupCommit, LastCommits
 
 TAIL = 1000  # offsets at the end of an output
@@ -29,22 +32,107 @@ async def last_commits(
     if not homes:
         return {}, "this cluster has no __consumer_offsets"
     number = coordinator_partition(group, len(homes))
-    home = [p for p in homes if p.partition == number]
-    [facts], _ = await collect.partition_offsets(cluster, (), home)
-    if facts.error or facts.log_start_offset is None or facts.high_watermark is None:
-        return {}, _why(facts.error or "its leader did not answer")
-    commits = LastCommits(group, number)
-    whole = Range(facts.topic, number, facts.log_start_offset, facts.high_watermark)
-    async for item in read(cluster, [whole]):
+    commits = LastCommits({group}, number)
+    failed = await _read(cluster, [p for p in homes if p.partition == number], {number: commits})
+    if number in failed:
+        return {}, failed[number].detail
+    return {(key.topic, key.partition): c for key, c in commits.commits.items()}, None
+
+
+async def group_times(
+    cluster: Cluster, groups: Sequence[str], since: int
+) -> tuple[dict[str, GroupTimes], list[Missing]]:
+    """When these groups committed last and changed their state, as far as that was since then.
+
+    since: epoch ms. Reads the groups' partitions of `__consumer_offsets` from there on, which needs
+    READ on that topic. A group that could not be seen is not in the first part.
+    """
+    homes = await offsets_partitions(cluster) if groups else ()
+    if isinstance(homes, Missing):
+        return {}, [homes]
+    if not homes:
+        return {}, []
+    named = grouped((coordinator_partition(name, len(homes)), name) for name in groups)
+    commits = {number: LastCommits(names, number) for number, names in named.items()}
+    failed = await _read(cluster, [p for p in homes if p.partition in named], commits, since)
+    unseen = grouped((why, name) for number, why in failed.items() for name in named[number])
+    times: dict[str, GroupTimes] = {}
+    for number in commits.keys() - failed.keys():
+        last: dict[OffsetKey, CommitTime | None] = {
+            **dict.fromkeys(commits[number].deleted),
+            **{k: CommitTime(c.timestamp, c.expires) for k, c in commits[number].commits.items()},
+        }
+        of_group = grouped((key.group, (key, time)) for key, time in last.items())
+        for name in named[number]:
+            if name in commits[number].unreadable:
+                unseen.setdefault(_NEWER, []).append(name)
+                continue
+            state = commits[number].state(name)
+            times[name] = GroupTimes(
+                state_since=None if state is None else known(state.state_timestamp),
+                members=None if state is None else state.members,
+                commits={(k.topic, k.partition): time for k, time in of_group.get(name, ())},
+            )
+    missing = [
+        Missing(
+            "group",
+            why.error,
+            f"when {some([quoted(n) for n in sorted(names)])} committed last is not known: "
+            f"{why.detail}",
+            topic=CONSUMER_OFFSETS,
+        )
+        for why, names in unseen.items()
+    ]
+    return times, missing
+
+
+class _Unread(NamedTuple):
+    """Why a partition of `__consumer_offsets` could not be read: Kafka's error, and a sentence."""
+
+    error: str
+    detail: str
+
+
+_NEWER = _Unread("UNSUPPORTED_VERSION", "their records are of a version that eoctl cannot read")
+
+
+async def _read(
+    cluster: Cluster,
+    homes: Sequence[PartitionMetadata],
+    commits: Mapping[int, LastCommits],
+    since: int | None = None,
+) -> dict[int, _Unread]:
+    """Add what these partitions hold to their `commits`; return those that could not be read whole.
+
+    since: epoch ms; what was written before is left out. None: from the log start.
+    """
+    facts, _ = await collect.partition_offsets(cluster, (), homes)
+    first: Mapping[TopicPartition, Mapping[int, int]] = {}
+    if since is not None:
+        first, _ = await collect.offsets_at(cluster, homes, [since])
+    failed: dict[int, _Unread] = {}
+    ranges: list[Range] = []
+    for p in facts:
+        start, end, place = p.log_start_offset, p.high_watermark, (p.topic, p.partition)
+        if p.error or start is None or end is None or (since is not None and place not in first):
+            error = p.error or "NO_ANSWER"
+            failed[p.partition] = _Unread(error, _why(p.error or "its leader did not answer"))
+            continue
+        if since is not None:  # an instant after all records has no offset: there is none to read
+            start = first[place].get(since, end)
+        ranges.append(Range(*place, start, end))
+    async for item in read(cluster, ranges):
+        if item.partition in failed:
+            continue
         if not isinstance(item, Chunk):
             if item.error is not None:
-                return {}, _why(item.error)
+                failed[item.partition] = _Unread(item.error, _why(item.error))
             continue
         try:
-            commits.add(item.records)
+            commits[item.partition].add(item.records)
         except CorruptError as error:
-            return {}, error.sentence
-    return commits.commits, None
+            failed[item.partition] = _Unread("CORRUPT", error.sentence)
+    return failed
 
 
 def _why(error: str) -> str:

@@ -5,7 +5,7 @@ What a question needs is loaded when it is asked: lists start without the rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.host.clock import now_ms
@@ -15,6 +15,7 @@ from eoctl.operations.inspect.lists import Scope, TxnFilter
 from recovery.facts import (
     Facts,
     GroupFacts,
+    GroupTimes,
     Missing,
     PartitionFacts,
     TopicPartition,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 AROUND = 100  # offsets on each side of the LSO that `why` draws
 CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
 TOPIC_KEYS = ("cleanup.policy", "retention.ms")
-BROKER_KEYS = ("transactional.id.expiration.ms",)
+BROKER_KEYS = ("transactional.id.expiration.ms", "offsets.retention.minutes")
 
 
 class Live:
@@ -111,6 +112,13 @@ class Live:
         facts, missing = await groups.find_groups(self.cluster, names)
         with_offsets, more = await committed.with_offsets(self.cluster, facts)
         return with_offsets, [*missing, *more]
+
+    async def group_times(
+        self, groups: Sequence[str], since: int
+    ) -> tuple[Mapping[str, GroupTimes], list[Missing]]:
+        from eoctl.kafka.read import group_commits
+
+        return await group_commits.group_times(self.cluster, groups, since)
 
     async def group_partition(self, group: str) -> TopicPartition | Missing | None:
         from eoctl.kafka.ask import groups

@@ -1,6 +1,6 @@
 """A bundle as a Source: the questions of the read commands answered from what was seen."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eoctl.kafka.ask.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
@@ -17,6 +17,7 @@ from recovery.facts import (
     BrokerFacts,
     Facts,
     GroupFacts,
+    GroupTimes,
     Missing,
     PartitionFacts,
     TopicPartition,
@@ -25,6 +26,7 @@ from recovery.facts import (
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import Settings
+from recovery.quoting import quoted, some
 from recovery.rows.strip import StripRow
 
 
@@ -256,6 +258,14 @@ class Offline:
         dead = {n: GroupFacts(n, "Dead", members=()) for n in names} if not missing else {}
         by_name = {**dead, **known}
         return [by_name[name] for name in dict.fromkeys(names) if name in by_name], missing
+
+    async def group_times(
+        self, groups: Sequence[str], since: int
+    ) -> tuple[Mapping[str, GroupTimes], list[Missing]]:
+        names = some([quoted(name) for name in groups])
+        text = f"when {names} committed last is not in a bundle: ask the cluster"
+        missing = Missing("group", "NOT_IN_BUNDLE", text, topic=CONSUMER_OFFSETS)
+        return {}, [missing] if groups else []
 
     async def group_partition(self, group: str) -> TopicPartition | Missing | None:
         return group_partition(self._topic(CONSUMER_OFFSETS), group)

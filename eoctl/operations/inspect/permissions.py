@@ -143,7 +143,7 @@ async def _topics(cluster: Cluster) -> list[ContextTestRow]:
         (
             rights.OFFSETS_READ,
             "__consumer_offsets",
-            ["which group a pending transaction holds"],
+            ["which group a pending transaction holds", "when groups committed (group_expiry)"],
         ),
     ):
         bits = operations.get(name)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to st
     from recovery.facts import (
         Facts,
         GroupFacts,
+        GroupTimes,
         Missing,
         PartitionFacts,
         TopicPartition,
@@ -102,6 +103,15 @@ class Source(Protocol):
         """These groups with members and all their offsets; Dead = does not exist."""
         ...
 
+    async def group_times(
+        self, groups: Sequence[str], since: int
+    ) -> tuple[Mapping[str, GroupTimes], list[Missing]]:
+        """When these groups committed last and changed their state, since an instant (epoch ms).
+
+        A group that could not be seen is not in the first part.
+        """
+        ...
+
     async def group_partition(self, group: str) -> TopicPartition | Missing | None:
         """The partition of `__consumer_offsets` that keeps this group; None: there is no topic."""
         ...
@@ -119,5 +129,5 @@ class Source(Protocol):
         ...
 
     async def expirations(self) -> tuple[Configs, list[Missing]]:
-        """transactional.id.expiration.ms of every broker."""
+        """Return when every broker lets transactional ids and groups' offsets expire."""
         ...

@@ -1,17 +1,17 @@
 """`check`: look once, hold what was seen against the thresholds of [check], for cron."""
 
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
 from eoctl.operations.inspect.lists import Scope, TxnFilter
-from eoctl.operations.inspect.source import Source
+from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
 from recovery.diagnose.diagnosis import Diagnosis
-from recovery.facts import GroupFacts, Missing
+from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.times import duration
@@ -24,10 +24,12 @@ from recovery.watch.check_rules import (
     split_accepted,
     verdict_counts,
 )
+from recovery.watch.group_rule import group_expiry, without_members
 from recovery.watch.headroom_rules import headroom_rows
 from recovery.watch.metrics import Sample, check_samples
 
 EXPIRATION = "transactional.id.expiration.ms"
+RETENTION = "offsets.retention.minutes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
         two_phase_age=seconds(configured.two_phase_age, "two_phase_age"),
         id_expiry=seconds(configured.id_expiry, "id_expiry"),
         epochs_left=configured.epochs_left,
+        group_expiry=seconds(configured.group_expiry, "group_expiry"),
     )
 
 
@@ -73,11 +76,14 @@ async def check(
     observed = await _observe(source, limits, settings, sample_interval)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
+    if limits.group_expiry is not None:
+        rows.append(group_expiry(observed, limits.group_expiry))
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
         missing += ages_unknown(d)
-    missing += [*observed.expiration_missing, *unknown_as_missing(d)]
+    missing += [*observed.expiration_missing, *observed.group_times_missing]
+    missing += unknown_as_missing(d)
     errors, notes = split_accepted(missing, context.accept_missing)
     answer = Answer(
         schema="check",
@@ -109,18 +115,24 @@ async def _observe(
     within = limits.producer_id_expiry
     transactions = await source.transactions(TxnFilter(), describe=limits.need_ids)
     expiration: int | None = None
+    retention: int | None = None
     hidden: list[Missing] = []
     near = False
-    if within is not None or limits.id_expiry is not None:
+    if within is not None or limits.id_expiry is not None or limits.group_expiry is not None:
         configs, hidden = await source.expirations()
-        known = [values.get(EXPIRATION) for values in configs.values()]
-        expiration = min((int(v) for v in known if v is not None), default=None)
+        expiration, minutes = _shortest(configs, EXPIRATION), _shortest(configs, RETENTION)
+        retention = None if minutes is None else minutes * 60_000
         if expiration is not None and within is not None:
             near = bool(near_expiry(transactions.rows, expiration, source.now(), within))
     groups: list[GroupFacts] | None = None
     groups_missing: list[Missing] = []
-    if near or limits.groups_pending is not None:
+    if near or limits.groups_pending is not None or limits.group_expiry is not None:
         groups, groups_missing = await source.groups(None)
+    times: Mapping[str, GroupTimes] = {}
+    times_missing: list[Missing] = []
+    if limits.group_expiry is not None and retention is not None:
+        names = [g.group for g in without_members(groups or ())]
+        times, times_missing = await source.group_times(names, source.now() - retention)
     return Observed(
         diagnosis=d,
         transactions=transactions,
@@ -129,7 +141,16 @@ async def _observe(
         expiration_ms=expiration,
         expiration_missing=tuple(hidden),
         now=source.now(),
+        offsets_retention_ms=retention,
+        group_times=times,
+        group_times_missing=tuple(times_missing),
     )
+
+
+def _shortest(configs: Configs, key: str) -> int | None:
+    """Return the least value that a broker has of a setting; None: none is known."""
+    known = [values.get(key) for values in configs.values()]
+    return min((int(v) for v in known if v is not None), default=None)
 
 
 async def alone(cluster: Cluster, checking: Coroutine[None, None, Checked]) -> Checked:

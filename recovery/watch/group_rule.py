@@ -1,0 +1,112 @@
+"""The rule of `check` that speaks before Kafka deletes the offsets of a group nobody is in.
+
+After `offsets.retention.minutes` a group that comes back starts where auto.offset.reset says. Kafka
+counts from when a classic group lost its last member; for one that never had any (a Flink job's)
+and for the newer kinds from each offset's own commit. Members keep what they read. Source: KIP-211;
+Kafka's offsetExpirationCondition of ClassicGroup, ConsumerGroup and StreamsGroup, and
+OffsetMetadataManager.cleanupExpiredOffsets.
+"""
+
+from collections.abc import Iterable
+
+from recovery.facts import CommitTime, GroupFacts, GroupTimes
+from recovery.quoting import quoted, some
+from recovery.rows.check import CheckRow
+from recovery.watch.check_rules import Observed
+
+AT_WORK_MS = 6 * 3_600_000
+"""A group that committed so lately is at work, though it has no member, as that of a Flink job is.
+
+What expires of it is then of a partition or a topic that it left, or is committed anew.
+"""
+
+
+def without_members(groups: Iterable[GroupFacts]) -> list[GroupFacts]:
+    """Return the groups whose offsets Kafka may delete; share groups have none of that kind."""
+    return [
+        g
+        for g in groups
+        if g.state == "Empty"
+        and (g.type or "").lower() != "share"
+        and any(o.committed_offset is not None and not o.pending for o in g.offsets)
+    ]
+
+
+def ends_at(g: GroupFacts, times: GroupTimes, retention_ms: int, now: int) -> int | None:
+    """Return when Kafka may delete the first of a group's offsets, epoch ms; None: it keeps all.
+
+    times: since `retention_ms` ago. What is older than that is due now. An offset with a commit
+    that waits for its transaction is kept by Kafka; one that was deleted meanwhile is gone.
+    """
+    due = now - retention_ms
+    ends = []
+    for o in g.offsets:
+        if o.committed_offset is None or o.pending:
+            continue
+        commit = times.commits.get((o.topic, o.partition), CommitTime(due))
+        if commit is None:
+            continue
+        if commit.expires_at is not None:
+            ends.append(commit.expires_at)
+            continue
+        counts_from = commit.committed_at
+        written_without_time = times.members is not None and times.state_since is None
+        if g.protocol is not None and not written_without_time:  # a classic one's
+            counts_from = due if times.state_since is None else times.state_since
+        ends.append(counts_from + retention_ms)
+    return min(ends, default=None)
+
+
+def group_expiry(observed: Observed, threshold: float) -> CheckRow:
+    """Judge the groups without members. At most half of the retention counts as near: what commits
+    more often than that is never a finding."""
+    retention = observed.offsets_retention_ms
+    groups = without_members(observed.groups or ())
+    unseen = sum(g.group not in observed.group_times for g in groups)
+    near: list[tuple[int, str]] = []
+    words = []
+    if retention is None:
+        words.append("offsets.retention.minutes is hidden: grant DESCRIBE_CONFIGS on the cluster")
+    else:
+        limit = min(threshold * 1000, retention / 2)
+        near = sorted(
+            (left, g.group)
+            for g in groups
+            if (times := observed.group_times.get(g.group)) is not None
+            and (left := _left(g, times, retention, limit, observed.now)) is not None
+        )
+        if unseen:
+            were = "was" if unseen == 1 else "were"
+            words.append(f"{unseen} of {len(groups)} groups without members {were} not seen")
+    if observed.groups is None or observed.groups_missing:
+        words.append("not all groups were seen")
+    ok = False if near else None if words else True
+    if near:
+        names = some([quoted(name) for _, name in near])
+        words.insert(
+            0,
+            f"group {names} has no members and commits nothing: Kafka may delete its offsets then"
+            if len(near) == 1
+            else f"groups {names} have no members and commit nothing: Kafka may delete offsets of "
+            "the first then",
+        )
+    elif retention is not None:
+        words.insert(0, "no group without members loses its offsets so soon")
+    return CheckRow(
+        rule="group_expiry",
+        threshold=threshold,
+        observed=near[0][0] / 1000 if near else None,
+        unit="seconds",
+        ok=ok,
+        detail="; ".join(words),
+    )
+
+
+def _left(
+    g: GroupFacts, times: GroupTimes, retention_ms: int, limit_ms: float, now: int
+) -> int | None:
+    """Return the ms until Kafka may delete offsets; None: not so soon, or the group is at work."""
+    end = ends_at(g, times, retention_ms, now)
+    last = max((c.committed_at for c in times.commits.values() if c), default=now - retention_ms)
+    at_work = times.members or now - last < min(limit_ms, AT_WORK_MS)
+    return None if end is None or at_work or end - now > limit_ms else end - now
