@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def _binaries() -> Path:
 class Postgres:
     """A server on 127.0.0.1 with one superuser `eoctl`, who needs PASSWORD."""
 
-    def __init__(self, folder: Path, user: int | None) -> None:
+    def __init__(self, folder: Path, user: int | None, settings: Mapping[str, str]) -> None:
         self._user = user
         self.port = _free_port()
         password = folder / "password"
@@ -39,6 +39,7 @@ class Postgres:
         options = ("-U", "eoctl", "-A", "scram-sha-256", "--pwfile", str(password), "--no-sync")
         self._run("initdb", "-D", str(data), *options, "-E", "UTF8", "--locale=C")
         settings = {
+            **settings,
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "port": str(self.port),
@@ -125,12 +126,12 @@ class Postgres:
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
-    """A server of its own, gone with its data afterwards."""
+def postgres(**settings: str) -> Iterator[Postgres]:
+    """A server of its own, with these settings, gone with its data afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="eoctl-postgres-"))
     server = None
     try:
-        server = Postgres(folder, NOBODY if os.getuid() == 0 else None)
+        server = Postgres(folder, NOBODY if os.getuid() == 0 else None, settings)
         yield server
     finally:
         if server is not None:

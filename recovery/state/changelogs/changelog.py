@@ -105,6 +105,7 @@ FORMATS: dict[str, str] = {
     "streams-versioned": "recovery.state.changelogs.streams:StreamsVersioned",
     "samza": "recovery.state.changelogs.samza:Samza",
     "coast": "recovery.state.changelogs.coast:Coast",
+    "debezium": "recovery.state.changelogs.debezium:Debezium",
     "connect-offsets": "recovery.state.changelogs.connect_offsets:ConnectOffsets",
 }
 """Name to `module:Class`."""

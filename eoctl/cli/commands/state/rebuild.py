@@ -52,7 +52,7 @@ def rebuild(
             "--format",
             metavar="FORMAT",
             help="streams-kv, streams-window, streams-session, streams-versioned, samza, coast, "
-            "connect-offsets, plain, or module:Class",
+            "debezium, connect-offsets, plain, or module:Class",
         ),
     ],
     at: Annotated[
