@@ -42,6 +42,17 @@ def make_bucket(port: int, name: str) -> None:
     urllib.request.urlopen(request, timeout=20).close()
 
 
+def put_object(port: int, path: str, content: bytes) -> None:
+    """Write an object, BUCKET/KEY, without obstore."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/{path}",
+        content,
+        {"Authorization": "AWS anybody", "Content-Type": "application/octet-stream"},
+        method="PUT",
+    )
+    urllib.request.urlopen(request, timeout=20).close()
+
+
 def environment(port: int) -> dict[str, str]:
     """The variables that lead to a server, and to no other credentials."""
     return {

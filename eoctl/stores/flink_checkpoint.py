@@ -1,10 +1,12 @@
-"""A Flink checkpoint or savepoint on this host: read only, Flink alone writes it."""
+"""A Flink checkpoint or savepoint, on this host or in object storage: read only, Flink alone writes
+it."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from eoctl.stores.storage import OBJECTS, Storage, storage_at
 from recovery.errors import IncompleteError, UsageError
 from recovery.formats.flink_checkpoint import FlinkCheckpoint, places, read_states
 from recovery.formats.flink_metadata import Place, read_metadata
@@ -13,17 +15,19 @@ from recovery.formats.reader import CorruptError
 MOST_BYTES = 256 << 20
 
 _CHECKPOINT = re.compile(r"chk-(\d+)")
+_METADATA = "_metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder:
-    """A checkpoint as it lies here. is_savepoint: its folder is not named as checkpoints are.
+    """A checkpoint as it lies there. path: or its address. is_savepoint: its folder is not named as
+    checkpoints are.
 
     newer: numbers of later checkpoints of the same job that lie beside it, each with its
     `_metadata`, ascending.
     """
 
-    path: Path
+    path: str
     content: FlinkCheckpoint
     is_savepoint: bool
     newer: tuple[int, ...]
@@ -35,66 +39,85 @@ def is_one(path: str) -> bool:
 
 
 def read(path: str) -> CheckpointFolder:
-    """Read a checkpoint: its folder, or the `_metadata` in it.
+    """Read a checkpoint: its folder or address, or the `_metadata` in it.
 
-    Raises UsageError for a remote path, IncompleteError where a file cannot be read or is damaged,
-    RefusedError for what is not understood.
+    Raises UsageError for an address of another kind, IncompleteError where a file cannot be read or
+    is damaged, RefusedError for what is not understood, UnreachableError for object storage.
     """
-    folder = _local(path, "the checkpoint")
-    if folder.name == "_metadata":
-        folder = folder.parent
-    where = str(folder)
+    where = _place(path.rstrip("/") or path, "the checkpoint")
+    if where.rpartition("/")[2] == _METADATA:
+        where = where.rpartition("/")[0] or "."
+    storage = storage_at(where)
     try:
-        metadata = read_metadata(_bytes(folder / "_metadata"))
-        content = read_states(metadata, {place: _part(place, folder) for place in places(metadata)})
+        metadata = read_metadata(_bytes(storage, _METADATA))
+        content = read_states(metadata, {at: _part(at, storage) for at in places(metadata)})
     except CorruptError as error:
         raise error.within(where) from None
-    number = _CHECKPOINT.fullmatch(folder.resolve().name)
-    return CheckpointFolder(folder, content, number is None, _newer(folder, content.checkpoint_id))
+    parent, _, name = _resolved(where).rpartition("/")
+    newer = _newer(storage_at(parent), content.checkpoint_id) if parent else ()
+    return CheckpointFolder(where, content, _CHECKPOINT.fullmatch(name) is None, newer)
 
 
-def _local(path: str, what: str) -> Path:
-    if "://" in path or path.startswith("file:"):
-        parts = urlsplit(path)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-            raise UsageError(
-                f"{what} is not on this host, and {parts.scheme or parts.netloc} is not read here",
-                where=path,
-                remedy="copy the checkpoint's folder to this host",
-            )
-        return Path(unquote(parts.path))
-    return Path(path)
+def _place(path: str, what: str) -> str:
+    """Return a path of this host, or an address of object storage. Raises UsageError."""
+    if not ("://" in path or path.startswith("file:")):
+        return path
+    parts = urlsplit(path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    scheme, _, rest = path.partition("://")
+    if scheme == "s3p":  # Flink's name for S3 by its Presto plugin
+        return f"s3://{rest}"
+    if scheme in OBJECTS:
+        return path
+    raise UsageError(
+        f"{what} is not on this host, and {parts.scheme or parts.netloc} is not read here",
+        where=path,
+        remedy="copy the checkpoint's folder to this host",
+    )
 
 
-def _bytes(path: Path, start: int = 0, size: int = -1) -> bytes:
+def _resolved(where: str) -> str:
+    """Return the path without links, which may give a checkpoint another name."""
+    return where if "://" in where else str(Path(where).resolve())
+
+
+def _bytes(storage: Storage, name: str, start: int = 0, size: int = -1) -> bytes:
     try:
-        with path.open("rb") as file:
-            file.seek(start)
-            data = file.read(MOST_BYTES + 1 if size < 0 else min(size, MOST_BYTES + 1))
+        left = max(0, storage.size(name) - start)
+        wanted = left if size < 0 else min(size, left)
+        if wanted <= MOST_BYTES:
+            return storage.get_range(name, start, wanted) if wanted else b""
     except OSError as error:
         raise IncompleteError(
             f"cannot be read: {error.strerror}",
-            where=str(path),
+            where=storage.shown(name),
             remedy="name the folder of a checkpoint, such as .../chk-42, with all of its files",
         ) from None
-    if len(data) > MOST_BYTES:
-        raise IncompleteError(f"is larger than {MOST_BYTES >> 20} MiB", where=str(path))
-    return data
+    raise IncompleteError(f"is larger than {MOST_BYTES >> 20} MiB", where=storage.shown(name))
 
 
-def _part(place: Place, folder: Path) -> bytes:
+def _part(place: Place, storage: Storage) -> bytes:
     """The bytes of a state that does not stand in `_metadata`."""
-    path = folder / place.path if place.relative else _local(place.path, "a state of it")
-    data = _bytes(path, place.start, place.size)
+    name = place.path
+    if not place.relative:
+        folder, _, name = _place(place.path, "a state of it").rpartition("/")
+        storage = storage_at(folder or "/")
+    data = _bytes(storage, name, place.start, place.size)
     if 0 <= place.size != len(data):
-        raise CorruptError(f"it has {len(data)} of {place.size} bytes", where=str(path))
+        where = storage.shown(name)
+        raise CorruptError(f"it has {len(data)} of {place.size} bytes", where=where)
     return data
 
 
-def _newer(folder: Path, number: int) -> tuple[int, ...]:
-    found = (
-        int(match[1])
-        for path in folder.resolve().parent.glob("chk-*/_metadata")
-        if (match := _CHECKPOINT.fullmatch(path.parent.name))
-    )
-    return tuple(sorted(other for other in found if other > number))
+def _newer(beside: Storage, number: int) -> tuple[int, ...]:
+    found = (int(match[1]) for name in beside.top() if (match := _CHECKPOINT.fullmatch(name)))
+    return tuple(sorted(n for n in found if n > number and _whole(beside, n)))
+
+
+def _whole(beside: Storage, number: int) -> bool:
+    """Return True if a checkpoint has its `_metadata`."""
+    try:
+        return beside.size(f"chk-{number}/{_METADATA}") >= 0
+    except OSError:
+        return False

@@ -118,7 +118,7 @@ class ObjectStorage:
             return bytes(obstore.get(self._store, name).bytes())
 
     def get_range(self, name: str, start: int, size: int) -> bytes:
-        """Return some bytes of an object. Raises OSError where there is none."""
+        """See Storage."""
         import obstore
 
         with _asking(self.shown(name)):

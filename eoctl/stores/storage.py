@@ -88,6 +88,10 @@ class Storage(Protocol):
         """Return a file's content. Raises OSError."""
         ...
 
+    def get_range(self, name: str, start: int, size: int) -> bytes:
+        """Return some bytes of a file, which must have them. Raises OSError."""
+        ...
+
     def opened(self, name: str) -> Any:
         """Return a file as pyarrow reads it, at any position. Raises OSError."""
         ...
@@ -256,6 +260,11 @@ class LocalFolder:
 
     def get(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
+
+    def get_range(self, name: str, start: int, size: int) -> bytes:
+        with (self.path / name).open("rb") as file:
+            file.seek(start)
+            return file.read(size)
 
     def opened(self, name: str) -> Any:
         import pyarrow as pa

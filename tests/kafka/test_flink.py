@@ -236,7 +236,7 @@ def test_committed_in_a_dead_jobs_stead(
 def test_what_is_no_checkpoint_is_refused(lab: Lab, tmp_path: Path) -> None:
     for path, status, words in [
         (str(tmp_path), 3, "_metadata: cannot be read: No such file"),
-        ("s3://bucket/chk-4", 2, "is not on this host, and s3 is not read here"),
+        ("hdfs://name/chk-4", 2, "is not on this host, and hdfs is not read here"),
     ]:
         ran = eoctl("txn", "commit", "--checkpoint", path, lab=lab)
         assert ran.status == status

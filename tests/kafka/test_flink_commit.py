@@ -7,6 +7,7 @@ transaction from Kafka's own log dump.
 import asyncio
 import json
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from eoctl.lab.record import LabSpec
 from recovery.facts import TransactionFacts
 from tests.kafka.command import FAST, Ran, environment, eoctl, unfinished
 from tests.kafka.remedying import markers_of, read_committed
+from tests.object_store import environment as store_environment
+from tests.object_store import make_bucket, put_object, s3_server
 from tests.share import only_here
 
 RECORDS = 3
@@ -102,6 +105,21 @@ def test_killed_anywhere_the_next_run_goes_on(lab: Lab, point: str) -> None:
     assert unfinished("txn") == before
     again = commit(lab, path, *words)
     assert (again.status, "there is nothing to commit" in again.text) == (0, True)
+
+
+def test_a_checkpoint_in_object_storage(lab: Lab) -> None:
+    path, promised, _ = left(lab)
+    with s3_server() as port:
+        make_bucket(port, "flink")
+        for file in path.iterdir():
+            put_object(port, f"flink/job/{path.name}/{file.name}", file.read_bytes())
+        env = environment(**store_environment(port))
+        words = ("txn", "commit", "--checkpoint", f"s3://flink/job/{path.name}")
+        looked = eoctl(*words, "-o", "json", lab=lab, env=env)
+        assert looked.status == 1, looked.text
+        assert Counter(row["fate"] for row in looked.rows)["open"] == len(promised)
+        ran = eoctl(*words, *ACT, lab=lab, env=env)
+    assert visible(lab, promised) == [promised_values()] * len(promised), ran.text
 
 
 def test_one_that_is_refused_midway_does_not_keep_the_others(lab: Lab) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import eoctl
+from tests.kafka.command import environment, eoctl
 from tests.kafka.crashed import committed, producing
+from tests.object_store import environment as store_environment
+from tests.object_store import make_bucket, put_object, s3_server
 
 KEPT = Path(__file__).parent.parent / "kept" / "flink" / "incrementing-2.2"
 CHECKPOINT = KEPT / "chk-2"
@@ -114,13 +116,36 @@ def test_an_application_file_that_cannot_be_planned(
     other = topic(lab1, 1)
     for (words, given), status, what in [
         ((('uid = "nobody"',), {}), 4, "it has no source nobody; name one of from-kafka"),
-        (((), {"path": "s3://bucket/chk-2"}), 2, "s3 is not read here"),
+        (((), {"path": "hdfs://name/chk-2"}), 2, "hdfs is not read here"),
         (((), {"path": "chk-2"}), 3, "_metadata: cannot be read"),
         (((), {"topic": other}), 4, "its source reads other partitions, or it was added later"),
         ((('position = "last"',), {}), 2, "flink-checkpoint keeps the next one"),
     ]:
         ran = eoctl("restart", "plan", described(tmp_path, *words, **given), lab=lab1)
         assert (ran.status, what in ran.text) == (status, True), ran.text
+
+
+def test_a_checkpoint_in_object_storage(
+    lab1: Lab, tmp_path: Path, offsets: dict[tuple[str, int], int]
+) -> None:
+    with s3_server() as port:
+        make_bucket(port, "flink")
+        put_object(port, "flink/job/chk-2/_metadata", (CHECKPOINT / "_metadata").read_bytes())
+        env = environment(**store_environment(port))
+        store = "flink:s3://flink/job/chk-2#from-kafka"
+        shown = eoctl("offsets", "show", "--store", store, "-o", "json", lab=lab1, env=env)
+        assert shown.status == 0, shown.text
+        assert {(r["topic"], r["partition"]): r["committed_offset"] for r in shown.rows} == offsets
+        file = described(tmp_path, 'uid = "from-kafka"', path="s3://flink/job/chk-2")
+        planned = eoctl(
+            "restart", "plan", file, "--pause", "100ms", "-o", "json", lab=lab1, env=env
+        )
+        assert planned.status == 0, planned.text
+        inputs = planned.rows[0]["inputs"]
+        assert {(i["topic"], i["partition"]): i["restart_offset"] for i in inputs} == offsets
+        gone = eoctl("offsets", "show", "--store", "flink:s3://flink/chk-3", lab=lab1, env=env)
+        assert gone.status == 3
+        assert "chk-3/_metadata: cannot be read: there is no such object" in gone.text
 
 
 def test_what_cannot_be_meant_is_refused(lab1: Lab, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def commit(
         typer.Option(
             "--checkpoint",
             metavar="PATH",
-            help="a Flink checkpoint or savepoint: its folder, on this host",
+            help="a Flink checkpoint or savepoint: its folder, or s3://..., gs://...",
         ),
     ],
     topic: SinkTopics = None,

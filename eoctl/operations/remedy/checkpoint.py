@@ -232,7 +232,7 @@ def answer(cluster_id: str | None, folder: CheckpointFolder, seen: Seen) -> Answ
         rows,
         error_rows(missing),
         extra={
-            "checkpoint": str(folder.path),
+            "checkpoint": folder.path,
             "checkpoint_id": content.checkpoint_id,
             "savepoint": folder.is_savepoint,
             "newer_in_folder": list(folder.newer),

@@ -81,7 +81,7 @@ async def plan(
     interval: between two looks at each transaction's producer, in s.
     """
     seen = await remedy_checkpoint.look(cluster, folder.content, ending.topics)
-    where = str(folder.path)
+    where = folder.path
     promised = [f for f in seen.fates if f.committable]
     rows = [f.row for f in promised if f.judgement.fate == "open" and f.row]
     if seen.missing or any(f.judgement.fate == "unknown" for f in promised):
@@ -299,6 +299,6 @@ async def observe(
     folder = flink_checkpoint.read(named["checkpoint"])
     seen: Seen = await remedy_checkpoint.look(cluster, folder.content, named["topics"])
     if seen.missing:
-        raise IncompleteError(seen.missing[0].detail, where=str(folder.path))
+        raise IncompleteError(seen.missing[0].detail, where=folder.path)
     facts = _facts(folder, seen)
     return now | facts | {_OTHERS: _still(plan_.observed[_OTHERS], facts[_OTHERS])}

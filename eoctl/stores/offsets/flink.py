@@ -1,4 +1,4 @@
-"""The source offsets of a Flink checkpoint on this host: read only, Flink alone writes it."""
+"""The source offsets of a Flink checkpoint: read only, Flink alone writes it."""
 
 from collections.abc import Sequence
 
