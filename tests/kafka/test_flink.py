@@ -177,6 +177,7 @@ def test_open_until_flink_restores(lab: Lab, tmp_path: Path, version: str, namin
     assert after.json["newer_in_folder"] == []  # the restored job has a folder of its own
 
 
+@pytest.mark.parametrize("lab", WITH_4_0, indirect=True, scope="module")
 @pytest.mark.parametrize(("version", "naming"), [ALL[0], ALL[3]])
 def test_lost_at_the_deadline(lab: Lab, tmp_path: Path, version: str, naming: str) -> None:
     name = f"lost-{version}-{naming.lower()}"
@@ -247,6 +248,7 @@ def test_what_is_no_checkpoint_is_refused(lab: Lab, tmp_path: Path) -> None:
     assert "_metadata, byte 0: 4 bytes expected, 2 left" in ran.text
 
 
+@pytest.mark.parametrize("lab", WITH_4_0, indirect=True, scope="module")
 @pytest.mark.parametrize(("version", "naming"), [ALL[0], ALL[3]])
 def test_salvaged_past_the_deadline(lab: Lab, tmp_path: Path, version: str, naming: str) -> None:
     """`lost` with the exact number; salvage brings it back, and Flink's restore writes the rest."""
