@@ -92,22 +92,22 @@ def _request(root: Path, servers: str, topic: str) -> RebuildRequest:
     """What the command resolves, with the cut of a first run."""
     import asyncio
 
+    from eoctl.engine.cut import parse_at
+    from eoctl.engine.rebuild_wish import RebuildWish, resolved
     from eoctl.kafka.connection.cluster import Cluster
     from eoctl.kafka.connection.failures import Deadline
     from eoctl.kafka.connection.properties import client_settings
-    from eoctl.operations.inspect.cut import parse_at
-    from eoctl.operations.state import rebuild as state
 
     first = root / "first"
     words = ["--format", "plain", "--at", "lso", "--output", str(first), "--engine", "local"]
     command([*EOCTL, "--bootstrap-server", servers, "state", "rebuild", topic, *words])()
-    wanted = state.RebuildWish(
+    wanted = RebuildWish(
         (topic,), str(first / "cut.json"), Making("plain", {}, str(root / "unused"))
     )
 
     async def resolve() -> RebuildRequest:
         settings = client_settings({"bootstrap.servers": servers})
         async with Cluster(settings, Deadline(60)) as cluster:
-            return await state._request(cluster, wanted, parse_at(wanted.at))
+            return await resolved(cluster, wanted, parse_at(wanted.at))
 
     return asyncio.run(resolve())

@@ -257,6 +257,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "jobs-list": Envelope(rows_jobs.JobRow),
     "jobs-show": Envelope(rows_jobs.JobRow, {"log": list[str]}),
     "jobs-cancel": Envelope(rows_jobs.JobRow),
+    "jobs-export": Envelope(rows_jobs.JobExportRow),
     "bundle-create": _BUNDLE,
     "bundle-open": _BUNDLE,
     "context-list": Envelope(rows.ContextRow),

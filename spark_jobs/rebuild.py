@@ -164,12 +164,16 @@ def _sum(folder: Path) -> tuple[int, int]:
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job: rebuild, publish, say where."""
+    """The job: rebuild, publish, say where. An exported job's request is a wish, resolved here."""
     from eoctl.engine.rebuild import RebuildRequest, rebuild
+    from eoctl.engine.rebuild_wish import RebuildWish, begin
 
-    rebuild_request = job.understood(
-        lambda given: RebuildRequest.from_json(json.dumps(given)), request
-    )
+    text = json.dumps(dict(request))
+    if "cut" in request:
+        rebuild_request = job.understood(lambda _: RebuildRequest.from_json(text), request)
+    else:
+        wish = job.understood(lambda _: RebuildWish.from_json(text), request)
+        rebuild_request = begin(wish, lambda use: access.ask(use, read_only=True))
     storage = rebuild_request.how.storage
     engine = SparkEngine(spark, storage, progress)
     manifest = rebuild(rebuild_request, access, engine, "spark")

@@ -15,12 +15,17 @@ which decides on the spot, or give a cut file.
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -46,6 +51,11 @@ if TYPE_CHECKING:
 
 MANY = 1 << 20  # tasks: as many as there are
 LOAD_SECONDS = 60.0
+UNSAFE = (
+    "a Python writer of Spark's commits on the driver, behind what its tasks have sent: "
+    "rows would be lost or doubled"
+)
+SINK = "spark_jobs.sink.write.write_exactly_once (docs/spark.md)"
 
 
 @dataclass(frozen=True)
@@ -109,17 +119,24 @@ def kafka_source(
     """
     fixed = source_options.understood(given or {})
     decided = None
-    if any(key in fixed for key in (*source_options.SELECTIONS, "topics", "cut")):
+    if source_options.selects(fixed):
         decided = spans(source_options.connection(access, fixed), fixed)
 
     class KafkaSource(DataSource):
         def __init__(self, options: dict[str, str]) -> None:
             super().__init__(options)
-            with one_sentence():
-                given = source_options.understood({**fixed, **_lower(options)})
-                self.access = source_options.connection(access, given)
-                self.choice = choice(given)
-                self.spans = self._spans(given)
+            self.unreadable: EoctlError | None = None
+            try:
+                with one_sentence():
+                    given = source_options.understood({**fixed, **_lower(options)})
+                    self.access = source_options.connection(access, given)
+                    self.choice = choice(given)
+                    self.spans = self._spans(given)
+            except EoctlError as error:
+                if source_options.selects(options):
+                    raise
+                self.unreadable = error  # of a writer, maybe, which Spark makes in the same way
+                return
             if self.choice.max_rate is not None:
                 share = max(1, min(len(self.spans), most_at_once))
                 self.choice = replace(self.choice, max_rate=self.choice.max_rate / share)
@@ -140,14 +157,42 @@ def kafka_source(
             return name
 
         def schema(self) -> str:
+            self._readable()
             known = self.choice.known
             return source_columns.ddl({c: known[c] for c in self.choice.columns})
 
         def reader(self, schema: "StructType") -> DataSourceReader:
+            self._readable()
             with one_sentence():
                 return Reader(self.access, self.choice, self.spans, schema)
 
+        def _readable(self) -> None:
+            if self.unreadable is not None:
+                with one_sentence():
+                    raise self.unreadable
+
+        def streamReader(  # noqa: N802 - Spark's
+            self, schema: "StructType"
+        ) -> DataSourceStreamReader:
+            return NoStream()
+
+        def writer(self, schema: "StructType", overwrite: bool) -> NoReturn:
+            raise _refused(UNSAFE, f"call {SINK}")
+
+        def streamWriter(  # noqa: N802 - Spark's
+            self, schema: "StructType", overwrite: bool
+        ) -> NoReturn:
+            raise _refused(UNSAFE, f"use foreachBatch, and call {SINK} in it")
+
     return KafkaSource
+
+
+def _refused(what: str, remedy: str) -> RefusedError:
+    """Return an error that Spark shows as its sentence, see `one_sentence`."""
+    error = RefusedError(what, where=NAME, remedy=remedy)
+    with suppress(RefusedError), one_sentence():
+        raise error
+    return error
 
 
 def _lower(options: Mapping[str, str]) -> dict[str, str]:
@@ -312,6 +357,17 @@ async def _of_cut(cluster: Cluster, cut: Cut) -> list[Span]:
         Span(topic, number, p.start, p.end, p.last_stable_offset)
         for (topic, number), p in cut.places().items()
     ]
+
+
+class NoStream(DataSourceStreamReader):
+    """Refuses a stream when it begins: Spark 4.3.0 loses an error that `streamReader` raises."""
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's
+        raise _refused("streams are not read", "read ranges: spark.read, with start and end")
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Return nothing: there is no partition of a stream that has not begun."""
+        raise NotImplementedError
 
 
 class Reader(DataSourceReader):

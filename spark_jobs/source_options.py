@@ -179,6 +179,11 @@ def understood(options: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
+def selects(options: Mapping[str, str]) -> bool:
+    """Return True if options say what is read."""
+    return any(key.lower() in (*SELECTIONS, "topics", "cut") for key in options)
+
+
 def _one_vocabulary(given: Mapping[str, str]) -> None:
     """Raise UsageError where options say the same thing twice, or belong to different words."""
     selections = [key for key in (*SELECTIONS, "topics", "cut") if key in given]

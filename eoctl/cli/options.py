@@ -266,11 +266,8 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     parameters: list[inspect.Parameter] = []
     ranks: dict[str, int] = {}
     groups: dict[str, type[Any]] = {}
-    addresses: set[str] = set()
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
-        if ADDRESSES in getattr(kind, "__metadata__", ()):
-            addresses.add(name)
         if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
             parameters.append(
                 parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
@@ -292,6 +289,9 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
             )
     # arguments first: Typer keeps this order in the usage line, and in the help page
     parameters.sort(key=lambda p: -1 if "Argument" in repr(p.annotation) else ranks.get(p.name, 1))
+    addresses = {
+        p.name for p in parameters if ADDRESSES in getattr(p.annotation, "__metadata__", ())
+    }
 
     @functools.wraps(function)
     def call(**values: Any) -> Any:

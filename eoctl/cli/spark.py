@@ -23,6 +23,21 @@ _SPARK = "Spark"
 _BAR = 24
 
 
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="local[N], spark://HOST:7077, yarn, k8s://... [local[cores]]",
+        rich_help_panel=_SPARK,
+    ),
+]
+Conf = Annotated[
+    list[str],
+    typer.Option("--conf", metavar="K=V", help="a conf of Spark", rich_help_panel=_SPARK),
+]
+
+
 @dataclass(frozen=True)
 class SparkOptions:
     """The options that say which engine does the work, and where Spark is."""
@@ -30,23 +45,12 @@ class SparkOptions:
     asked_engine: Annotated[
         str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")
     ] = "auto"
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help="local[N], spark://HOST:7077, yarn, k8s://... [local[cores]]",
-            rich_help_panel=_SPARK,
-        ),
-    ] = None
+    master: Master = None
     remote: Annotated[
         str | None,
         typer.Option("--remote", metavar="sc://HOST", help="Spark Connect", rich_help_panel=_SPARK),
     ] = None
-    conf: Annotated[
-        list[str],
-        typer.Option("--conf", metavar="K=V", help="a conf of Spark", rich_help_panel=_SPARK),
-    ] = field(default_factory=list)
+    conf: Conf = field(default_factory=list)
     env_file: Annotated[
         Path | None,
         typer.Option(

@@ -278,6 +278,12 @@ TREE = Branch(
                 "cancel": Leaf(
                     "jobs:cancel", "stop a job, and all that belongs to it", "eoctl jobs cancel ID"
                 ),
+                "export": Leaf(
+                    "state.export:export",
+                    "a rebuild for a scheduler, to be run by spark-submit",
+                    "eoctl jobs export job totals --format plain --at lso --output new",
+                    extra="data",
+                ),
             },
         ),
         "check": Leaf(

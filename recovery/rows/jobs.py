@@ -1,4 +1,4 @@
-"""The rows of `jobs list`, `jobs show` and `jobs cancel`."""
+"""The rows of `jobs list`, `jobs show`, `jobs cancel` and `jobs export`."""
 
 from typing import Any, Literal
 
@@ -54,3 +54,15 @@ class JobRow(Row):
         if self.state in ("failed", "lost"):
             return "!"
         return "?" if self.state == "succeeded" and self.exit_status == Exit.INCOMPLETE else None
+
+
+class JobExportRow(Row):
+    """A job as a scheduler submits it. code, entry, spec and text are files of the folder."""
+
+    job: str = Field(description="rebuild")
+    folder: str
+    code: str = Field(description="a zip of eoctl's packages, for --py-files")
+    entry: str = Field(description="the program that spark-submit runs")
+    spec: str = Field(description="what the job does, and how it reaches the cluster")
+    text: str = Field(description="the file that holds the command line")
+    argv: list[str] = Field(description="the command line, to be run in the folder")

@@ -6,20 +6,19 @@ its answers back. Works with a classic session and with Spark Connect. What a fu
 """
 
 import atexit
-import hashlib
 import importlib
 import json
 import os
 import re
 import threading
 import uuid
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from eoctl.engine.code_zip import code_zip
 from eoctl.stores import private
 from eoctl.stores.storage import PROBE, Storage, not_written, storage_at
 from recovery import errors
@@ -35,9 +34,13 @@ from recovery.formats.reader import CorruptError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGES = ("eoctl", "recovery", "spark_jobs")
 NEEDED = ("numpy", "pyarrow", "crc32c", "kafka", "pydantic")
-INSTALL = "install numpy, pyarrow, crc32c, kafka-python, pydantic and confluent-kafka there"
+NEEDED_BY_DRIVER = (*NEEDED, "pandas")  # Spark's mapInArrow asks for it where it is called
+INSTALL = (
+    "install numpy, pyarrow, crc32c, kafka-python, pydantic, confluent-kafka, obstore (for object "
+    "storage) and 'pandas<3' (for the driver) there, or send an archive "
+    '(docs/spark.md, "An environment for the executors")'
+)
 
 LOOK_SECONDS = 0.5
 
@@ -99,30 +102,6 @@ def last_try(most: int) -> bool:
 
     context = TaskContext.get()
     return context is None or context.attemptNumber() + 1 >= most
-
-
-def code_zip(folder: Path) -> Path:
-    """Write the packages that executors import into one zip, named by its content; its path.
-
-    Where this runs from such a zip (spark-submit --py-files), that one.
-    """
-    root = Path(__file__).resolve().parents[2]
-    if root.is_file():
-        return root
-    files = sorted(
-        path
-        for package in PACKAGES
-        for path in (root / package).rglob("*")
-        if path.suffix in (".py", ".json") and "__pycache__" not in path.parts
-    )
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.read_bytes())
-    made = folder / f"eoctl-{digest.hexdigest()[:12]}.zip"
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files:
-            archive.write(path, path.relative_to(root))
-    return made
 
 
 def ship(spark: "SparkSession") -> None:
@@ -305,6 +284,12 @@ def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) 
         text = text_of(error)
         if missing := re.search(r"No module named '([A-Za-z0-9_.]+)'", text):
             raise UsageError(f"the executors' Python has no {missing[1]}", remedy=INSTALL) from None
+        if absent := re.search(r'Cannot run program "([^"]+)"', text):
+            raise UsageError(
+                f"the executors have no Python {absent[1]}",
+                remedy="give theirs with --conf spark.pyspark.python=PATH, "
+                'or send one (docs/spark.md, "An environment for the executors")',
+            ) from None
         if "PYTHON_VERSION_MISMATCH" in text:
             raise UsageError(
                 "the executors run another Python than this one",

@@ -16,19 +16,30 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
-from eoctl.settings.context import SECRET_KEY
+from eoctl.settings.adding import in_clear
 from eoctl.settings.folders import full_disk
 from eoctl.stores import private
 from eoctl.stores.jobs import JobFolder
 from recovery.errors import EoctlError, Exit, UsageError
-from spark_jobs.session.executors import forget_code, is_connect, of_ours, text_of
+from recovery.times import rfc3339
+from spark_jobs.session.executors import (
+    INSTALL,
+    NEEDED_BY_DRIVER,
+    forget_code,
+    is_connect,
+    of_ours,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +124,7 @@ def main(name: str, work: Work) -> NoReturn:
     where = words.add_mutually_exclusive_group(required=True)
     where.add_argument("--job-folder", metavar="DIR", help="of eoctl; access comes on stdin")
     where.add_argument("--spec", metavar="FILE", help="JSON: access and request")
+    words.add_argument("--date", metavar="YYYY-MM-DD", help="{date} in an output [today, UTC]")
     given = words.parse_args()
     folder = JobFolder(Path(given.job_folder)) if given.job_folder else None
     os.umask(private.UMASK)
@@ -120,7 +132,7 @@ def main(name: str, work: Work) -> NoReturn:
     cancelled = False
     try:
         signal.signal(signal.SIGTERM, _cancel)
-        result = dict(_run(work, folder, given.spec))
+        result = dict(_run(work, folder, given.spec, given.date))
         status = Exit(result.get("exit_status", Exit.OK))
     except EoctlError as failure:
         status, error = failure.exit_status, failure.sentence
@@ -155,15 +167,23 @@ def _cancel(number: int, frame: FrameType | None) -> None:
     raise CancelledError
 
 
-def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str, Any]:
+def _run(
+    work: Work, folder: JobFolder | None, spec: str | None, asked_day: str | None
+) -> Mapping[str, Any]:
     spec_values, access = _spec_and_access(folder, spec)
+    request = spec_values["request"]
+    if folder is None:
+        request = dated(request, day(asked_day))
+        for name in NEEDED_BY_DRIVER:
+            if find_spec(name) is None:
+                raise UsageError(f"the driver's Python has no {name}", remedy=INSTALL)
     progress = JobProgress(folder)
     spark = session(spec_values.get("spark") or {})
     signal.signal(signal.SIGTERM, _cancel)
     progress.of(spark)
     progress.start()
     try:
-        return _beside(lambda: work(spark, spec_values["request"], access, progress))
+        return _beside(lambda: work(spark, request, access, progress))
     finally:
         progress.stop()
         stop(spark)
@@ -204,15 +224,36 @@ def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[s
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except (ValueError, KeyError, TypeError):
         raise UsageError("no access and request in it", where=str(path)) from None
-    for key, value in made.properties.items():
-        open_secret = SECRET_KEY.search(key) and not str(value).startswith(("env:", "file:"))
-        if folder is None and open_secret:
-            raise UsageError(
-                "a secret stands in it",
-                where=f"{path}, {key}",
-                remedy="write env:NAME or file:PATH",
-            )
+    if folder is None and (keys := in_clear({k: str(v) for k, v in made.properties.items()})):
+        raise UsageError(
+            "a secret stands in it",
+            where=f"{path}, {keys[0]}",
+            remedy="write env:NAME or file:PATH",
+        )
     return content, made
+
+
+def day(given: str | None) -> str:
+    """Return the day, YYYY-MM-DD: today in UTC where none is given. Raises UsageError."""
+    if given is None:
+        return (rfc3339(now_ms()) or "")[:10]
+    try:
+        return date.fromisoformat(given).isoformat()
+    except ValueError:
+        raise UsageError("write YYYY-MM-DD", where="--date") from None
+
+
+def dated(request: Mapping[str, Any], of: str) -> dict[str, Any]:
+    """Return a request in which `{date}` in every output is a day, so that each run of a scheduled
+    job has an output of its own."""
+    return {
+        key: dated(value, of)
+        if isinstance(value, Mapping)
+        else value.replace("{date}", of)
+        if key == "output" and isinstance(value, str)
+        else value
+        for key, value in request.items()
+    }
 
 
 def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from eoctl.engine.cut import parse_at, resolve
 from eoctl.engine.rebuild_task import Making, RangeTask, run_task
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -28,7 +29,6 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import columns as read_columns
 from eoctl.lab.cluster import Lab
-from eoctl.operations.inspect.cut import parse_at, resolve
 from eoctl.stores.state import files as state_files
 from recovery.shared.cut import Cut, dump
 from tests.kafka.command import EOCTL, Ran, environment, eoctl

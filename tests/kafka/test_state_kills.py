@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from eoctl.engine.cut import resolve
 from eoctl.kafka.read import cuts
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
-from eoctl.operations.inspect.cut import resolve
 from recovery.errors import IncompleteError
 from recovery.shared.offset_bounds import parse_bound
 from tests.kafka.command import eoctl, eoctl_running, said

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.rebuild import RebuildRequest, rebuild
 from eoctl.engine.rebuild_task import Making
+from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
+from eoctl.operations.state.rebuild import rebuild_state
 from eoctl.settings.context import Connect, Context, resolve
 from spark_jobs.rebuild import SparkEngine
 from tests.kafka.state_oracle import Rebuilt

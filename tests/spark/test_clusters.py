@@ -35,8 +35,12 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Master and two Workers, a core each, by spark-class."""
-    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as url:
+    """A Master and two Workers, a core each, by spark-class; their Python is this one."""
+    with (
+        standalone_cluster(tmp_path_factory.mktemp("standalone")) as url,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
         yield url
 
 

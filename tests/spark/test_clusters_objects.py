@@ -4,6 +4,7 @@ which is a fake, behind a proxy that fails. Long: it starts JVMs of its own."""
 import os
 import random
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -50,7 +51,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             standalone_cluster(
                 tmp_path_factory.mktemp("standalone"), store_environment(proxy.port)
             ) as url,
+            pytest.MonkeyPatch.context() as patch,
         ):
+            patch.setenv("PYSPARK_PYTHON", sys.executable)
             yield World(url, port, proxy, fault)
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.engine.rebuild_task import Making
+from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
+from eoctl.operations.state.rebuild import rebuild_state
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import transactional
 from tests.kafka.state_oracle import MODULUS, Rebuilt, dict_state, digest, fill

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
-from eoctl.operations.state.rebuild import RebuildWish
 from eoctl.settings.context import Context
 from recovery.errors import UsageError
 from spark_jobs.source import register

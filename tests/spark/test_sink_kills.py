@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.engine.code_zip import code_zip
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
 from eoctl.operations.state.rebuild import rebuild_state
 from eoctl.settings.context import Connect, resolve
 from recovery.errors import EoctlError
-from spark_jobs.session.executors import code_zip
 from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.command import environment
 from tests.kafka.conftest import MakeTopic

@@ -232,7 +232,7 @@ def test_what_that_source_refuses_is_refused(
     with pytest.raises(Exception):  # noqa: B017, PT011 - of many classes, even Java's assertions
         load(spark, "kafka", lab1, {**given, **once}).count()
     with pytest.raises(EoctlError, match=sentence):
-        kafka_source(Access(lab1.client_properties()))(given)
+        kafka_source(Access(lab1.client_properties()))(given).schema()
 
 
 def test_a_refusal_is_spark_s_error_with_one_sentence(
@@ -298,3 +298,33 @@ def test_records_deleted_since_load(
     broken = udf(lambda number: number / 0, "double")
     with pytest.raises(Exception, match=r"(?s)Traceback.*ZeroDivisionError"):
         spark.range(1).select(broken("id")).collect()
+
+
+SAFE = r"lost or doubled; {}spark_jobs\.sink\.write\.write_exactly_once \(docs/spark\.md\)"
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "orders"}, {"topics": "PREFIX-b"}])
+def test_writing_is_refused_and_says_how(
+    spark: "SparkSession", prefix: str, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Whatever a writer's options are."""
+    given = {key: value.replace("PREFIX", prefix) for key, value in options.items()}
+    frame = spark.range(3).selectExpr("cast(id as string) value")
+    with pytest.raises(Exception, match=SAFE.format("call ")) as refused:
+        frame.write.format("eoctl-kafka").options(**given).mode("append").save()
+    assert "Traceback" not in str(refused.value)
+
+
+def test_streams_are_refused_and_say_how(
+    spark: "SparkSession", prefix: str, tmp_path: Path
+) -> None:
+    rate = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
+    writing = rate.writeStream.format("eoctl-kafka").option("topic", prefix)
+    query = writing.option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(Exception, match=SAFE.format("use foreachBatch, and call ")) as refused:
+        query.awaitTermination(60)
+    assert "Traceback" not in str(refused.value)
+    reading = spark.readStream.format("eoctl-kafka").option("subscribe", f"{prefix}-b").load()
+    noop = reading.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "d"))
+    with pytest.raises(Exception, match=r"streams are not read; read ranges: spark\.read"):
+        noop.start().awaitTermination(60)

@@ -16,6 +16,7 @@ from recovery import errors
 from recovery.errors import EoctlError
 
 SECRET = "hunter2"
+REBUILD = ["state", "rebuild", "t", "--format", "plain", "--at", "lso"]
 
 
 @pytest.fixture(autouse=True)
@@ -231,8 +232,11 @@ def test_an_address_is_no_folder_of_this_machine(
 @pytest.mark.parametrize(
     "words",
     [
-        ["state", "rebuild", "t", "--format", "plain", "--at", "lso", "--output", "hdfs://n/x"],
-        ["state", "rebuild", "t", "--format", "plain", "--at", "lso", "--output", "abfss://b@c/x"],
+        [*REBUILD, "--output", "hdfs://n/x"],
+        [*REBUILD, "--output", "abfss://b@c/x"],
+        [*REBUILD, "--output", "new", "--since", "hdfs://n/x"],
+        ["jobs", "export", "job", *REBUILD[2:], "--output", "hdfs://n/x"],
+        ["jobs", "export", "job", *REBUILD[2:], "--output", "new", "--since", "file:///x"],
         ["state", "show", "hdfs://name/x"],
         ["state", "compare", "hdfs://n/x", "b"],
         ["state", "deliver", "file:///x", "--into", "topic:t"],

@@ -132,6 +132,16 @@ def test_a_spec_file_without_a_request(tmp_path: Path) -> None:
     assert found["request"] == {"merge": "m"}
 
 
+@pytest.mark.parametrize("name", ["numpy", "pandas"])
+def test_a_driver_that_lacks_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Below spark-submit, before a session is started: Spark itself would say less."""
+    monkeypatch.setattr(job, "find_spec", lambda found: None if found == name else found)
+    with pytest.raises(UsageError, match=f"the driver's Python has no {name}; install numpy, "):
+        job._run(lambda *_: {}, None, spec(tmp_path, request={}), None)
+
+
 def test_a_request_with_wrong_fields() -> None:
     with pytest.raises(UsageError, match=r"request, format: Field required \(and \d+ more\)"):
         job.understood(ReplayRequest.model_validate, {"merge": "m"})

@@ -31,6 +31,10 @@ ENGINES = ("auto", "local", "spark")
 POLL_SECONDS = 0.25
 LOCAL_FAILURES = 4  # plain local[N] gives a task one try
 PRIVATE = 0o600
+PYTHON_CONF = "spark.pyspark.python"
+DEPLOY_MODE = "spark.submit.deployMode"
+SAFE = {"spark.ui.showConsoleProgress": "false", "spark.speculation": "false"}
+"""Confs of every job, unless others are given."""
 
 Show = Callable[[Mapping[str, Any]], None]
 """Called with each new line of progress."""
@@ -51,6 +55,11 @@ class Spark:
         if self.remote:
             return without_parameters(self.remote)
         return _with_retries(self.master or f"local[{os.cpu_count() or 1}]")
+
+    @property
+    def here(self) -> bool:
+        """Return True if the executors are processes of this machine."""
+        return not self.remote and self.where.startswith("local")
 
 
 def read_options(
@@ -146,7 +155,7 @@ def launch(
         output=output,
     )
     folder.write(job)
-    conf = {"spark.ui.showConsoleProgress": "false", "spark.speculation": "false", **spark.conf}
+    conf = {**SAFE, **spark.conf}
     named = {
         "master": None if spark.remote else spark.where,
         "conf": dict(spark.conf) if spark.remote else conf,
@@ -159,7 +168,14 @@ def launch(
 
 
 def check_installed(spark: Spark) -> None:
-    """Raises UsageError when Spark or the Java that it needs is not there."""
+    """Raises UsageError when Spark or the Java that it needs is not there, and for a driver on the
+    cluster: the job's process, which is followed and cancelled from here, is the driver."""
+    if spark.conf.get(DEPLOY_MODE) == "cluster":
+        raise UsageError(
+            "the driver runs here, where eoctl follows it",
+            where=f"--conf {DEPLOY_MODE}=cluster",
+            remedy="`eoctl jobs export DIR` writes what spark-submit needs to run it there",
+        )
     if importlib.util.find_spec("pyspark") is None:
         raise UsageError("Spark is not installed", remedy="pip install 'eoctl[spark]'")
     if spark.remote:
@@ -176,10 +192,12 @@ def check_installed(spark: Spark) -> None:
 
 def _environment(spark: Spark, job_id: str) -> dict[str, str]:
     env = {**os.environ, **spark.env, jobs.JOB_VARIABLE: job_id}
-    env.setdefault("PYSPARK_PYTHON", sys.executable)
-    env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if not spark.remote and spark.where.startswith("local"):
+    if spark.here:
+        env.setdefault("PYSPARK_PYTHON", sys.executable)  # elsewhere that path means nothing
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # its pages are for this machine
+    if python := spark.conf.get(PYTHON_CONF):  # which only spark-submit reads by itself
+        env["PYSPARK_PYTHON"] = python
+    env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     return env
 
 

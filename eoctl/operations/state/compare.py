@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eoctl.engine.rebuild_task import Making
+from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.host.clock import now_ms
 from eoctl.operations.state.rebuild import (
     NOT_COMPLETE,
     RebuildProgress,
-    RebuildWish,
     not_complete,
     rebuild_state,
 )

@@ -1,47 +1,28 @@
 """`state rebuild`: from changelogs to a published state, up to one cut.
 
-Resolves everything first (cut, settings, retention, engine), so that the work itself is numbers;
-then the engine does it, and the logs are looked at again before anything is published.
+Resolves everything first (`eoctl.engine.rebuild_wish`), so that the work itself is numbers; then
+the engine does it, and the logs are looked at again before anything is published.
 """
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 
 from eoctl.engine.local import LocalEngine
 from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
-from eoctl.engine.rebuild_task import Making
+from eoctl.engine.rebuild_wish import RebuildWish, begin
 from eoctl.host.clock import now_ms
-from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.access import Access
-from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import log_checks
-from eoctl.operations.inspect import cut as cuts
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.storage import Storage
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import UsageError
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
 from recovery.rows.state import StateDigest, StateRebuildRow
-from recovery.shared.cut import Cut
-from recovery.state.incremental import why_full
 from recovery.state.manifest import Manifest
 
-WAIT_SECONDS = 60.0
-DAY_MS = 86_400_000  # what Kafka Streams adds to a store's retention by default
-SETTINGS = (
-    "cleanup.policy",
-    "retention.ms",
-    "retention.bytes",
-    "delete.retention.ms",
-    "min.compaction.lag.ms",
-    "segment.ms",
-    "segment.bytes",
-    "message.timestamp.type",
-)
 NOT_COMPLETE = "NOT_PROVABLY_COMPLETE"
 EARLY = 2  # workers started before it is known how many there is work for
 SPARK_OFFSETS = 200_000_000  # below, a session takes longer to start than several cores save
@@ -50,32 +31,6 @@ RebuildProgress = Callable[[int, int, int], None]
 """Called with bytes read, offsets done and offsets in all."""
 
 SparkEngine = Callable[[RebuildRequest, Access], Manifest]
-
-
-@dataclass(frozen=True, slots=True)
-class RebuildWish:
-    """The request of `state rebuild`. retention_ms: --retention; None: the topics' own.
-
-    processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
-    throw an unfinished rebuild in the folder away. since: the folder or
-    address of an earlier state to carry on.
-    """
-
-    changelogs: tuple[str, ...]
-    at: str
-    how: Making
-    engine: str = "auto"
-    retention_ms: int | None = None
-    processes: int | None = None
-    wait_seconds: float = WAIT_SECONDS
-    clean: bool = False
-    since: str | None = None
-
-    def check(self) -> None:
-        """Raises UsageError."""
-        if len(set(self.changelogs)) < len(self.changelogs):
-            raise UsageError("a changelog is named twice")
-        self.how.form()
 
 
 def rebuild_state(
@@ -89,20 +44,11 @@ def rebuild_state(
     wish.check()
     bound = None if timeout is None else time.monotonic() + timeout
     access = context.access
-    at = cuts.parse_at(wish.at)
-    storage = wish.how.storage
-    left = state_folder.unfinished(storage)
-    if left is not None and wish.clean:
-        state_folder.discard(storage)
-        left = None
     moved = _Moved(progress)
     with LocalEngine(wish.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
         if wish.engine != "spark":
             processes.start(EARLY)  # they load while the cut is made
-        request = with_cluster(context, timeout, lambda c: _request(c, wish, at))
-        if left is not None:
-            request = _resumed(request, RebuildRequest.from_json(left), wish, at)
-        state_folder.begin(storage, request.to_json(), left)
+        request = begin(wish, lambda use: with_cluster(context, timeout, use))
         engine, why = choose_engine(wish.engine, request, spark is not None)
         if engine == "spark":
             assert spark is not None
@@ -111,7 +57,7 @@ def rebuild_state(
             moved.total = sum(p.end - p.start for p in request.cut.places().values())
             run: RebuildEngine = processes
             manifest = rebuild(request, access, run, "local")
-    return answer(manifest, storage, why)
+    return answer(manifest, wish.how.storage, why)
 
 
 class _Moved:
@@ -138,116 +84,6 @@ def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tu
     if not spark_there:
         return "local", "no Spark is at hand"
     return "spark", f"{offsets} offsets pay for a Spark session"
-
-
-async def _request(cluster: Cluster, wish: RebuildWish, at: cuts.At) -> RebuildRequest:
-    """Everything resolved."""
-    topics = wish.changelogs
-    cut = await cuts.resolve(cluster, topics, at, wish.wait_seconds)
-    configs_now, _ = await configs.topic_configs(cluster, topics, SETTINGS)
-    retention, source = _retention(wish, configs_now)
-    notes = []
-    if cut.instant is not None:
-        created = [
-            t
-            for t in topics
-            if configs_now.get(t, {}).get("message.timestamp.type") != "LogAppendTime"
-        ]
-        if created:
-            notes.append(
-                f"not a point in time: producers set the timestamps of {', '.join(created)}; the "
-                "cut is where a record of that time or later comes first"
-            )
-    base = None
-    if wish.since is not None:
-        why = await _why_full(cluster, wish, cut, configs_now)
-        base = None if why is not None else state_folder.opened(wish.since)[0].address
-        if why is not None:
-            notes.append(f"everything was read, not only what came since: {why}")
-    return RebuildRequest(
-        base=base,
-        cut=cut,
-        how=replace(wish.how, output=wish.how.storage.address),
-        started_ms=now_ms(),
-        configs={t: configs_now.get(t) for t in topics},
-        retention=retention,
-        retention_from=source,
-        epoch_per_transaction=cluster.transaction_version >= 2,
-        notes=tuple(notes),
-        fresh=not isinstance(at, Cut) and cut.instant is None and base is None,
-    )
-
-
-async def _why_full(
-    cluster: Cluster,
-    wish: RebuildWish,
-    cut: Cut,
-    configs_now: Mapping[str, Mapping[str, str | None]],
-) -> str | None:
-    assert wish.since is not None
-    earlier = state_folder.read(wish.since)
-    metadata = await cluster.metadata(list(wish.changelogs))
-    now = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
-    epochs = {
-        place: (leader, epoch, p.leader_epoch)
-        for place, p in earlier.cut.places().items()
-        if place in now and p.leader_epoch is not None
-        for leader, epoch in [(now[place].leader, now[place].leader_epoch)]
-        if leader is not None and epoch is not None
-    }
-    ends = await log_checks.epoch_ends(cluster, epochs)
-    form, how = wish.how.form(), wish.how
-    return why_full(earlier, cut, form, how.format, how.options, configs_now, ends, now_ms())
-
-
-def _retention(
-    wish: RebuildWish, configs_now: Mapping[str, Mapping[str, str | None]]
-) -> tuple[dict[str, int], str | None]:
-    """Return each changelog's retention (ms) and its source; none where the format has none."""
-    form = wish.how.form()
-    if not form.needs_retention:
-        if wish.retention_ms is not None:
-            raise UsageError(f"the format {wish.how.format} has none", where="--retention")
-        return {}, None
-    if wish.retention_ms is not None:
-        return dict.fromkeys(wish.changelogs, wish.retention_ms), "--retention"
-    key = form.retention_config
-    retention = {}
-    for topic in wish.changelogs:
-        value = configs_now.get(topic, {}).get(key)
-        if value is None or int(value) <= DAY_MS:
-            raise UsageError(
-                f"the store's retention does not follow from {key}={value}",
-                where=topic,
-                remedy="give --retention",
-            )
-        retention[topic] = int(value) - DAY_MS
-    return retention, f"{key} less the day that Kafka Streams adds"
-
-
-def _resumed(
-    request: RebuildRequest, left: RebuildRequest, wish: RebuildWish, at: cuts.At
-) -> RebuildRequest:
-    """Return the folder's unfinished request if it equals this one. Raises RefusedError."""
-    same = (
-        _logs(request.cut) == _logs(left.cut)
-        and (request.how.format, request.how.options, request.retention, request.how.range_offsets)
-        == (left.how.format, left.how.options, left.retention, left.how.range_offsets)
-        and (request.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
-        and (isinstance(at, Cut) or request.cut.at == left.cut.at)
-        and request.base == left.base
-    )
-    if not same:
-        raise RefusedError(
-            "another rebuild was left unfinished there",
-            where=wish.how.output,
-            remedy="--clean throws it away, or give another --output",
-        )
-    return replace(left, fresh=False)
-
-
-def _logs(cut: Cut) -> tuple[object, ...]:
-    return cut.cluster_id, tuple((t.topic, t.topic_id) for t in cut.topics)
 
 
 def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answer:

@@ -1,10 +1,11 @@
 """The columns of recovery jobs."""
 
 from eoctl.render.columns.table import Table, plain
+from eoctl.render.shell import command
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
-from recovery.rows.jobs import JobRow
+from recovery.rows.jobs import JobExportRow, JobRow
 from recovery.times import format_duration
 
 
@@ -38,4 +39,21 @@ JOBS = Table(
     ),
     names=("id",),
     summary=_summary,
+)
+
+
+def _exported(answer: Answer) -> str:
+    rows = [row for row in answer.rows if isinstance(row, JobExportRow)]
+    return "; ".join(f"run the line of {row.folder}/{row.text} in that folder" for row in rows)
+
+
+EXPORT = Table(
+    JobExportRow,
+    (
+        *plain("word", job="KIND"),
+        *plain("name", folder="FOLDER"),
+        Column("submit", "COMMAND", "text", lambda row: command(row.argv)),
+    ),
+    names=("folder",),
+    summary=_exported,
 )

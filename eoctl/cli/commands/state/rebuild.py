@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -14,10 +14,11 @@ from eoctl.cli.commands.offsets import MaxRate, NoCrc
 from eoctl.cli.commands.state.deliver import INTO, Delivering, planned
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
-from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format
+from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format, Ranked
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
+from eoctl.engine.rebuild_wish import WAIT_SECONDS, RebuildWish
 from eoctl.operations.state import rebuild as operations
 from eoctl.operations.state.spark_rebuild import on_spark
 from eoctl.render.columns.state import REBUILD
@@ -29,6 +30,25 @@ from recovery.rows.answers import Answer, worst
 from recovery.sizes import byte_rate
 from recovery.times import duration, format_duration
 
+Changelogs = Annotated[
+    list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
+]
+FormatName = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="streams-kv, streams-window, streams-session, streams-versioned, samza, coast, "
+        "debezium, connect-offsets, plain, or module:Class",
+    ),
+]
+At = Annotated[str, typer.Option("--at", metavar="CUT", help="lso, hw, an instant, or a cut file")]
+To = Annotated[
+    Path,
+    typer.Option("--output", metavar="DIR", help="a new folder, or s3://BUCKET/PATH, gs://..."),
+    ADDRESSES,
+]
+
 
 @dataclass(frozen=True)
 class ShortFormat(Format):
@@ -37,65 +57,91 @@ class ShortFormat(Format):
     output: Annotated[str, typer.Option("-o", metavar="|".join(FORMATS))] = "table"
 
 
+@dataclass(frozen=True)
+class Rebuilding(Ranked):
+    """The options that say how a state is made, besides those that must be given."""
+
+    help_rank: ClassVar[int] = 1
+
+    retention: Annotated[
+        str | None,
+        typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
+    ] = None
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="D", help="for what is open below --at hw [60s]"),
+    ] = None
+    range_offsets: Annotated[
+        int | None,
+        typer.Option("--range-offsets", min=1, help="read bigger partitions in ranges"),
+    ] = None
+    format_option: Annotated[
+        list[str] | None,
+        typer.Option("--format-option", metavar="K=V", help="for the format"),
+    ] = None
+    since: Annotated[
+        Path | None,
+        typer.Option("--since", metavar="DIR", help="an earlier state: read only what came since"),
+        ADDRESSES,
+    ] = None
+    clean: Annotated[
+        bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
+    ] = False
+    max_rate: MaxRate = None
+    no_crc: NoCrc = False
+
+    def wish(
+        self,
+        changelogs: list[str],
+        form: str,
+        at: str,
+        to: Path,
+        *,
+        engine: str = "spark",
+        processes: int | None = None,
+    ) -> RebuildWish:
+        """Return what is asked for. Raises UsageError."""
+        rate = self.max_rate
+        return RebuildWish(
+            changelogs=operations.topics_of(changelogs),
+            at=at,
+            how=Making(
+                format=form,
+                options=_options(self.format_option or ()),
+                output=str(to),
+                check_crc=not self.no_crc,
+                max_rate=None if rate is None else byte_rate(rate, where="--max-rate"),
+                range_offsets=self.range_offsets or RANGE_OFFSETS,
+            ),
+            engine=engine,
+            retention_ms=None
+            if self.retention is None
+            else round(duration(self.retention, where="--retention") * 1000),
+            processes=processes,
+            wait_seconds=WAIT_SECONDS if self.wait is None else duration(self.wait, where="--wait"),
+            clean=self.clean,
+            since=None if self.since is None else str(self.since),
+        )
+
+
 def rebuild(
     connection: Connection,
     output: ShortFormat,
     on: SparkOptions,
     execute: Execute,
     how: Delivering,
-    changelogs: Annotated[
-        list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
-    ],
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="streams-kv, streams-window, streams-session, streams-versioned, samza, coast, "
-            "debezium, connect-offsets, plain, or module:Class",
-        ),
-    ],
-    at: Annotated[
-        str, typer.Option("--at", metavar="CUT", help="lso, hw, an instant, or a cut file")
-    ],
-    to: Annotated[
-        Path,
-        typer.Option("--output", metavar="DIR", help="a new folder, or s3://BUCKET/PATH, gs://..."),
-        ADDRESSES,
-    ],
-    retention: Annotated[
-        str | None,
-        typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
-    ] = None,
+    making: Rebuilding,
+    changelogs: Changelogs,
+    format_: FormatName,
+    at: At,
+    to: To,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="of the local engine [one per core]")
     ] = None,
-    wait: Annotated[
-        str | None,
-        typer.Option("--wait", metavar="D", help="for what is open below --at hw [60s]"),
-    ] = None,
-    range_offsets: Annotated[
-        int | None,
-        typer.Option("--range-offsets", min=1, help="read bigger partitions in ranges"),
-    ] = None,
-    format_option: Annotated[
-        list[str] | None,
-        typer.Option("--format-option", metavar="K=V", help="for the format"),
-    ] = None,
-    since: Annotated[
-        Path | None,
-        typer.Option("--since", metavar="DIR", help="an earlier state: read only what came since"),
-        ADDRESSES,
-    ] = None,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
-    ] = False,
     into: Annotated[
         str | None,
         typer.Option("--into", metavar=INTO, help="deliver it there, as `state deliver` does"),
     ] = None,
-    max_rate: MaxRate = None,
-    no_crc: NoCrc = False,
 ) -> int:
     """A state from its changelogs, up to one cut, with the proof of what it is."""
     engine, spark = on.engine()
@@ -109,26 +155,7 @@ def rebuild(
                 remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
             )
         how.wish(str(to), into)
-    wish = operations.RebuildWish(
-        changelogs=operations.topics_of(changelogs),
-        at=at,
-        how=Making(
-            format=format_,
-            options=_options(format_option or ()),
-            output=str(to),
-            check_crc=not no_crc,
-            max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
-            range_offsets=range_offsets or RANGE_OFFSETS,
-        ),
-        engine=engine,
-        retention_ms=None
-        if retention is None
-        else round(duration(retention, where="--retention") * 1000),
-        processes=processes,
-        wait_seconds=operations.WAIT_SECONDS if wait is None else duration(wait, where="--wait"),
-        clean=clean,
-        since=None if since is None else str(since),
-    )
+    wish = making.wish(changelogs, format_, at, to, engine=engine, processes=processes)
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
         there = None if spark is None else on_spark(spark, context, show, seconds)

@@ -1,0 +1,39 @@
+"""`jobs export`: a rebuild as a folder that a scheduler submits by spark-submit."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.commands.state.rebuild import At, Changelogs, FormatName, Rebuilding, ShortFormat, To
+from eoctl.cli.emit import emit
+from eoctl.cli.options import Connection
+from eoctl.cli.spark import Conf
+from eoctl.operations.jobs.spark_launch import read_options
+from eoctl.operations.state.export import export_rebuild
+from eoctl.render.columns.jobs import EXPORT
+
+
+def export(
+    connection: Connection,
+    output: ShortFormat,
+    making: Rebuilding,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a new folder, for the job")],
+    changelogs: Changelogs,
+    format_: FormatName,
+    at: At,
+    to: To,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="spark://HOST:7077, yarn, ... [of spark-defaults.conf]"
+        ),
+    ] = None,
+    conf: Conf = [],  # noqa: B006 - as Typer declares a list
+) -> int:
+    """A rebuild for a scheduler: code, entry point, spec and the spark-submit line in a folder."""
+    wish = making.wish(changelogs, format_, at, to)
+    spark = read_options(master, None, conf, None)
+    answer = export_rebuild(connection.one(), wish, spark, folder, connection.seconds())
+    emit(answer, EXPORT, output)
+    return answer.exit_status

@@ -1,0 +1,50 @@
+"""`jobs export` of a rebuild: the wish itself, which the job resolves each time that it runs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from eoctl.engine.cut import parse_at
+from eoctl.engine.rebuild_wish import RebuildWish, resolved
+from eoctl.host.clock import now_ms
+from eoctl.operations.jobs import export as jobs
+from eoctl.operations.jobs.spark_launch import Spark
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Context
+from eoctl.stores.state.folder import MANIFEST
+from eoctl.stores.storage import place_of
+from recovery.rows.answers import Answer
+from recovery.shared.cut import Cut
+
+
+def export_rebuild(
+    context: Context, wish: RebuildWish, spark: Spark, folder: Path, timeout: float | None
+) -> Answer:
+    """Write the rebuild into a folder for spark-submit.
+
+    It is resolved once, without a result, so that a topic that is not there or a retention that
+    does not follow is told now. Raises what that does, and what `export` raises.
+    """
+    wish.check()
+    jobs.check(context.access, spark)
+    wish = _from_anywhere(wish)
+    at = parse_at(wish.at)
+    now = at if isinstance(at, Cut) else parse_at("lso")  # others may have to wait, or be refused
+    request = with_cluster(context, timeout, lambda cluster: resolved(cluster, wish, now))
+    row = jobs.export(folder, "rebuild", json.loads(wish.to_json()), context.access, spark)
+    return Answer("jobs-export", request.cut.cluster_id, now_ms(), [row])
+
+
+def _from_anywhere(wish: RebuildWish) -> RebuildWish:
+    """Return the wish with absolute paths: the job runs in another folder. Addresses stay."""
+    since = None
+    if wish.since is not None:
+        earlier, manifest = place_of(wish.since, MANIFEST)
+        since = earlier.shown(manifest)
+    of_file = wish.at.endswith(".json") or Path(wish.at).is_file()
+    return replace(
+        wish,
+        at=jobs.anywhere(wish.at) if of_file else wish.at,
+        how=replace(wish.how, output=wish.how.storage.address),
+        since=since,
+    )
