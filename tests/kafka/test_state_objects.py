@@ -228,7 +228,10 @@ def test_of_two_rebuilds_at_once_one_wins(lab1: Lab, topic: MakeTopic, objects: 
     objects.check(lab1, log)
 
 
-def test_only_what_came_since(lab1: Lab, topic: MakeTopic, objects: Objects) -> None:
+def test_only_what_came_since(
+    lab1: Lab, topic: MakeTopic, objects: Objects, tmp_path: Path
+) -> None:
+    """Also as a job for a scheduler: its addresses stay, and no credentials are written."""
     log, there = topic(lab1, config=COMPACT), env(objects.port)
     fill(lab1, log, seed=6, records=300, keys=40, partitions=1)
     assert eoctl(*words(log, objects.address), lab=lab1, env=there).status == 0
@@ -239,6 +242,15 @@ def test_only_what_came_since(lab1: Lab, topic: MakeTopic, objects: Objects) -> 
     assert ran.status == 0, ran.stderr
     assert later.manifest["incremental_from"] == objects.address
     later.check(lab1, log)
+    job, output = tmp_path / "job", f"{objects.prefix}-{{date}}"
+    asked = ("--format", "plain", "--at", "lso", "--output", f"s3://{BUCKET}/{output}", *since)
+    ran = eoctl("jobs", "export", str(job), log, *asked, lab=lab1, env=there)
+    assert ran.status == 0, ran.stderr
+    spec = (job / "spec.json").read_text()
+    request = json.loads(spec)["request"]
+    assert request["how"]["output"] == f"s3://{BUCKET}/{output}"
+    assert request["since"] == f"{objects.address}/manifest.json"
+    assert SECRET not in spec + (job / "submit.txt").read_text()
 
 
 def test_a_lost_answer_of_the_manifest(lab1: Lab, topic: MakeTopic, objects: Objects) -> None:

@@ -15,6 +15,9 @@ import pytest
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
+from tests.kafka.test_state_objects import BUCKET, SECRET, Objects
+from tests.object_store import environment as store_environment
+from tests.object_store import make_bucket, s3_server
 from tests.spark.starting import home, standalone_cluster
 
 LOW = ("--conf", "spark.executor.memory=512m")
@@ -81,15 +84,18 @@ def rebuild(lab: Lab, changelog: str, folder: Path, *words: str) -> Ran:
     return eoctl("state", "rebuild", changelog, *plain, *words, lab=lab, timeout=400)
 
 
-def export(lab: Lab, changelog: str, job: Path, output: str, *words: str) -> Ran:
+def export(lab: Lab, changelog: str, job: Path, output: str, *words: str, **env: str) -> Ran:
     plain = ("--format", "plain", "--at", "lso", "--output", output, "-o", "json")
-    return eoctl("jobs", "export", str(job), changelog, *plain, *words, lab=lab)
+    asked = ("jobs", "export", str(job), changelog, *plain, *words)
+    return eoctl(*asked, lab=lab, env=environment(**env))
 
 
-def submitted(job: Path, python: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+def submitted(
+    job: Path, python: Path, *more: str, **env: str
+) -> "subprocess.CompletedProcess[str]":
     """Run the line of an exported folder as a scheduler would, without eoctl beside it."""
     words = shlex.split((job / "submit.txt").read_text())
-    env = environment(
+    there = environment(
         PATH=f"{home() / 'bin'}:{os.environ['PATH']}",
         PYSPARK_PYTHON=None,
         PYSPARK_DRIVER_PYTHON=None,
@@ -97,6 +103,7 @@ def submitted(job: Path, python: Path, *more: str) -> "subprocess.CompletedProce
         SPARK_HOME=str(home()),
         HOME=None,
         EOCTL_STATE_DIR=None,
+        **env,
     )
     check = [str(python), "-c", "import numpy; import eoctl"]
     none = subprocess.run(check, cwd=job, capture_output=True, text=True, check=False)
@@ -108,7 +115,7 @@ def submitted(job: Path, python: Path, *more: str) -> "subprocess.CompletedProce
         text=True,
         timeout=400,
         check=False,
-        env=env,
+        env=there,
     )
 
 
@@ -120,7 +127,8 @@ def test_executors_that_lack_packages_get_them_by_an_archive(
     there = ("--master", cluster, *LOW)
     ran = rebuild(lab1, changelog, tmp_path / "no", *there)
     assert ran.status == 2, ran.stderr
-    assert "eoctl: the executors' Python has no pyarrow; install numpy, pyarrow, crc32c" in ran.text
+    # the first that is imported there
+    assert "eoctl: the executors' Python has no pydantic; install numpy, pyarrow" in ran.text
     assert "or send an archive (docs/spark.md, " in ran.text
     wrong = "/no/such/python"
     ran = rebuild(
@@ -155,6 +163,26 @@ def test_an_exported_job_runs_by_spark_submit_alone(
     # spark-submit writes the job's stderr to stdout as well: the result is the last
     result = json.loads(done.stdout[done.stdout.rindex('{\n "') :])
     assert (result["complete"], result["digest"]) == (True, ran.json["digest"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_an_exported_job_into_object_storage(lab1: Lab, changelog: str, tmp_path: Path) -> None:
+    """Whose credentials are in the environment of the job alone."""
+    job, python = tmp_path / "job", interpreter(tmp_path / "python")
+    here = [f"spark.pyspark.{which}={python}" for which in ("python", "driver.python")]
+    words = ("--master", "local[2]", "--conf", here[0], "--conf", here[1])
+    with s3_server() as port:
+        make_bucket(port, BUCKET)
+        there = store_environment(port)
+        ran = export(lab1, changelog, job, f"s3://{BUCKET}/jobs/{{date}}", *words, **there)
+        assert ran.status == 0, ran.stderr
+        for name in ("spec.json", "submit.txt"):
+            assert SECRET not in (job / name).read_text()
+        done = submitted(job, python, "--date", "2026-11-20", **there)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert SECRET not in done.stdout + done.stderr
+        Objects(port, "jobs/2026-11-20").check(lab1, changelog)
 
 
 @pytest.mark.long
