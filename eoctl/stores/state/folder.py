@@ -162,7 +162,7 @@ def publish(storage: Storage, manifest: Manifest) -> None:
     Raises RefusedError where there is a state already, or a file of this one is not there.
     """
     if _there(storage, MANIFEST, None):
-        raise _published(storage)
+        raise _lost(storage)
     for part in manifest.partitions:
         for file in part.files:
             if not _there(storage, file.path, file.size):
@@ -174,10 +174,15 @@ def publish(storage: Storage, manifest: Manifest) -> None:
         storage.settle(f"{DATA}/{part.topic}")
     write_cut(storage, manifest.cut)
     if not storage.put_new(MANIFEST, manifests.dump(manifest).encode("ascii")):
-        if not storage.exclusive:  # what this run wrote is nobody's now
-            tidy(storage, read(storage.shown(MANIFEST)))
-        raise _published(storage)
+        raise _lost(storage)
     tidy(storage, manifest)
+
+
+def _lost(storage: Storage) -> RefusedError:
+    """Return the error of a run whose result another one has published."""
+    if not storage.exclusive:  # what this run wrote is nobody's now
+        tidy(storage, read(storage.shown(MANIFEST)))
+    return _published(storage)
 
 
 def write_cut(storage: Storage, cut: cuts.Cut) -> None:
