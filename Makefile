@@ -66,7 +66,7 @@ mutants: install ## change one place of a rule at a time: do the unit tests noti
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: install ## speed and memory, beside the peers, as ratios
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks
 
 demo: install ## start a real Kafka, break it, look at it through eoctl
 	$(BIN)/eoctl lab demo
