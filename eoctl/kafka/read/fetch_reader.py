@@ -20,7 +20,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import OldMessageFormatError, last_batch
 from recovery.formats.reader import CorruptError
 
-RESPONSE_BYTES = 16 << 20  # on the way at one time, of all leaders together
+RESPONSE_BYTES = 8 << 20  # on the way at one time, of all leaders together
 FIRST_BYTES = 1 << 20
 LEAST_BYTES = 64 << 10
 MOST_PARTITIONS = 200  # in one request
@@ -231,6 +231,7 @@ class Reader:
                 began = now + pause
                 if mine:
                     pending = self._asking(broker, mine, leaders, size, pause)
+                del answer  # its buffer: the chunks are copies
                 for item in items:
                     await self._queue.put(item)
                     self._moved_on()  # whoever takes it may take long
