@@ -21,7 +21,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read import cuts
 from eoctl.stores.state import folder as state_folder
-from eoctl.stores.state.files import BUCKETS, StateFile
+from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
 from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
@@ -222,7 +222,7 @@ def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartiti
 def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
     """Rows of each partition, by rising range or bucket."""
     by_place: dict[TopicPartition, list[TaskRow]] = {}
-    for row in sorted(rows, key=lambda r: (r.start or 0, r.first_bucket or 0)):
+    for row in sorted(rows, key=lambda r: (r.start or 0, r.bucket or 0)):
         by_place.setdefault((row.topic, row.partition), []).append(row)
     return by_place
 
@@ -230,22 +230,26 @@ def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
 def _bucket_tasks(
     request: RebuildRequest, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
 ) -> dict[str, Task]:
-    """Return the bucket tasks of each partition read in ranges: as many as it had ranges."""
+    """Return the bucket tasks of each partition read in ranges.
+
+    As many as its runs fill a task's memory, and at least as many as it had ranges.
+    """
     by_key: dict[str, Task] = {}
     for (topic, partition), rows in by_place.items():
         if len(rows) == 1:
             continue
-        runs = tuple(run for row in rows for run in row.runs)
-        if not runs:  # all of it compacted away
-            runs = (state_folder.empty_run(request.how.storage),)
-        for first, behind in ranges(0, BUCKETS, -(-BUCKETS // len(rows))):
+        runs = [run for row in rows for run in row.runs]
+        size = sum(run.size for run in runs)
+        buckets = max(len(rows), -(-size // request.how.memory_bytes))
+        paths, seen = tuple(run.path for run in runs), _summary_of(form, rows)
+        for bucket in range(buckets):
             task = BucketTask(
                 topic=topic,
                 partition=partition,
-                runs=runs,
-                first=first,
-                behind=behind,
-                seen=_summary_of(form, rows),
+                runs=paths,  # one object in all tasks, which is sent once
+                bucket=bucket,
+                buckets=buckets,
+                seen=seen,
                 how=request.how_of(topic),
             )
             by_key[task.key()] = task

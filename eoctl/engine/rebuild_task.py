@@ -1,8 +1,8 @@
 """The work of a rebuild that one process does: read a range, combine it, write what is live.
 
 `run_task` is what local processes and Spark tasks call alike; tasks and their rows can be pickled.
-A small partition is one task. A big one is read in ranges, each leaving runs whose keys are divided
-into buckets by their hash, tombstones kept; then tasks combine the buckets.
+A small partition is one task. A big one is read in ranges, each leaving runs sorted by their keys'
+hashes, tombstones kept; then tasks merge them, each a bucket: an equal part of all hashes.
 """
 
 import asyncio
@@ -21,26 +21,21 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
-from eoctl.stores.state.files import (
-    BUCKETS,
-    StateFile,
-    StateWriter,
-    read_rows,
-    read_run,
-    write_run,
-)
+from eoctl.stores.state.files import StateFile, StateWriter, read_rows
 from eoctl.stores.state.folder import TaskRow
+from eoctl.stores.state.runs import RunReader, windows, write_run
 from eoctl.stores.storage import Storage, storage_at
 from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
-from recovery.state.latest import Latest, buckets, latest
+from recovery.state.latest import HASHES, Latest, latest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_BYTES = 256 << 20
 RANGE_OFFSETS = 20_000_000
+MOST_RUNS = 64  # merged at once: of each, a row group and what is read ahead are in memory
 
 TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
@@ -52,7 +47,7 @@ class Making:
 
     output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
     a second. range_offsets: a partition with more is read in ranges. memory_bytes: of records held
-    before they are spilt.
+    before they are spilt, and of runs that one task merges.
     """
 
     format: str
@@ -99,19 +94,19 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """Buckets [first, behind) of a partition's runs, in the order of their ranges."""
+    """Of a partition's runs, the keys in part `bucket` of all hashes in `buckets` equal parts."""
 
     topic: str
     partition: int
     runs: tuple[str, ...]
-    first: int
-    behind: int
+    bucket: int
+    buckets: int
     seen: Mapping[str, Any]
     how: Making
 
     def key(self) -> str:
         """See RangeTask."""
-        return f"{self.topic}-{self.partition}-buckets-{self.first}"
+        return f"{self.topic}-{self.partition}-bucket-{self.bucket}-of-{self.buckets}"
 
 
 Task = RangeTask | BucketTask
@@ -151,7 +146,7 @@ class _Range:
         self._form = form
         self._progress = progress
         self._storage = task.how.storage
-        self._runs: list[str] = []
+        self._runs: list[StateFile] = []
         self._seen: Mapping[str, Any] = task.base_seen
         self._counts = RangeCounts(task.start, task.end)
         self._bytes = 0
@@ -171,7 +166,8 @@ class _Range:
         else:
             if self._runs:
                 self._latest.spill()
-                parts = _buckets_of(self._form, self._storage, self._runs, range(BUCKETS))
+                runs = [run.path for run in self._runs]
+                parts = _merged(self._form, self._storage, _name(task), runs, 0, HASHES)
             else:
                 parts = iter([self._latest.table()])
             files, digest, expired = _finish(
@@ -182,7 +178,8 @@ class _Range:
             partition=task.partition,
             start=task.start,
             end=task.end,
-            first_bucket=None,
+            bucket=None,
+            buckets=None,
             counts=self._counts.counts(),
             files=files,
             runs=tuple(self._runs) if task.in_parts else (),
@@ -229,8 +226,7 @@ class _Range:
         self._latest.add(rows)
 
     def _spill(self, table: "pa.Table") -> None:
-        name = f"{self._task.topic}-{self._task.partition}"
-        self._runs.append(write_run(self._storage, name, buckets(table, BUCKETS)))
+        self._runs.append(write_run(self._storage, _name(self._task), [table]))
 
     def _moved(self, size: int, offsets: int) -> None:
         self._bytes += size
@@ -240,14 +236,16 @@ class _Range:
 
 def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
     storage = task.how.storage
-    parts = _buckets_of(form, storage, task.runs, range(task.first, task.behind))
+    low, behind = (HASHES * n // task.buckets for n in (task.bucket, task.bucket + 1))
+    parts = _merged(form, storage, _name(task), task.runs, low, behind)
     files, digest, expired = _finish(form, storage, task.topic, task.partition, parts, task.seen)
     return TaskRow(
         topic=task.topic,
         partition=task.partition,
         start=None,
         end=None,
-        first_bucket=task.first,
+        bucket=task.bucket,
+        buckets=task.buckets,
         counts={},
         files=files,
         runs=(),
@@ -264,13 +262,26 @@ def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
     )
 
 
-def _buckets_of(
-    form: ChangelogFormat, storage: Storage, runs: "list[str] | tuple[str, ...]", buckets: range
+def _merged(
+    form: ChangelogFormat, storage: Storage, name: str, runs: Sequence[str], low: int, behind: int
 ) -> Iterator["pa.Table"]:
-    """The last record of each identity, bucket by bucket."""
-    readers = [read_run(storage, run) for run in runs]
-    for bucket in buckets:
-        yield latest(form, [read(bucket) for read in readers])
+    """Yield the last record of each identity with a hash in [low, behind), some hashes at a time.
+
+    More runs than MOST_RUNS are merged into fewer before, so that memory does not grow with them.
+    """
+    left, made = list(runs), list[str]()
+    while len(left) > MOST_RUNS:
+        parts = _merged(form, storage, name, left[:MOST_RUNS], low, behind)
+        made.append(write_run(storage, name, parts).path)
+        left = [*left[MOST_RUNS:], made[-1]]
+    readers = [RunReader(storage, run, low) for run in left]
+    for edge in windows(readers, low, behind):
+        yield latest(form, [table for reader in readers for table in reader.below(edge)])
+    storage.delete(made)
+
+
+def _name(task: Task) -> str:
+    return f"{task.topic}-{task.partition}"
 
 
 def _finish(

@@ -2,7 +2,7 @@
 
 Arrow's hash table numbers the identities, numpy keeps the highest offset of each number. What grows
 beyond the bound is handed to `spill` as a run: a table whose identities are unique, tombstones
-kept. Runs are combined bucket by bucket; a key is always in the same bucket.
+kept. Runs are sorted by their keys' hashes (`by_hash`), so that they can be merged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _WEIGHT = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours go far apart
 _SLICE = 1 << 18  # rows hashed at once
 _MOST_CHUNKS = 64
+HASHES = 1 << 62  # of a run's rows
 _ROW_BYTES = 40  # beside a row's own: its place in the hash table, its number, its turn
 
 
@@ -157,17 +158,19 @@ def _powers(n: int) -> "NDArray[np.uint64]":
     return powers
 
 
-def buckets(rows: "pa.Table", count: int) -> Iterator["pa.Table"]:
-    """The rows divided into `count` tables by their key's hash."""
+def by_hash(rows: "pa.Table", most_bytes: int) -> Iterator["pa.Table"]:
+    """Yield the rows by rising hash of their keys, in tables of about `most_bytes`.
+
+    They have a column more, `hash`: int64, at least 0 and below HASHES.
+    """
     import numpy as np
 
     rows = rows.combine_chunks()
-    if count == 1:
-        yield rows
+    if not len(rows):
         return
-    hashed = key_hash(one_chunk(rows.column("key"))) % np.uint64(count)
-    bucket = hashed.astype(np.uint16)  # which numpy sorts by counting
-    order = np.argsort(bucket, kind="stable")
-    edges = np.searchsorted(bucket[order], np.arange(count + 1))
-    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        yield rows.take(int64_array(order[low:high]))
+    hashes = (key_hash(one_chunk(rows.column("key"))) >> np.uint64(2)).view(np.int64)
+    order = np.argsort(hashes)
+    at_once = max(1, len(rows) * most_bytes // max(1, rows.nbytes))
+    for low in range(0, len(rows), at_once):
+        chosen = order[low : low + at_once]
+        yield rows.take(int64_array(chosen)).append_column("hash", int64_array(hashes[chosen]))

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from eoctl.engine import rebuild_task
 from eoctl.engine.cut import parse_at, resolve
 from eoctl.engine.rebuild_task import Making, RangeTask, run_task
 from eoctl.kafka.connection.access import Access
@@ -30,6 +31,7 @@ from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import columns as read_columns
 from eoctl.lab.cluster import Lab
 from eoctl.stores.state import files as state_files
+from eoctl.stores.state import runs as state_runs
 from recovery.shared.cut import Cut, dump
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -351,8 +353,11 @@ def test_a_divided_transaction_is_named(lab1: Lab, topic: MakeTopic, tmp_path: P
 def test_what_does_not_fit_is_spilt(
     lab1: Lab, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its 256 buckets are no row group each."""
+    """The windows in which its runs are merged are no row group each."""
     monkeypatch.setattr(read_columns, "PARTITION_BYTES", 60_000)
+    monkeypatch.setattr(state_runs, "GROUP_BYTES", 2_000)
+    monkeypatch.setattr(state_runs, "WINDOW_BYTES", 5_000)
+    monkeypatch.setattr(rebuild_task, "MOST_RUNS", 2)
     monkeypatch.setattr(state_files, "GROUP_ROWS", 200)
     name = topic(lab1, config=COMPACT)
     fill(lab1, name, seed=6, records=3000, keys=900, partitions=1)
@@ -367,7 +372,7 @@ def test_what_does_not_fit_is_spilt(
         how=Making("plain", {}, str(tmp_path), memory_bytes=60_000),
     )
     row = run_task(task)
-    assert len(list(tmp_path.glob("runs/*.arrow"))) > 2
+    assert len(list(tmp_path.glob("runs/*.parquet"))) > 2
     assert (row.digest_rows, row.digest) == digest(dict_state(lab1, name, {0: end})[0])
     (file,) = row.files
     written = pq.ParquetFile(tmp_path / file.path).metadata

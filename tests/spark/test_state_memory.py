@@ -94,7 +94,7 @@ def test_more_keys_than_fit_are_spilt(spark: "SparkSession", lab1: Lab, tmp_path
         while not ended.wait(0.1):
             for pid in python_workers(spark):
                 seen[pid] = max(seen.get(pid, 0), high_water(pid))
-            runs.update(path.name for path in tmp_path.glob("out/runs/*.arrow"))
+            runs.update(path.name for path in tmp_path.glob("out/runs/*.parquet"))
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -16,7 +16,7 @@ from recovery.errors import UsageError
 from recovery.formats.columns import rows_schema
 from recovery.shared.digest import Digest, digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
-from recovery.state.latest import Latest, buckets, key_hash, latest
+from recovery.state.latest import HASHES, Latest, by_hash, key_hash, latest
 from tests.share import share
 
 Row = tuple[int, int | None, bytes, bytes | None]
@@ -66,9 +66,6 @@ def test_the_last_offset_of_each_key_wins(
     assert listed(latest(PLAIN, runs)) == oracle(rows)
     if memory == 1 and len(rows) > size:
         assert len(runs) > 1
-    divided = [list(buckets(run, 5)) for run in runs]
-    by_bucket = [latest(PLAIN, list(parts)) for parts in zip(*divided, strict=True)]
-    assert sorted(r for part in by_bucket for r in listed(part)) == oracle(rows)
     live = PLAIN.finish(latest(PLAIN, runs), {})
     assert listed(live) == [r for r in oracle(rows) if r[3] is not None]
 
@@ -101,9 +98,13 @@ def test_the_digest_is_the_sum_of_the_rows_hashes(rows: list[Row], partition: in
 def test_keys_spread_over_buckets() -> None:
     """Ids that count up, the commonest keys, in buckets of nearly equal size."""
     rows = [(i, 0, b"user-%06d" % i, b"") for i in range(20_000)]
-    sizes = [len(part) for part in buckets(table(rows), 16)]
-    assert min(sizes) > 1100
-    assert max(sizes) < 1400
+    parts = list(by_hash(table(rows), 1 << 15))
+    hashes = np.concatenate([part.column("hash").to_numpy() for part in parts])
+    assert len(parts) > 10
+    assert (hashes[1:] >= hashes[:-1]).all()
+    sizes = np.bincount(hashes // (HASHES // 16))
+    assert (len(sizes), min(sizes) > 1100, max(sizes) < 1400) == (16, True, True)
+    assert sorted(r[:4] for part in parts for r in listed(part)) == rows
     hashes = key_hash(table(rows).column("key").chunk(0))
     assert len(np.unique(hashes)) == len(rows)
 
@@ -139,13 +140,13 @@ def test_pandas_is_not_loaded() -> None:
 import sys
 from tests.unit.formats_build import Item, batch, decoded
 from recovery.state.changelogs.changelog import ChangelogFormat
-from recovery.state.latest import Latest, buckets
+from recovery.state.latest import Latest, by_hash
 from recovery.shared.digest import digest
 items = [Item(0, -1, None, b""), Item(1, 5, b"k", None), Item(2, 5, b"k")]
 form = ChangelogFormat({})
 found = decoded(batch(0, items), ())
 rows = found.select(form.valid(found.rows())).rows()
-combined = Latest(form, 1, lambda run: list(buckets(run, 2)))
+combined = Latest(form, 1, lambda run: list(by_hash(run, 9)))
 combined.add(rows)
 combined.add(rows.slice(1))
 combined.spill()

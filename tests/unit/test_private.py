@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from eoctl.stores import private
-from eoctl.stores.state.files import StateWriter, write_run
+from eoctl.stores.state.files import StateWriter
+from eoctl.stores.state.runs import write_run
 from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
 from recovery.formats.columns import rows_schema
@@ -98,7 +99,7 @@ def test_states_and_staged_batches(tmp_path: Path) -> None:
     writer = StateWriter(LocalFolder(tmp_path / "state"), "topic", 0)
     writer.write(rows)
     writer.close()
-    write_run(LocalFolder(tmp_path / "state"), "run", [rows])
+    write_run(LocalFolder(tmp_path / "state"), "run", [])
     LocalFolder(tmp_path / "new").put("request.json", b"{}")
     with LocalFolder(tmp_path / "held").held():
         assert readable_by_others(tmp_path) == []

@@ -367,18 +367,14 @@ def test_a_manifest_without_a_run_keeps_the_hash_that_earlier_markers_hold() -> 
 
 def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
     """Killed before Spark has collected anything, a job has lost nothing that was done."""
-    import pyarrow as pa
-
     from eoctl.engine.rebuild_task import BucketTask, Making
     from eoctl.stores.state import folder as state_folder
-    from eoctl.stores.state.files import BUCKETS, write_run
+    from eoctl.stores.state.runs import write_run
     from eoctl.stores.storage import LocalFolder
-    from recovery.formats.columns import rows_schema
     from spark_jobs.rebuild import _work
 
-    nothing = pa.Table.from_batches([], schema=rows_schema())
-    run = write_run(LocalFolder(tmp_path), "t-0", [nothing] * BUCKETS)
-    task = BucketTask("t", 0, (run,), 0, 1, {}, Making("plain", {}, str(tmp_path)))
+    run = write_run(LocalFolder(tmp_path), "t-0", [])
+    task = BucketTask("t", 0, (run.path,), 0, 1, {}, Making("plain", {}, str(tmp_path)))
     _work([task], str(tmp_path))(0)
     found = state_folder.Attempts(LocalFolder(tmp_path)).find(task.key())
     assert found is not None

@@ -1,5 +1,6 @@
 """A state's folder: one rebuild at a time, a state never over another, no file taken on trust."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +29,14 @@ def request(folder: Path, form: str = "plain") -> RebuildRequest:
     )
 
 
-def row(*files: StateFile, runs: tuple[str, ...] = ()) -> TaskRow:
+def row(*files: StateFile, runs: tuple[StateFile, ...] = ()) -> TaskRow:
     return TaskRow(
         topic="log",
         partition=0,
         start=0,
         end=9,
-        first_bucket=None,
+        bucket=None,
+        buckets=None,
         counts={},
         files=files,
         runs=runs,
@@ -142,10 +144,18 @@ def test_a_row_whose_files_are_elsewhere_is_not_kept(tmp_path: Path) -> None:
     for lost in (
         row(StateFile("gone", 1, 4, "")),
         row(StateFile("there", 1, 5, "")),
-        row(StateFile("there", 1, 4, ""), runs=("gone",)),
+        row(StateFile("there", 1, 4, ""), runs=(StateFile("gone", 1, 4, ""),)),
+        row(StateFile("there", 1, 4, ""), runs=(StateFile("there", 1, 5, ""),)),
     ):
         with pytest.raises(RefusedError, match="where this process cannot see it"):
             kept.keep("key", lost)
     assert names(tmp_path) == ["there"]
-    kept.keep("key", row(StateFile("there", 1, 4, ""), runs=("there",)))
-    assert (tmp_path / "tasks" / "key.json").exists()
+    there = StateFile("there", 1, 4, hashlib.sha256(b"1234").hexdigest())
+    kept.keep("key", row(there, runs=(there,)))
+    assert kept.find("key") == row(there, runs=(there,))
+    (tmp_path / "there").write_bytes(b"12345")
+    assert kept.find("key") is None
+    kept.keep("key", row(runs=(StateFile("there", 1, 5, ""),)))
+    assert kept.find("key") is not None
+    (tmp_path / "there").write_bytes(b"1234")
+    assert kept.find("key") is None

@@ -1,11 +1,11 @@
-"""The files of a state: Parquet with its rows, and runs, what did not fit into memory meanwhile.
+"""The files of a state: Parquet with its rows.
 
 Each file has a name that no other attempt has, and counts only once a manifest lists it with its
 hash: what a killed task leaves behind is never taken for a result.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,9 @@ from recovery.formats.columns import rows_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DATA, RUNS = "data", "runs"
+DATA = "data"
 _ROWS_AT_ONCE = 1 << 16
 GROUP_ROWS = 1 << 16  # of a row group at least, but for a file's last one
-BUCKETS = 256  # of a run: a key's hash tells its bucket, in every run alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,50 +98,6 @@ def _same(value: int, n: int) -> "pa.Array":
     return pa.Array.from_buffers(
         pa.int32(), n, [None, pa.py_buffer(np.full(n, value, dtype=np.int32))]
     )
-
-
-def write_run(storage: Storage, name: str, buckets: Iterable["pa.Table"]) -> str:
-    """One table per bucket; the run's name in its storage. Raises IncompleteError: disk full."""
-    run = f"{RUNS}/{name}-{uuid.uuid4()}.arrow"
-    with storage.writing(run):
-        file = storage.new_file(run)
-        _write_tables(file.sink, buckets)
-        file.finish()
-    return run
-
-
-def _write_tables(file: Any, tables: Iterable["pa.Table"]) -> None:
-    """Write tables as record batches of one Arrow file."""
-    import pyarrow as pa
-
-    writer: Any = None
-    for table in tables:
-        if writer is None:
-            writer = pa.ipc.new_file(file, table.schema)
-        batches = table.combine_chunks().to_batches()
-        writer.write_batch(batches[0] if batches else _no_rows(table.schema))
-    writer.close()
-
-
-def read_run(storage: Storage, run: str) -> Callable[[int], "pa.Table"]:
-    """Return what reads one bucket of a run."""
-    import pyarrow as pa
-
-    file = pa.ipc.open_file(storage.opened(run))
-    return lambda bucket: pa.Table.from_batches([file.get_batch(bucket)])
-
-
-def _no_rows(schema: "pa.Schema") -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    nothing = pa.py_buffer(bytes(8))
-    arrays = [
-        pa.Array.from_buffers(
-            t, 0, [None, nothing, nothing] if pa.types.is_large_binary(t) else [None, nothing]
-        )
-        for t in schema.types
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def read_rows(storage: Storage, file: StateFile) -> Iterator["pa.RecordBatch"]:

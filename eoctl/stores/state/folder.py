@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eoctl.stores.state.files import DATA, RUNS, StateFile, check_file, write_run
+from eoctl.stores.state.files import DATA, StateFile, check_file
+from eoctl.stores.state.runs import RUNS
 from eoctl.stores.storage import LOCK, PROBE, Storage, place_of
 from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.shared import cut as cuts
@@ -28,20 +29,22 @@ MANIFEST, CUT, REQUEST, TASKS = "manifest.json", "cut.json", "request.json", "ta
 class TaskRow:
     """A task's result; JSON can hold it.
 
-    counts: see RangeCounts; empty of a BucketTask. files, digest: of live rows; expired: last
-    records that the format no longer counts as live. runs: of a range in parts, and then there are
-    no files. seen: what the format remembers. producers: the last transaction of each producer, see
-    RangeCounts. last_read_ms: when the last byte had come. peak_bytes: most memory the process had.
+    bucket, buckets: of a BucketTask. counts: see RangeCounts; empty of a BucketTask. files, digest:
+    of live rows; expired: last records that the format no longer counts as live. runs: of a range
+    in parts, and then there are no files. seen: what the format remembers. producers: the last
+    transaction of each producer, see RangeCounts. last_read_ms: when the last byte had come.
+    peak_bytes: most memory the process had.
     """
 
     topic: str
     partition: int
     start: int | None
     end: int | None
-    first_bucket: int | None
+    bucket: int | None
+    buckets: int | None
     counts: Mapping[str, int | None]
     files: tuple[StateFile, ...]
-    runs: tuple[str, ...]
+    runs: tuple[StateFile, ...]
     digest_rows: int
     digest: str
     expired: int
@@ -56,8 +59,8 @@ class TaskRow:
     def key(self) -> str:
         """The key of the task."""
         place = f"{self.topic}-{self.partition}"
-        if self.first_bucket is not None:
-            return f"{place}-buckets-{self.first_bucket}"
+        if self.bucket is not None:
+            return f"{place}-bucket-{self.bucket}-of-{self.buckets}"
         return f"{place}-range-{self.start}-{self.end}"
 
 
@@ -71,23 +74,23 @@ class Attempts:
         """The row of an earlier run; None when there is none, or a file of it is gone."""
         try:
             fields: dict[str, Any] = json.loads(self._storage.get(f"{TASKS}/{key}.json"))
-            files = tuple(StateFile(**f) for f in fields.pop("files"))
-            row = TaskRow(**{**fields, "files": files, "runs": tuple(fields["runs"])})
+            files, runs = (
+                tuple(StateFile(**f) for f in fields.pop(name)) for name in ("files", "runs")
+            )
+            row = TaskRow(**fields, files=files, runs=runs)
             for file in files:
                 check_file(self._storage, file)
-            for run in row.runs:
-                self._storage.size(run)
         except (OSError, ValueError, TypeError, KeyError, RefusedError):
             return None
-        return row
+        return row if all(_there(self._storage, run.path, run.size) for run in runs) else None
 
     def keep(self, key: str, row: TaskRow) -> None:
         """Record the task as done. Raises RefusedError when its files are not visible here."""
-        for name, size in (*((f.path, f.size) for f in row.files), *((r, None) for r in row.runs)):
-            if not _there(self._storage, name, size):
+        for file in (*row.files, *row.runs):
+            if not _there(self._storage, file.path, file.size):
                 raise RefusedError(
                     "the executors write where this process cannot see it",
-                    where=self._storage.shown(name),
+                    where=self._storage.shown(file.path),
                     remedy="give an --output that all of them share",
                 )
         self._storage.put(f"{TASKS}/{key}.json", json.dumps(asdict(row)).encode("ascii"))
@@ -200,7 +203,7 @@ def tidy(storage: Storage, manifest: Manifest) -> None:
 
 
 def _attempts(storage: Storage, folder: str) -> list[str]:
-    return [n for n in storage.names(folder) if n.endswith((".parquet", ".arrow"))]
+    return [n for n in storage.names(folder) if n.endswith(".parquet")]
 
 
 def sweep(storage: Storage) -> None:
@@ -214,7 +217,7 @@ def sweep(storage: Storage) -> None:
     for name in storage.names(TASKS):
         with suppress(OSError, ValueError, TypeError, KeyError):
             row = json.loads(storage.get(name))
-            listed |= {f["path"] for f in row["files"]} | set(row["runs"])
+            listed |= {f["path"] for f in (*row["files"], *row["runs"])}
     left = (*_attempts(storage, DATA), *_attempts(storage, RUNS))
     storage.delete(name for name in left if name not in listed)
 
@@ -257,14 +260,3 @@ def read_bytes(given: str | Path) -> tuple[Storage, Manifest, bytes]:
         hint = "no state was finished there" if name == MANIFEST else None
         raise UsageError(f"cannot be read: {reason}", where=where, remedy=hint) from None
     return storage, manifests.load(text, where), content
-
-
-def empty_run(storage: Storage) -> str:
-    """A run without records."""
-    import pyarrow as pa
-
-    from eoctl.stores.state.files import BUCKETS
-    from recovery.formats.columns import rows_schema
-
-    nothing = pa.Table.from_batches([], schema=rows_schema())
-    return write_run(storage, "empty", [nothing] * BUCKETS)
