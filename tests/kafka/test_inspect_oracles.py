@@ -20,7 +20,7 @@ from eoctl.lab.producer import Producer
 from recovery.formats.coordinator import coordinator_partition
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.tools import kafka_tool
+from tests.kafka.tools import admin_clients, kafka_tool
 from tests.share import share
 
 TOOLS = "org.apache.kafka.tools"
@@ -316,3 +316,9 @@ def test_coordinator_partition_is_where_the_record_lies(lab3: Lab) -> None:
     assert {name: lies[name] for name in ids} == {
         name: coordinator_partition(name, 50) for name in ids
     }
+
+
+def test_a_tool_leaves_no_client(lab1: Lab) -> None:
+    """TransactionsCommand ends its JVM without closing its client; that of the tests stays."""
+    assert "TransactionalId" in tool(lab1, "TransactionsCommand", "list")
+    assert admin_clients(lab1) == 0

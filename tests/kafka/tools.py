@@ -13,6 +13,9 @@ from eoctl.lab.brokers import STORAGE_TOOL, Runtime
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA, pyspark_jars
 
+_OPEN = ("--add-opens", "java.base/java.lang=ALL-UNNAMED")
+"""What a thread runs can be read by reflection."""
+
 run_storage_tool = brokers.run_storage_tool
 """The lab's own, for the tests of the lab."""
 
@@ -31,9 +34,15 @@ def kafka_tool(lab: Lab, main_class: str, *args: str) -> "subprocess.CompletedPr
     return _jvm(lab.runtime()).run(main_class, args)
 
 
+def admin_clients(lab: Lab) -> int:
+    """Return how many of Kafka's admin clients are open in the JVM of the tools."""
+    return len(_jvm(lab.runtime()).admin_threads())
+
+
 @cache
 def _jvm(runtime: Runtime) -> "_Jvm":
-    return _Jvm(runtime.argv("py4j.GatewayServer", "--die-on-broken-pipe", "0"))
+    argv = runtime.argv("py4j.GatewayServer", "--die-on-broken-pipe", "0", flags=_OPEN)
+    return _Jvm(argv)
 
 
 class _Jvm:
@@ -107,9 +116,40 @@ class _Jvm:
             finally:
                 out.close()
                 err.close()
+                self._close_admin_clients()
             said = [file.read_text(encoding="utf-8") for file in files]
         status = self._statuses.poll() or 0
         return subprocess.CompletedProcess([main_class, *args], status, *said)
+
+    def admin_threads(self) -> list[Any]:
+        """The threads of open admin clients."""
+        threads = self._jvm.java.lang.Thread.getAllStackTraces().keySet()
+        return [t for t in threads if t.getName().startswith("kafka-admin-client-thread")]
+
+    def _close_admin_clients(self) -> None:
+        """Close the clients that a tool has left for the end of its JVM to close.
+
+        TransactionsCommand does. Each would try to connect again to brokers that are gone, until
+        the last test has run: 5 ms of processor time a second.
+        """
+        for thread in self.admin_threads():
+            runs = self._runs(thread)
+            if runs is not None:  # None: it has just ended
+                client = self._read(runs.getClass(), "this$0", runs)
+                client.close(self._jvm.java.time.Duration.ZERO)
+
+    def _runs(self, thread: Any) -> Any:
+        """The Runnable of a thread; since Java 19 it stands in the thread's holder."""
+        of_thread = self._jvm.java.lang.Class.forName("java.lang.Thread")
+        if any(field.getName() == "target" for field in of_thread.getDeclaredFields()):
+            return self._read(of_thread, "target", thread)
+        holder = self._read(of_thread, "holder", thread)
+        return self._read(holder.getClass(), "task", holder)
+
+    def _read(self, of: Any, name: str, instance: Any) -> Any:
+        field = of.getDeclaredField(name)
+        field.setAccessible(True)
+        return field.get(instance)
 
     def _close(self) -> None:
         self._gateway.close()
