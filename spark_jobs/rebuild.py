@@ -112,7 +112,7 @@ def _work(tasks: "list[Task]", progress_folder: str | None) -> Any:
     """The function that Spark calls with a task's number; it closes over the tasks.
 
     A task keeps its row itself: what Spark collects comes when all are done, and a job that is
-    killed before that has collected nothing.
+    killed before that has collected nothing. A task that is tried again may have kept its row.
     """
 
     def work(number: int) -> str:
@@ -121,8 +121,11 @@ def _work(tasks: "list[Task]", progress_folder: str | None) -> Any:
 
         task = tasks[number]
         teller = None if progress_folder is None else _Teller(progress_folder, number)
-        row = run_task(task, teller)
-        Attempts(task.how.storage).keep(task.key(), row)
+        attempts = Attempts(task.how.storage)
+        row = attempts.find(task.key())
+        if row is None:
+            row = run_task(task, teller)
+            attempts.keep(task.key(), row)
         return base64.b64encode(pickle.dumps(row)).decode()
 
     return work

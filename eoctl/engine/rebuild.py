@@ -10,11 +10,11 @@ import json
 import platform
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Task
+from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Run, Task
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -238,15 +238,14 @@ def _bucket_tasks(
     for (topic, partition), rows in by_place.items():
         if len(rows) == 1:
             continue
-        runs = [run for row in rows for run in row.runs]
-        size = sum(run.size for run in runs)
+        size = sum(run.size for row in rows for run in row.runs)
         buckets = max(len(rows), -(-size // request.how.memory_bytes))
-        paths, seen = tuple(run.path for run in runs), _summary_of(form, rows)
+        runs, seen = tuple(_runs(form, rows)), _summary_of(form, rows)
         for bucket in range(buckets):
             task = BucketTask(
                 topic=topic,
                 partition=partition,
-                runs=paths,  # one object in all tasks, which is sent once
+                runs=runs,  # one object in all tasks, which is sent once
                 bucket=bucket,
                 buckets=buckets,
                 seen=seen,
@@ -254,6 +253,14 @@ def _bucket_tasks(
             )
             by_key[task.key()] = task
     return by_key
+
+
+def _runs(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Iterator[Run]:
+    """Yield the runs of ranges, by rising range."""
+    before: Mapping[str, Any] = {}
+    for row in rows:
+        yield from (Run(run.path, before) for run in row.runs)
+        before = form.merge(before, row.seen)
 
 
 def _summary_of(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
@@ -356,12 +363,15 @@ def _partition(
         form, request.configs.get(place[0]), log_start, summary, (began_ms, read_ms)
     )
     digest = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
+    counts = _added([*([known.counts] if known else []), *(row.counts for row in rows)])
+    if combined and form.ignores:  # a range cannot tell what came before it
+        counts["ignored"] = None
     return ManifestPartition(
         topic=place[0],
         partition=place[1],
         start=p.start,
         end=p.end,
-        counts=_added([*([known.counts] if known else []), *(row.counts for row in rows)]),
+        counts=counts,
         producers=_producers(rows, known.producers if known else {}),
         expired=sum(row.expired for row in ends),
         digest=ManifestDigest.of(digest),

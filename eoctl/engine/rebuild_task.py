@@ -93,12 +93,20 @@ class RangeTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A run to be merged. before: what its format had seen before the range that left it."""
+
+    path: str
+    before: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class BucketTask:
     """Of a partition's runs, the keys in part `bucket` of all hashes in `buckets` equal parts."""
 
     topic: str
     partition: int
-    runs: tuple[str, ...]
+    runs: tuple[Run, ...]
     bucket: int
     buckets: int
     seen: Mapping[str, Any]
@@ -166,7 +174,7 @@ class _Range:
         else:
             if self._runs:
                 self._latest.spill()
-                runs = [run.path for run in self._runs]
+                runs = [Run(run.path) for run in self._runs]
                 parts = _merged(self._form, self._storage, _name(task), runs, 0, HASHES)
             else:
                 parts = iter([self._latest.table()])
@@ -216,13 +224,14 @@ class _Range:
         valid = self._form.valid(rows)
         if not valid.all():
             rows = rows.filter(_mask(valid))
+        self._counts.add_rows(rows, invalid=int((~valid).sum()))
         kept = self._form.keep(rows, self._seen)
         self._seen = self._form.observe(rows, self._seen)
         ignored = 0
         if kept is not None and not kept.all():
             ignored = int((~kept).sum())
             rows = rows.filter(_mask(kept))
-        self._counts.add_rows(rows, invalid=int((~valid).sum()), ignored=ignored)
+        self._counts.add_ignored(ignored)
         self._latest.add(rows)
 
     def _spill(self, table: "pa.Table") -> None:
@@ -263,21 +272,33 @@ def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
 
 
 def _merged(
-    form: ChangelogFormat, storage: Storage, name: str, runs: Sequence[str], low: int, behind: int
+    form: ChangelogFormat, storage: Storage, name: str, runs: Sequence[Run], low: int, behind: int
 ) -> Iterator["pa.Table"]:
     """Yield the last record of each identity with a hash in [low, behind), some hashes at a time.
 
     More runs than MOST_RUNS are merged into fewer before, so that memory does not grow with them.
     """
-    left, made = list(runs), list[str]()
+    left, made = list(runs), list[Run]()
     while len(left) > MOST_RUNS:
         parts = _merged(form, storage, name, left[:MOST_RUNS], low, behind)
-        made.append(write_run(storage, name, parts).path)
+        made.append(Run(write_run(storage, name, parts).path))
         left = [*left[MOST_RUNS:], made[-1]]
-    readers = [RunReader(storage, run, low) for run in left]
+    readers = [RunReader(storage, run.path, low) for run in left]
     for edge in windows(readers, low, behind):
-        yield latest(form, [table for reader in readers for table in reader.below(edge)])
-    storage.delete(made)
+        yield latest(  # no name for its parts: they would be held until the next ones are read
+            form,
+            [
+                _kept_after(form, table, run.before)
+                for reader, run in zip(readers, left, strict=True)
+                for table in reader.below(edge)
+            ],
+        )
+    storage.delete(run.path for run in made)
+
+
+def _kept_after(form: ChangelogFormat, rows: "pa.Table", before: Mapping[str, Any]) -> "pa.Table":
+    kept = form.keep_after(rows, before)
+    return rows if kept is None else rows.filter(_mask(kept))
 
 
 def _name(task: Task) -> str:

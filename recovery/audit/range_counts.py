@@ -39,11 +39,14 @@ class RangeCounts:
         self._with_headers += int((data.headers.length > 1).sum())  # one byte says: none
         return data
 
-    def add_rows(self, rows: "pa.RecordBatch", *, invalid: int, ignored: int) -> None:
-        """The visible records that a format takes, and how many it does not."""
+    def add_rows(self, rows: "pa.RecordBatch", *, invalid: int) -> None:
+        """The visible records that are a format's, and how many are not."""
         self._tombstones += rows.column("value").null_count
         self._invalid += invalid
-        self._ignored += ignored
+
+    def add_ignored(self, records: int) -> None:
+        """Of these, how many the format does not take."""
+        self._ignored += records
 
     def counts(self) -> dict[str, int | None]:
         """data + aborted + control + open + missing = end - start.

@@ -23,7 +23,10 @@ class StateRebuildRow(Row):
     missing_offsets: int | None
     tombstones: int
     invalid: int = Field(description="records that can be in no state: without a key, say")
-    ignored: int = Field(description="records that the store would not have taken any more")
+    ignored: int | None = Field(
+        description="records that the store would not have taken any more; null where a versioned "
+        "store was read in ranges"
+    )
     expired: int = Field(description="entries that retention hides")
     incomplete: tuple[str, ...] = Field(description="why it is not provably complete")
     proof: str | None = Field(description="what proves it although it looks incomplete")

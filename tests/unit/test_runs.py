@@ -16,9 +16,10 @@ from eoctl.engine import rebuild_task
 from eoctl.stores.state import runs
 from eoctl.stores.storage import LocalFolder
 from recovery.state import latest
+from recovery.state.changelogs.changelog import Summary, changelog_format
 from recovery.state.latest import HASHES
 from tests.share import share
-from tests.unit.test_combine import PLAIN, Row, listed, logs, oracle, table
+from tests.unit.test_combine import PLAIN, Row, batch, listed, logs, oracle, table
 
 
 @contextmanager
@@ -49,7 +50,8 @@ def test_merged_runs_are_those_of_a_dict(
     with small(distinct, group_bytes), tempfile.TemporaryDirectory() as folder:
         storage = LocalFolder(Path(folder))
         names = [
-            runs.write_run(storage, "t", [table(oracle(part))]).path for part in reversed(parts)
+            rebuild_task.Run(runs.write_run(storage, "t", [table(oracle(part))]).path)
+            for part in reversed(parts)
         ]
         found: list[Row] = []
         for bucket in range(buckets):
@@ -58,7 +60,9 @@ def test_merged_runs_are_those_of_a_dict(
                 assert part.column_names == table([]).column_names
                 found += listed(part)
         assert sorted(found) == oracle(rows)
-        assert sorted(storage.names("runs")) == sorted(names)  # no other is left
+        assert sorted(storage.names("runs")) == sorted(
+            run.path for run in names
+        )  # no other is left
 
 
 def test_a_window_reads_no_more_than_it_needs(tmp_path: Path) -> None:
@@ -82,3 +86,63 @@ def test_a_window_reads_no_more_than_it_needs(tmp_path: Path) -> None:
         assert 0 < found < len(rows) // 5
         held = sum(len(part) for reader in readers for part in reader._held)
         assert held <= 2 * len(rows) // groups + 2
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 40), st.sampled_from((b"a", b"b", b"c")), st.booleans(), st.booleans()
+        ),
+        min_size=2,
+        max_size=60,
+    ),
+    st.integers(1, 12),
+)
+@settings(max_examples=share(500), deadline=None)
+def test_a_versioned_store_in_ranges_is_that_of_one_replay(
+    records: list[tuple[int, bytes, bool, bool]], retention: int
+) -> None:
+    """What a range has to ignore depends on the time that the ranges before it had reached."""
+    rows: list[Row] = [
+        (offset, time, key, b"%d" % offset if live else None)
+        for offset, (time, key, live, _) in enumerate(records)
+    ]
+    form = changelog_format("streams-versioned", {"retention_ms": retention})
+    edges = [0, *(n for n, record in enumerate(records) if record[3]), len(rows)]
+    before: Summary = {}
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LocalFolder(Path(folder))
+        made = []
+        for low, high in itertools.pairwise(edges):
+            seen: Summary = {}
+            kept: list[Row] = []
+            for row in rows[low:high]:
+                mask = form.keep(batch([row]), seen)
+                kept += [row] if mask is None or mask[0] else []
+                seen = form.observe(batch([row]), seen)
+            run = runs.write_run(storage, "t", [latest.latest(form, [table(kept)])])
+            made.append(rebuild_task.Run(run.path, before))
+            before = form.merge(before, seen)
+        parts = rebuild_task._merged(form, storage, "t", made, 0, HASHES)
+        live = [row for part in parts for row in form.finish(part, before).to_pylist()]
+    found = sorted((row["key"], row["valid_from"], row["offset"]) for row in live)
+    assert found == replayed(rows, retention)
+
+
+def replayed(rows: list[Row], retention: int) -> list[tuple[bytes, int, int]]:
+    """As RocksDBVersionedStore.restoreBatch takes records, and what it answers with afterwards."""
+    kept: dict[bytes, dict[int, Row]] = {}
+    now = -1
+    for row in rows:
+        time = row[1] or 0
+        if time >= now - retention:
+            now = max(now, time)
+            kept.setdefault(row[2], {})[time] = row
+    found = []
+    for key, versions in kept.items():
+        times = sorted(versions)
+        for begin, end in itertools.pairwise([*times, 2**63]):
+            offset, _, _, value = versions[begin]
+            if value is not None and end > now - retention:
+                found.append((key, begin, offset))
+    return sorted(found)

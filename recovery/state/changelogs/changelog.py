@@ -45,6 +45,7 @@ class ChangelogFormat:
 
     name = "plain"
     in_ranges = True  # False: one task reads the whole partition, in the order of offsets
+    ignores = False  # a replay ignores some valid records because of others before them
     retention_config = "retention.ms"  # the topic's setting that tells it, with a day added
     needs_retention = False  # of windows and sessions, from --retention or the topic's own
 
@@ -66,6 +67,14 @@ class ChangelogFormat:
         """bool[n]: valid records that a replay would not ignore; None: all.
 
         summary: of the records before them.
+        """
+        return None
+
+    def keep_after(self, rows: "pa.Table", summary: Summary) -> "NDArray[np.bool_] | None":
+        """bool[n]: of what `keep` took in a range of its own, in any order, what it had taken after
+        the records before that range; None: all.
+
+        summary: of the records before the range.
         """
         return None
 

@@ -125,7 +125,7 @@ class StreamsVersioned(ChangelogFormat):
     """
 
     name = "streams-versioned"
-    in_ranges = False
+    ignores = True
     needs_retention = True
     retention_config = "min.compaction.lag.ms"  # of the topic: the history retention + a day
 
@@ -141,6 +141,11 @@ class StreamsVersioned(ChangelogFormat):
         time = _timestamps(rows)
         highest = np.maximum(np.maximum.accumulate(time), summary.get("time", _NO_TIMESTAMP))
         kept: NDArray[np.bool_] = time >= highest - _retention(self)
+        return None if kept.all() else kept
+
+    def keep_after(self, rows: "pa.Table", summary: Summary) -> "NDArray[np.bool_] | None":
+        least = summary.get("time", _NO_TIMESTAMP) - _retention(self)
+        kept: NDArray[np.bool_] = _timestamps(rows) >= least
         return None if kept.all() else kept
 
     def observe(self, rows: "pa.RecordBatch", summary: Summary) -> Summary:
