@@ -32,6 +32,7 @@ from eoctl.stores import private
 from eoctl.stores.jobs import JobFolder
 from recovery.errors import EoctlError, Exit, UsageError
 from recovery.times import rfc3339
+from spark_jobs.session import memory
 from spark_jobs.session.executors import (
     INSTALL,
     NEEDED_BY_DRIVER,
@@ -279,13 +280,17 @@ def session(settings: Mapping[str, Any]) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for key, value in (settings.get("conf") or {}).items():
+    conf = dict(settings.get("conf") or {})
+    if not settings.get("remote"):
+        conf["spark.app.name"] = settings.get("name") or "eoctl"
+        if settings.get("master"):
+            conf["spark.master"] = settings["master"]
+        conf |= memory.settings(conf)
+    for key, value in conf.items():
         builder = builder.config(key, value)
     if settings.get("remote"):
         return builder.remote(settings["remote"]).getOrCreate()
-    if settings.get("master"):
-        builder = builder.master(settings["master"])
-    return builder.appName(settings.get("name") or "eoctl").getOrCreate()
+    return builder.getOrCreate()
 
 
 def stop(spark: "SparkSession") -> None:

@@ -1,0 +1,71 @@
+"""Python's memory on executors, which YARN and Kubernetes grant beside that of the JVM.
+
+A container that takes more than it was granted is killed. By default Spark asks for a tenth of
+`spark.executor.memory` more, and at least 384 MiB: less than one task of ours may hold.
+Source: Spark's documentation, "Spark Properties", spark.executor.memoryOverhead.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+
+TASK_MIB = 1024  # of the Python process of one task at most: docs/state.md
+OVERHEAD = "spark.executor.memoryOverhead"
+CHOSEN = (
+    OVERHEAD,
+    "spark.executor.memoryOverheadFactor",
+    "spark.executor.minMemoryOverhead",
+    "spark.executor.pyspark.memory",
+    "spark.kubernetes.memoryOverheadFactor",
+)
+"""With one of them somebody has decided already."""
+_LEAST_MIB = 384
+_SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
+_MIB = {"k": 2**-10, "": 1, "m": 1, "g": 2**10, "t": 2**20}
+
+
+def grants(master: str) -> bool:
+    """Return True if this kind of cluster grants an executor a certain memory in all."""
+    return master == "yarn" or master.startswith("k8s:")
+
+
+def overhead(conf: Mapping[str, str]) -> int | None:
+    """Return the MiB that Python needs beside the JVM's; None where nothing is to be set.
+
+    >>> overhead({"spark.master": "yarn", "spark.executor.cores": "2"})
+    2432
+    """
+    if not grants(conf.get("spark.master", "")) or any(key in conf for key in CHOSEN):
+        return None
+    size = _SIZE.fullmatch(conf.get("spark.executor.memory", "1g").strip())
+    memory = int(size[1]) * _MIB[size[2].lower()] if size else 0
+    return max(_LEAST_MIB, int(memory) // 10) + _at_once(conf) * TASK_MIB
+
+
+def _at_once(conf: Mapping[str, str]) -> int:
+    """Return how many tasks of an executor run at once."""
+    cores, each = (conf.get(f"spark.{name}", "1") for name in ("executor.cores", "task.cpus"))
+    return max(1, int(cores) // max(1, int(each)))
+
+
+def settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the conf to be added to those given, and say on stderr why.
+
+    What spark-submit and spark-defaults.conf set is known only to the JVM, which starts here.
+    """
+    if not grants(given.get("spark.master", "yarn")):
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf()
+    conf.setAll(list(given.items()))
+    SparkContext._ensure_initialized(conf=conf)
+    whole = {**dict(SparkConf().getAll()), **given}
+    if (mib := overhead(whole)) is None:
+        return {}
+    print(
+        f"eoctl: {OVERHEAD}={mib}m: the Python of {_at_once(whole)} tasks at once may take "
+        f"{TASK_MIB} MiB each; --conf {OVERHEAD}=... sets another",
+        file=sys.stderr,
+    )
+    return {OVERHEAD: f"{mib}m"}
