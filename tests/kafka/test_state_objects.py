@@ -5,6 +5,7 @@ import json
 import random
 import re
 import signal
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -205,6 +206,41 @@ def test_a_killed_rebuild_goes_on(
     assert ran.status == 0, ran.stderr
     objects.check(lab1, log)
     assert set(kept) <= set(objects.files)
+
+
+def test_a_rebuild_killed_while_it_merges_goes_on(
+    lab1: Lab, topic: MakeTopic, objects: Objects
+) -> None:
+    """What ranges have published is merged by the next run, which reads none of them again."""
+    log = topic(lab1, config=COMPACT)
+    fill(lab1, log, seed=11, records=1_500, keys=300, partitions=1)
+    merging, killed = threading.Event(), threading.Event()
+    put: list[str] = []
+
+    def fault(line: str) -> Fault:
+        if line.startswith("PUT"):
+            if "/data/" in line and not merging.is_set():
+                merging.set()
+                killed.wait(60)
+            put.append(line)
+        return None
+
+    with closing(Faulty(objects.port, fault)) as proxy:
+        there, asked = env(proxy.port), words(log, objects.address, "--range-offsets", "500")
+        with eoctl_running(lab1, *asked, env=there) as process:
+            assert merging.wait(60)
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)
+            killed.set()
+        assert len({line for line in put if "/runs/" in line}) > 2
+        done = len(_tasks(objects))
+        assert done > 2
+        put.clear()
+        ran = eoctl(*asked, lab=lab1, env=there)
+        assert ran.status == 0, ran.stderr
+    assert [line for line in put if "/runs/" in line] == []
+    objects.check(lab1, log)
+    assert len(objects.files) == done
 
 
 def _tasks(objects: Objects) -> list[str]:

@@ -49,6 +49,31 @@ def running(folder: Path, *commands: list[str], env: dict[str, str]) -> Iterator
         yield
 
 
+# a speculative attempt never starts on the host of the first one, so they are on two
+HOSTS = ("127.0.0.1", "127.0.0.2")
+START = str(home() / "bin" / "spark-class")
+DEPLOY = "org.apache.spark.deploy"
+
+
+def of_cluster(environ: Mapping[str, str] | None) -> dict[str, str]:
+    """The variables of a cluster's processes, with some more."""
+    return {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        **(environ or {}),
+    }
+
+
+def worker(folder: Path, host: str, url: str) -> list[str]:
+    """The command of a Worker with a core."""
+    return [
+        *(START, f"{DEPLOY}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
+        *("--webui-port", "0", "--work-dir", str(folder / "work" / host), url),
+    ]
+
+
 @contextmanager
 def standalone_cluster(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[str]:
     """The URL of a Master with two Workers, a core each, started by spark-class.
@@ -56,26 +81,10 @@ def standalone_cluster(folder: Path, environ: Mapping[str, str] | None = None) -
     environ: further variables of theirs, which executors have too.
     """
     port = free_port()
-    env = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_NO_DAEMONIZE": "1",
-        "PYSPARK_PYTHON": sys.executable,
-        **(environ or {}),
-    }
-    start = str(home() / "bin" / "spark-class")
-    deploy = "org.apache.spark.deploy"
     url = f"spark://127.0.0.1:{port}"
-    master = [start, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    master = [START, f"{DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", str(port)]
     master += ["--webui-port", "0"]
-    # a speculative attempt never starts on the host of the first one, so they are on two
-    workers = [
-        [
-            *(start, f"{deploy}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
-            *("--webui-port", "0", "--work-dir", str(folder / "work" / host), url),
-        ]
-        for host in ("127.0.0.1", "127.0.0.2")
-    ]
-    with running(folder, master, *workers, env=env):
+    workers = [worker(folder, host, url) for host in HOSTS]
+    with running(folder, master, *workers, env=of_cluster(environ)):
         wait_for(port)
         yield url

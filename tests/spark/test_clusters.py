@@ -137,22 +137,33 @@ def test_a_killed_executor_changes_nothing(
 
 def executors(master: str) -> list[int]:
     """Pids of the executors of this master's workers."""
+    found = processes()
+    parents = workers(master)
+    return [
+        pid
+        for pid, (parent, words) in found.items()
+        if parent in parents and "CoarseGrainedExecutorBackend" in words
+    ]
+
+
+def workers(master: str) -> list[int]:
+    """Pids of this master's workers."""
+    return [
+        pid
+        for pid, (_, words) in processes().items()
+        if "worker.Worker" in words and words.strip().endswith(master)
+    ]
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Of every process its parent and its command line."""
     found: dict[int, tuple[int, str]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):
             words = (path / "cmdline").read_text().replace("\0", " ")
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             found[int(path.name)] = parent, words
-    workers = {
-        pid
-        for pid, (_, words) in found.items()
-        if "worker.Worker" in words and words.strip().endswith(master)
-    }
-    return [
-        pid
-        for pid, (parent, words) in found.items()
-        if parent in workers and "CoarseGrainedExecutorBackend" in words
-    ]
+    return found
 
 
 def test_digest_over_spark_connect(lab1: Lab, connect: str, changelog: str, tmp_path: Path) -> None:

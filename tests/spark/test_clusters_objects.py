@@ -1,30 +1,67 @@
 """A rebuild by two standalone workers that share no folder, into object storage: moto's server,
 which is a fake, behind a proxy that fails. Long: it starts JVMs of its own."""
 
+import json
 import os
 import random
 import signal
 import sys
 import threading
+import time
+import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import eoctl
+from eoctl.operations.jobs.records import session_members
+from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import fill
 from tests.kafka.test_state_objects import BUCKET, COMPACT, SECRET, Objects, env
 from tests.object_store import Fault, Faulty, make_bucket, s3_server
 from tests.object_store import environment as store_environment
-from tests.spark.starting import standalone_cluster
-from tests.spark.test_clusters import executors
+from tests.spark.starting import HOSTS, of_cluster, standalone_cluster, worker
+from tests.spark.test_clusters import executors, processes, workers
+from tests.started import started
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+
+class Frozen:
+    """Lets a rebuild come as far as `at` tasks, and then nothing more, until it is let go.
+
+    put: the names of what was put into the storage, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+        self.put: list[str] = []
+        self.there = threading.Event()
+        self.go = threading.Event()
+
+    def begin(self, at: int) -> None:
+        self.put.clear()
+        self.there.clear()
+        self.go.clear()
+        self.at = at
+
+    def __call__(self, line: str) -> None:
+        """Hold a request up, and with it all others: the proxy asks for one at a time."""
+        method, target, _ = line.split()
+        if method != "PUT":
+            return
+        name = urllib.parse.unquote(target).partition("?")[0]
+        tasks = {one for one in self.put if "/tasks/" in one}
+        if "/tasks/" in name and len(tasks | {name}) > (self.at or 10**9):
+            self.there.set()
+            self.go.wait(60)
+            self.at = None
+        self.put.append(name)
 
 
 @dataclass
@@ -34,27 +71,33 @@ class World:
     master: str
     port: int
     proxy: Faulty
-    faults: Callable[[str], Fault]
+    frozen: Frozen
+    start_worker: Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    chance = random.Random(4)
+    chance, frozen = random.Random(4), Frozen()
+    folder = tmp_path_factory.mktemp("standalone")
     with s3_server() as port:
         make_bucket(port, BUCKET)
 
         def fault(line: str) -> Fault:
+            frozen(line)
             return chance.choice(["503", "cut", "lost"] + [None] * 57)
 
-        with (
-            closing(Faulty(port, fault)) as proxy,
-            standalone_cluster(
-                tmp_path_factory.mktemp("standalone"), store_environment(proxy.port)
-            ) as url,
-            pytest.MonkeyPatch.context() as patch,
-        ):
+        with closing(Faulty(port, fault)) as proxy, ExitStack() as more:
+            there = store_environment(proxy.port)
+            url = more.enter_context(standalone_cluster(folder, there))
+
+            def start_worker(host: str) -> None:
+                log = more.enter_context((folder / f"more-{uuid.uuid4().hex}.log").open("wb"))
+                words, env = worker(folder, host, url), of_cluster(there)
+                more.enter_context(started(words, env=env, stdout=log, stderr=log, cwd=folder))
+
+            patch = more.enter_context(pytest.MonkeyPatch.context())
             patch.setenv("PYSPARK_PYTHON", sys.executable)
-            yield World(url, port, proxy, fault)
+            yield World(url, port, proxy, frozen, start_worker)
 
 
 def words(world: World, topic: str, objects: Objects, *more: str) -> list[str]:
@@ -109,3 +152,79 @@ def test_a_killed_executor_changes_nothing(
     assert ran.status == 0, ran.stderr
     assert killed
     objects.check(lab1, log)
+
+
+RANGES = 8  # of two partitions, and as many merges: 16 tasks
+
+
+@pytest.mark.parametrize("done", [2, 6, 10, 14])
+@pytest.mark.parametrize("victim", ["driver", "worker", "executor", "python"])
+def test_a_kill_at_each_quarter(
+    lab1: Lab, topic: MakeTopic, world: World, tmp_path: Path, victim: str, done: int
+) -> None:
+    """The same digest, by the job itself or by a second one, and no task that was done again."""
+    objects = Objects(world.port, f"of spark/{uuid.uuid4().hex}")
+    log = topic(lab1, partitions=2, config=COMPACT)
+    fill(lab1, log, seed=done, records=12_000, keys=2_000, partitions=2)
+    expected = _ends(lab1, log)
+    each = -(-max(expected.values()) // (RANGES // 2))
+    assert all(-(-end // each) == RANGES // 2 for end in expected.values())
+    there = {**env(world.proxy.port), "EOCTL_STATE_DIR": str(tmp_path / "state")}
+    asked = words(world, log, objects, "--range-offsets", str(each))
+    world.frozen.begin(done)
+    with eoctl_running(lab1, *asked, env=there) as process:
+        assert world.frozen.there.wait(200), process.poll()
+        time.sleep(0.5)  # what was let through has arrived
+        kept = {name for name in objects.names() if name.startswith("tasks/")}
+        assert len(kept) >= done - 2  # those whose answer was a fault are tried again
+        rows = [json.loads(objects.read(name)) for name in kept]
+        files = {f["path"] for row in rows for f in row["files"]}
+        ranges = sum(1 for row in rows if row["bucket"] is None)
+        assert ranges >= min(done, RANGES) - 2
+        before = len(world.frozen.put)
+        _kill(victim, world.master, tmp_path / "state")
+        world.frozen.go.set()
+        _, stderr = process.communicate(timeout=300)
+    if victim == "worker":
+        world.start_worker(HOSTS[1])
+    assert (process.returncode == 0) is (victim != "driver"), stderr
+    if victim == "driver":
+        assert "manifest.json" not in objects.names()
+        ran = eoctl(*asked, lab=lab1, env=there, timeout=300)
+        assert ran.status == 0, ran.stderr
+    objects.check(lab1, log)
+    assert objects.ends == expected
+    assert files <= set(objects.files)
+    runs = {name for name in world.frozen.put[before:] if "/runs/" in name}
+    assert len(runs) <= 2 * (RANGES - ranges)  # those at work are tried once more, no others
+
+
+def _ends(lab: Lab, topic: str) -> dict[int, int]:
+    """The LSO of each partition, where nothing is open."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({**lab.client_properties(), "group.id": "ends"})
+    ends = {
+        p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in (0, 1)
+    }
+    consumer.close()
+    return ends
+
+
+def _kill(victim: str, master: str, state: Path) -> None:
+    """SIGKILL to a process of the rebuild; of a driver also to its JVM."""
+    if victim == "driver":
+        ran = eoctl("jobs", "list", "-o", "json", env=environment(EOCTL_STATE_DIR=str(state)))
+        (job,) = ran.rows
+        pids = session_members(job["pid"])
+    elif victim == "worker":
+        pids = [pid for pid in workers(master) if HOSTS[1] in processes()[pid][1]]
+    else:
+        pids = executors(master)[:1]
+        if victim == "python":
+            parents = processes()
+            daemons = {pid for pid, (parent, _) in parents.items() if parent in pids}
+            pids = [pid for pid, (parent, _) in parents.items() if parent in daemons]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
