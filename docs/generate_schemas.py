@@ -89,6 +89,7 @@ _STATUS = {
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _ENGINE = {"engine": str, "engine_why": str}
 _PLAN = Envelope(rows_journal.PlanRow)
+_SPARK_STORE = {"spark": rows_state.StateSparkStore}  # of spark:DIR
 _CONTEXT_TEST = Envelope(
     rows.ContextTestRow, {"context": str, "seen": int, "accept_missing": list[str]}
 )
@@ -173,6 +174,22 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "restart-apply": _PLAN,
     "restart-undo": _PLAN,
+    "restart-checkpoint": Envelope(
+        rows_checkpoint.CheckpointFileRow,
+        {
+            "checkpoint": str,
+            "query_id": str | None,
+            "batch": int | None,
+            "in_flight": bool,
+            "whole": bool,
+            "way": Literal["next", "again"] | None,
+            "resume_batch": int | None,
+            "replanned": list[int],
+            "meaning": str | None,
+            "refused": str | None,
+            "mended": str | None,
+        },
+    ),
     "dedup": _PLAN,
     "audit-sequences": Envelope(
         rows_audit.AuditSequencesRow,
@@ -237,8 +254,11 @@ ENVELOPES: Mapping[str, Envelope] = {
     "state-compare": Envelope(
         rows_state.StateCompareRow,
         {"a": str, "b": str, "equal": bool, "same_cut": bool | None, "shown": int},
+        optional=_SPARK_STORE,
     ),
-    "state-show": Envelope(rows_state.StateShowRow, {"format": str, "at": str}),
+    "state-show": Envelope(
+        rows_state.StateShowRow, {"format": str, "at": str}, optional=_SPARK_STORE
+    ),
     "merge-verify": Envelope(rows_merge.MergeFindingRow, {"entries": int, "partitions": int}),
     "merge-plan": Envelope(rows_merge.MergePlanRow),
     "merge-replay": _PLAN,

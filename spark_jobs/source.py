@@ -17,6 +17,7 @@ import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -394,7 +395,10 @@ class Reader(DataSourceReader):
                     remedy=source_columns.ddl(chosen.known),
                 )
         self.access, self.choice, self.spans = access, chosen, spans
-        self.arrow = to_arrow_schema(schema, timezone="UTC")
+        # Spark 4.0 does not ask: its timestamps are UTC
+        asked = signature(to_arrow_schema).parameters
+        zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in asked else {}
+        self.arrow = to_arrow_schema(schema, **zone)
 
     def partitions(self) -> list[Span]:
         return self.spans

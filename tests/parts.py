@@ -10,6 +10,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "tui": ("tui/*",),
     "spark-sink": ("spark/test_sink*", "spark/test_source*", "spark/test_formats*"),
     "spark-state": ("spark/test_rebuild*", "spark/test_state*", "spark/test_executors*"),
+    "spark-checkpoints": ("spark/test_checkpoint*", "spark/test_versions*"),
     "spark-copies": ("spark/*",),
     "restart": ("kafka/test_restart*",),
     "stores": ("kafka/test_offset_stores*", "kafka/test_zookeeper*", "kafka/test_exactly_once*"),

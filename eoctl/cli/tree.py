@@ -156,6 +156,11 @@ TREE = Branch(
                     "put back what `apply` wrote; --execute acts",
                     "eoctl restart undo plan.json --execute",
                 ),
+                "checkpoint": Leaf(
+                    "checkpoint:spark",
+                    "what a Spark checkpoint lacks, and a mended copy",
+                    "eoctl restart checkpoint /data/checkpoint --copy /data/mended",
+                ),
             },
         ),
         "state": Branch(

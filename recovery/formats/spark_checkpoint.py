@@ -59,7 +59,7 @@ def read(files: Mapping[str, str]) -> Checkpoint:
     if done and (not planned or done[-1] > planned[-1]):
         raise CorruptError(f"commits/{done[-1]} is there, offsets/{done[-1]} is not")
     if not planned:
-        return Checkpoint(_query_id(files), None, None, {}, {})
+        return Checkpoint(query_id(files), None, None, {}, {})
     batch = planned[-1]
     committed = done[-1] if done else None
     if committed is not None and committed < batch - 1:
@@ -87,7 +87,69 @@ def read(files: Mapping[str, str]) -> Checkpoint:
                 f"{place[0]}:{place[1]} ends at {end[place]}, below its start {offset}",
                 where=f"offsets/{batch}",
             )
-    return Checkpoint(_query_id(files), batch, committed, start, end)
+    return Checkpoint(query_id(files), batch, committed, start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """`offsets/N` as it is written. metadata: of the batch. sources: a line each, with its name
+    before a colon in version 2."""
+
+    version: int
+    metadata: Mapping[str, Any]
+    sources: tuple[str, ...]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Return the sources' offsets; of one that is no JSON its text."""
+        lines = [s.partition(":")[2] if self.version == 2 else s for s in self.sources]
+        return tuple(offset_value(line.strip()) for line in lines)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """Return the watermark with which the batch runs; None where none is written."""
+        value = self.metadata.get("batchWatermarkMs")
+        return value if type(value) is int else None
+
+
+def batch_offsets(text: str, where: str) -> BatchOffsets:
+    """Read an `offsets/N`, of whatever sources. Raises CorruptError for one that is cut."""
+    version, lines = _body(text, where)
+    if version > 2:
+        raise CorruptError(f"version {version} is not known", where=where)
+    metadata = _json(lines[0], where) if lines[0].strip() else {}
+    sources = tuple(line for line in lines[1:] if line.strip())
+    if not isinstance(metadata, dict) or not sources:
+        raise CorruptError("it is not whole: it has no source's offset", where=where)
+    return BatchOffsets(version, metadata, sources)
+
+
+def write_batch_offsets(offsets: BatchOffsets) -> str:
+    """Return the text of an `offsets/N`."""
+    metadata = json.dumps(offsets.metadata, separators=(",", ":"))
+    return "\n".join([f"v{offsets.version}", metadata, *offsets.sources])
+
+
+def commit_metadata(text: str, where: str) -> Mapping[str, Any]:
+    """Read a `commits/N`. Raises CorruptError for one that is cut.
+
+    Spark reads one that ends after its version as a watermark of 0.
+    """
+    version, lines = _body(text, where)
+    if version > 2:
+        raise CorruptError(f"version {version} is not known", where=where)
+    content = _json(lines[0], where)
+    if not isinstance(content, dict) or type(content.get("nextBatchWatermarkMs")) is not int:
+        raise CorruptError("it names no watermark", where=where)
+    return content
+
+
+def offset_value(text: str) -> Any:
+    """Return a source's offset: of JSON its value, else the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def starting_offsets(offsets: Offsets) -> str:
@@ -103,14 +165,15 @@ def _numbers(files: Mapping[str, str], folder: str) -> list[int]:
     return sorted(int(match[2]) for match in matches if match and match[1] == folder)
 
 
-def _query_id(files: Mapping[str, str]) -> str | None:
+def query_id(files: Mapping[str, str]) -> str | None:
+    """Return the query's id, out of `metadata`; None where that is missing. Raises CorruptError."""
     if "metadata" not in files:
         return None
     metadata = _json(files["metadata"], "metadata")
-    query_id = metadata.get("id") if isinstance(metadata, dict) else None
-    if not isinstance(query_id, str):
+    query = metadata.get("id") if isinstance(metadata, dict) else None
+    if not isinstance(query, str):
         raise CorruptError("it has no id", where="metadata")
-    return query_id
+    return query
 
 
 def _body(text: str, where: str) -> tuple[int, list[str]]:

@@ -70,10 +70,24 @@ class StateCompareRow(Row):
     b: StateValue | None = None
 
 
-class StateShowRow(Row):
-    """One entry of a state. Bytes are base64; key_decoded and value_decoded as the serde says.
+class StateSparkStore(Row):
+    """The store of a Structured Streaming checkpoint that was read, after a batch of its query.
 
-    extra: the columns that the format adds.
+    store: its name, or the side of a join.
+    """
+
+    operator: int
+    operator_name: str
+    store: str
+    batch: int
+
+
+class StateShowRow(Row):
+    """One entry of a state. Bytes are base64; key_decoded and value_decoded as the serde says, of a
+    Spark checkpoint the whole structs.
+
+    Of a Spark checkpoint `topic` is its address, `partition` is Spark's, and `offset` the batch
+    after which the entry was read. extra: the columns that the format adds.
     """
 
     topic: str

@@ -1,13 +1,18 @@
-"""`txn commit --checkpoint` and `txn salvage`: what a Flink checkpoint promises."""
+"""`txn commit --checkpoint` and `txn salvage`: what a Flink checkpoint promises; `restart
+checkpoint`: what a Spark one lacks."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from eoctl.cli.dialog.acting import CommandChange, Execute
+from eoctl.cli.dialog.confirm import ask
+from eoctl.cli.emit import emit
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Output
+from eoctl.cli.options import Connection, Format, Output
 from eoctl.cli.runner import show_live
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
@@ -16,11 +21,14 @@ from eoctl.operations.remedy import salvage as remedy_salvage
 from eoctl.operations.remedy.checkpoint import committables
 from eoctl.operations.remedy.checkpoint_commit import Ending
 from eoctl.operations.remedy.plan import Planned
+from eoctl.operations.restart.checkpoint import MendRequest
+from eoctl.operations.restart.checkpoint import checkpoint as diagnose_checkpoint
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.checkpoint import COMMITTABLES, SALVAGE
+from eoctl.render.columns.spark_checkpoint import CHECKPOINT
 from eoctl.render.sanitise import visible
 from eoctl.stores import flink_checkpoint
-from recovery.errors import Exit, UsageError
+from recovery.errors import Exit, RefusedError, UsageError
 from recovery.formats.flink_checkpoint import Committable
 from recovery.remedy.checkpoint import Claims, prefixes
 from recovery.rows.answers import Answer
@@ -211,3 +219,45 @@ def _salvage(connection: Connection, said: Execute, wish: remedy_salvage.Wish, s
         )
 
     return _carried_out(connection, said, with_cluster(context, seconds, planned), "txn-salvage")
+
+
+def spark(
+    output: Format,
+    said: Execute,
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="a Structured Streaming checkpoint on this host")
+    ],
+    copy: Annotated[
+        Path | None, typer.Option("--copy", metavar="NEW", help="a new folder for the mended copy")
+    ] = None,
+    progress: Annotated[
+        Path | None,
+        typer.Option(
+            "--progress",
+            metavar="FILE",
+            help="progress events: as JSON, an event log, or the driver's log",
+        ),
+    ] = None,
+    rewind: Annotated[
+        bool,
+        typer.Option("--rewind", help="go back to an earlier batch, where nothing better is safe"),
+    ] = False,
+) -> int:
+    """What a Spark checkpoint lacks, and a mended copy of it. The checkpoint is never changed.
+
+    Without --execute it only looks. A copy is made where the query then goes on as it would have,
+    or repeats its last batch in exactly its ranges; what is written into it is proven by other
+    files, or marked GUESSED. Exit status 1 while something is wrong, 4 where no copy is safe.
+    """
+    if said.plan_sha256 is not None:
+        raise UsageError("is of a plan; here there is none", where="--plan-sha256")
+    request = MendRequest(folder, copy, progress, rewind, said.execute)
+    if said.execute and not said.yes:
+        shown = diagnose_checkpoint(replace(request, execute=False))
+        if shown.extra["meaning"] is not None:
+            question = f"In a copy {shown.extra['meaning']}. Type mend to make it:"
+            if not ask(question, "mend"):
+                raise RefusedError("declined")
+    answer = diagnose_checkpoint(request)
+    emit(answer, CHECKPOINT, output)
+    return answer.exit_status

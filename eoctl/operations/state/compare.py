@@ -1,4 +1,4 @@
-"""`state compare`: two states, or a state against its live changelog or a dump.
+"""`state compare`: two states, or a state against its live changelog, a dump or Spark's state.
 
 Each file against its manifest, then digests: rows are only decoded where these differ.
 """
@@ -6,18 +6,20 @@ Each file against its manifest, then digests: rows are only decoded where these 
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eoctl.engine.rebuild_task import Making
 from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.host.clock import now_ms
+from eoctl.operations.state import spark_state
 from eoctl.operations.state.rebuild import (
     NOT_COMPLETE,
     RebuildProgress,
     not_complete,
     rebuild_state,
 )
+from eoctl.operations.state.spark_state import SparkChoice, Spread
 from eoctl.settings.context import Context
 from eoctl.settings.folders import local_path
 from eoctl.stores import private
@@ -28,7 +30,7 @@ from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
-from recovery.rows.state import StateCompareRow, StateValue
+from recovery.rows.state import StateCompareRow, StateSparkStore, StateValue
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.compare import Compared, EntryDifference, Side
 from recovery.state.manifest import Manifest, ManifestDigest
@@ -37,15 +39,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LIVE = "live"
+ONCE = "only states in which a key has one value can be compared with a checkpoint's"
 NOTHING = ManifestDigest(rows=0, sha256_sum="0" * 64)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The request of `state compare`. a: a state's folder, address or manifest; b: one, too, or a
-    dump, or `live`.
+    dump, or `live`, or spark:DIR, a checkpoint.
 
-    at: the cut of `live`, None: that of a. most: entries that are shown.
+    at: the cut of `live`, None: that of a. most: entries that are shown. key_serde, value_serde:
+    what a's bytes are, beside a checkpoint.
     """
 
     a: str
@@ -53,6 +57,9 @@ class Comparison:
     at: str | None = None
     most: int = 20
     timestamps: bool = True
+    key_serde: str = "string"
+    value_serde: str = "string"
+    spark: SparkChoice = field(default_factory=SparkChoice)
 
 
 def compare(
@@ -68,6 +75,10 @@ def compare(
             return _states(left, right, comparison)
     if comparison.at is not None:
         raise UsageError("only the live changelog is cut", where="--at")
+    if spark_state.is_checkpoint(comparison.b):
+        spark_state.check_comparable(left)  # before Spark starts
+        with spark_state.read(comparison.b, comparison.spark, timeout) as state:
+            return against_checkpoint(left, comparison, state)
     if comparison.b.endswith((".jsonl", ".ndjson")):
         return _dumped(left, read_dump(local_path(comparison.b)), comparison)
     return _states(left, StateRows(*state_folder.opened(comparison.b)), comparison)
@@ -191,6 +202,37 @@ def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
     return _answer(comparison, manifest, rows, shown, errors, same_cut=None)
 
 
+def against_checkpoint(
+    left: StateRows, comparison: Comparison, state: spark_state.CheckpointState
+) -> Answer:
+    """Compare a state with a Spark checkpoint's: as texts, without partitions and timestamps.
+
+    Raises RefusedError for a state with windows or versions, UsageError for what a serde does not
+    read and for a key with several values.
+    """
+    spark_state.check_comparable(left)
+    keys = spark_state.text_by(comparison.key_serde, "--key-serde")
+    values = spark_state.text_by(comparison.value_serde, "--value-serde")
+    compared = Compared(comparison.most)
+    parts = parts_of(max(left.manifest.digest.rows, state.entries))
+    with private.temporary("compare") as folder:
+        mine, theirs = Spread(folder / "a", parts), Spread(folder / "b", parts)
+        spark_state.spread_state(left, keys, values, mine)
+        spark_state.spread_checkpoint(state, keys, values, theirs)
+        form = changelog_format("plain", {})
+        for part in range(parts):
+            _add(compared, form, mine.part(part), theirs.part(part), False, comparison.b, ONCE)
+    return _answer(
+        comparison,
+        left.manifest,
+        [_row(None, mine.rows, theirs.rows, compared)],
+        [_entry(None, f) for f in compared.found],
+        _unproven(left.manifest, comparison.a),
+        same_cut=None,
+        spark=state.store,
+    )
+
+
 def _add(
     compared: Compared,
     form: ChangelogFormat,
@@ -198,11 +240,12 @@ def _add(
     other: "pa.Table",
     timestamps: bool,
     where: str,
+    remedy: str = "name each line's partition",
 ) -> None:
     try:
         compared.add(form, mine, other, timestamps=timestamps)
     except ValueError as error:
-        raise UsageError(str(error), where=where, remedy="name each line's partition") from None
+        raise UsageError(str(error), where=where, remedy=remedy) from None
 
 
 def _none() -> "pa.Table":
@@ -268,6 +311,7 @@ def _answer(
     errors: list[ErrorRow],
     *,
     same_cut: bool | None,
+    spark: StateSparkStore | None = None,
 ) -> Answer:
     different = any(row.difference is not None for row in rows)
     return Answer(
@@ -282,6 +326,7 @@ def _answer(
             "equal": not different,
             "same_cut": same_cut,
             "shown": len(shown),
+            **({} if spark is None else {"spark": spark.model_dump()}),
         },
         judging=True,
         finding=different,

@@ -2,10 +2,12 @@
 
 import base64
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eoctl.host.clock import now_ms
+from eoctl.operations.state import spark_state
+from eoctl.operations.state.spark_state import SparkChoice
 from eoctl.stores.serdes import Serde, serde
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.rows import StateRows
@@ -21,17 +23,18 @@ USER_KEY = "user_key"  # of windows and sessions: the key without its window
 
 @dataclass(frozen=True, slots=True)
 class ShowRequest:
-    """The request of `state show`. state: its folder, address or manifest. key None: the first
-    `most` entries."""
+    """The request of `state show`. state: its folder, address or manifest, or spark:DIR, a
+    checkpoint. key None: the first `most` entries."""
 
     state: str
     key: str | None
     key_serde: str = "string"
     value_serde: str = "string"
     most: int = 100
+    spark: SparkChoice = field(default_factory=SparkChoice)
 
 
-def show(request: ShowRequest) -> Answer:
+def show(request: ShowRequest, seconds: float | None = None) -> Answer:
     """Entries whose key, or whose key without its window, is the one asked for.
 
     A value that its serde does not decode is an error row; the bytes are shown still. Raises
@@ -42,6 +45,8 @@ def show(request: ShowRequest) -> Answer:
         serde(request.value_serde, "--value-serde"),
     )
     key = None if request.key is None else _typed(keys, request)
+    if spark_state.is_checkpoint(request.state):
+        return _of_checkpoint(request, key, seconds)
     storage, manifest = state_folder.opened(request.state)
     rows: list[StateShowRow] = []
     errors: list[ErrorRow] = []
@@ -56,6 +61,26 @@ def show(request: ShowRequest) -> Answer:
         rows=rows,
         errors=errors,
         extra={"format": manifest.format, "at": manifest.cut.at},
+        judging=True,
+        finding=key is not None and not rows,
+    )
+
+
+def _of_checkpoint(request: ShowRequest, key: bytes | None, seconds: float | None) -> Answer:
+    wanted = None
+    if key is not None and request.key is not None:
+        wanted = {"text": request.key, "hex": key.hex()}
+    with spark_state.read(
+        request.state, request.spark, seconds, key=wanted, most=request.most
+    ) as state:
+        rows = spark_state.shown(state)
+        store = state.store
+    return Answer(
+        schema="state-show",
+        cluster_id=None,
+        collected_at=now_ms(),
+        rows=rows,
+        extra={"format": "spark", "at": f"batch {store.batch}", "spark": store.model_dump()},
         judging=True,
         finding=key is not None and not rows,
     )

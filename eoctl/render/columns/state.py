@@ -1,5 +1,7 @@
 """The columns of rebuilt states, their entries and their differences."""
 
+import json
+
 from eoctl.render.columns.table import PLACE, Table, marked, place, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
@@ -21,15 +23,25 @@ def _key(row: StateCompareRow) -> str | None:
 
 def _compare_summary(answer: Answer) -> str:
     rows = [r for r in answer.rows if isinstance(r, StateCompareRow) and r.key is None]
+    of = f"; B is {spark_store(answer)}" if "spark" in answer.extra else ""
     if answer.extra["equal"]:
-        return f"equal: {counted(sum(r.rows_a or 0 for r in rows), 'entry', 'entries')}"
+        return f"equal: {counted(sum(r.rows_a or 0 for r in rows), 'entry', 'entries')}{of}"
     only_a, only_b, different = (
         sum(getattr(r, name) or 0 for r in rows) for name in ("only_a", "only_b", "different")
     )
     text = f"{count(only_a)} only in A, {count(only_b)} only in B, {count(different)} different"
     if answer.extra["same_cut"] is False:
         text += "; they are of different cuts"
-    return f"{text}; {counted(answer.extra['shown'], 'entry', 'entries')} shown"
+    return f"{text}; {counted(answer.extra['shown'], 'entry', 'entries')} shown{of}"
+
+
+def spark_store(answer: Answer) -> str:
+    """Return which store of a checkpoint an answer is of."""
+    store = answer.extra["spark"]
+    return (
+        f"operator {store['operator']} ({store['operator_name']}), store {store['store']}, "
+        f"after batch {store['batch']}"
+    )
 
 
 COMPARE = Table(
@@ -50,11 +62,17 @@ COMPARE = Table(
 
 
 def _shown_key(row: StateShowRow) -> str | None:
-    return row.key if row.key_decoded is None else str(row.key_decoded)
+    return row.key if row.key_decoded is None else _text(row.key_decoded)
 
 
 def _shown_value(row: StateShowRow) -> str | None:
-    return row.value if row.value_decoded is None else str(row.value_decoded)
+    return row.value if row.value_decoded is None else _text(row.value_decoded)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
 
 
 def _more(row: StateShowRow) -> str | None:
@@ -63,6 +81,8 @@ def _more(row: StateShowRow) -> str | None:
 
 def _show_summary(answer: Answer) -> str:
     entries = counted(len(answer.rows), "entry", "entries")
+    if "spark" in answer.extra:
+        return f"{entries}, {spark_store(answer)}"
     return f"{entries}, a {answer.extra['format']} state at {answer.extra['at']}"
 
 

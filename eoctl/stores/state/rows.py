@@ -54,7 +54,7 @@ class StateRows:
             file = pq.ParquetFile(self.storage.opened(listed.path))
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=rows_schema().names)
-                tables.append(_some(table.cast(rows_schema()), part, parts))
+                tables.append(part_of(table.cast(rows_schema()), part, parts))
         return pa.concat_tables(tables or [pa.Table.from_batches([], schema=rows_schema())])
 
     def all_rows(self, place: TopicPartition) -> Iterator["pa.Table"]:
@@ -165,7 +165,8 @@ def file_of(listed: ManifestFile) -> StateFile:
     return StateFile(listed.path, listed.rows, listed.size, listed.sha256)
 
 
-def _some(rows: "pa.Table", part: int, parts: int) -> "pa.Table":
+def part_of(rows: "pa.Table", part: int, parts: int) -> "pa.Table":
+    """Return the rows whose key's hash is `part` modulo `parts`."""
     import numpy as np
 
     if parts == 1:

@@ -1,26 +1,94 @@
 """`state compare` and `state show`: what is in finished states."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 from eoctl.cli.emit import emit
-from eoctl.cli.options import ADDRESSES, Connection, Format
+from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked
+from eoctl.cli.spark import Conf, JobProgress
+from eoctl.operations.jobs.spark_launch import read_options
 from eoctl.operations.state import compare as state_compare
 from eoctl.operations.state import show as state_show
+from eoctl.operations.state.spark_state import SparkChoice, is_checkpoint
 from eoctl.render.columns.state import COMPARE, SHOW
+from recovery.errors import UsageError
+
+_PANEL = "Of spark:DIR, a Structured Streaming checkpoint"
+_SERDES = "string|short|int|long|float|double|json|hex|base64|avro:FILE|protobuf:FILE:MESSAGE"
+
+
+@dataclass(frozen=True)
+class SparkStore(Ranked):
+    """The options that say what is read of a checkpoint, by a Spark on this machine."""
+
+    help_rank: ClassVar[int] = 1
+
+    operator: Annotated[
+        int | None,
+        typer.Option("--operator", metavar="N", min=0, help="operatorId", rich_help_panel=_PANEL),
+    ] = None
+    store_name: Annotated[
+        str | None,
+        typer.Option("--store-name", metavar="NAME", help="storeName", rich_help_panel=_PANEL),
+    ] = None
+    join_side: Annotated[
+        str | None,
+        typer.Option("--join-side", metavar="left|right", help="joinSide", rich_help_panel=_PANEL),
+    ] = None
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch", metavar="N", min=0, help="batchId [last committed]", rich_help_panel=_PANEL
+        ),
+    ] = None
+    key_column: Annotated[
+        str | None,
+        typer.Option(
+            "--key-column", metavar="A.B", help="of the key's struct", rich_help_panel=_PANEL
+        ),
+    ] = None
+    value_column: Annotated[
+        str | None,
+        typer.Option(
+            "--value-column", metavar="A.B", help="of the value's struct", rich_help_panel=_PANEL
+        ),
+    ] = None
+    conf: Conf = field(default_factory=list)
+
+    def choice(self, word: str, show: JobProgress) -> SparkChoice:
+        """Return what is chosen of `word`. Raises UsageError."""
+        if not is_checkpoint(word) and self != SparkStore():
+            raise UsageError("names no checkpoint, which these options are of", where=word)
+        if self.join_side not in (None, "left", "right"):
+            raise UsageError("is left or right", where="--join-side")
+        return SparkChoice(
+            self.operator,
+            self.store_name,
+            self.join_side,
+            self.batch,
+            self.key_column,
+            self.value_column,
+            read_options(None, None, self.conf, None),
+            show,
+        )
 
 
 def compare(
     connection: Connection,
     output: Format,
+    store: SparkStore,
     a: Annotated[
         Path, typer.Argument(metavar="A", help="a state's folder, or its manifest"), ADDRESSES
     ],
     b: Annotated[
         str,
-        typer.Argument(metavar="B", help="another one, a dump (.jsonl), or `live`: the changelog"),
+        typer.Argument(
+            metavar="B",
+            help="another one, a dump (.jsonl), `live`: the changelog, or spark:DIR, a checkpoint",
+        ),
     ],
     at: Annotated[
         str | None, typer.Option("--at", metavar="CUT", help="of `live` [the cut of A]")
@@ -31,20 +99,39 @@ def compare(
     ignore_timestamps: Annotated[
         bool, typer.Option("--ignore-timestamps", help="only values count; reads all rows")
     ] = False,
+    key_serde: Annotated[
+        str, typer.Option("--key-serde", metavar=_SERDES, help="of A's keys, beside spark:DIR")
+    ] = "string",
+    value_serde: Annotated[
+        str,
+        typer.Option("--value-serde", metavar="SERDE", help="of A's values, beside spark:DIR"),
+    ] = "string",
 ) -> int:
     """Entries only in one of two states, and entries that differ; exit 1 if there are any."""
-    comparison = state_compare.Comparison(str(a), b, at, limit, not ignore_timestamps)
-    answer = state_compare.compare(connection.one, comparison, connection.seconds(None))
+    if not is_checkpoint(b) and (key_serde, value_serde) != ("string", "string"):
+        raise UsageError("only beside a checkpoint", where="--key-serde, --value-serde")
+    with JobProgress() as progress:
+        comparison = state_compare.Comparison(
+            str(a),
+            b,
+            at,
+            limit,
+            not ignore_timestamps,
+            key_serde,
+            value_serde,
+            store.choice(b, progress),
+        )
+        answer = state_compare.compare(connection.one, comparison, connection.seconds(None))
     emit(answer, COMPARE, output)
     return answer.exit_status
 
 
-_SERDES = "string|short|int|long|float|double|json|hex|base64|avro:FILE|protobuf:FILE:MESSAGE"
-
-
 def show(
     output: Format,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a state's folder"), ADDRESSES],
+    store: SparkStore,
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="a state's folder, or spark:DIR, a checkpoint")
+    ],
     key: Annotated[
         str | None, typer.Argument(metavar="[KEY]", help="as --key-serde writes it; none: all")
     ] = None,
@@ -56,8 +143,9 @@ def show(
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="entries shown")] = 100,
 ) -> int:
     """A key's entries, decoded; exit 1 when the state has none."""
-    answer = state_show.show(
-        state_show.ShowRequest(str(folder), key, key_serde, value_serde, limit)
-    )
+    with JobProgress() as progress:
+        chosen = store.choice(folder, progress)
+        request = state_show.ShowRequest(folder, key, key_serde, value_serde, limit, chosen)
+        answer = state_show.show(request)
     emit(answer, SHOW, output)
     return answer.exit_status
