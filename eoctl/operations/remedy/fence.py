@@ -16,6 +16,7 @@ from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.operations.inspect import history
 from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.inspect.source import StateLogs
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.plan import (
     Wish,
@@ -49,12 +50,33 @@ from recovery.remedy.repairs import (
 from recovery.selectors import parse_selector
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The facts that a fence of an open transaction is judged on.
+
+    partitions: all that its Ongoing record names. judged: all that is open on them, on two looks of
+    which nothing is missing.
+    """
+
+    row: TransactionFacts
+    partitions: tuple[TopicPartition, ...]
+    judged: tuple[Judged, ...]
+
+
 async def plan(
-    cluster: Cluster, context: Context, wish: Wish, settings: Settings, interval: float
+    cluster: Cluster,
+    context: Context,
+    wish: Wish,
+    settings: Settings,
+    interval: float,
+    look: Look | None = None,
 ) -> Plan:
-    """The plan of a fence. Raises RefusedError and IncompleteError."""
+    """The plan of a fence. Raises RefusedError and IncompleteError.
+
+    look: a look that was taken at many ids at once; None: one is taken at this id alone.
+    """
     assert wish.transactional_id is not None
-    row = await described(cluster, wish.transactional_id)
+    row = await described(cluster, wish.transactional_id) if look is None else look.row
     if wish.producer_id not in (None, row.producer_id) or wish.producer_epoch not in (
         None,
         row.producer_epoch,
@@ -70,7 +92,7 @@ async def plan(
         step = await _raise_idle(cluster, row, wish)
         observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
     else:
-        judgement = await judged_for(cluster, row, wish, settings, interval)
+        judgement = await judged_for(cluster, row, wish, settings, interval, look)
         about = [await step_evidence(cluster, j, "abort") for j in judgement.mine]
         words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in about)
         about = about or await told_of_id(cluster, row, settings, interval)
@@ -254,23 +276,28 @@ async def judged_for(
     wish: Wish,
     settings: Settings,
     interval: float,
+    look: Look | None = None,
 ) -> Judgement:
     """Judge every partition of an id's transaction, two looks `interval` s apart; all must allow
     the fence. Raises RefusedError, IncompleteError.
+
+    look: one that was taken at many ids at once.
     """
     name = row.transactional_id
     if row.state != "Ongoing":
         raise RefusedError(
             f"it is {row.state}: its outcome is decided, no fence changes it", where=name
         )
-    partitions = await partitions_of(cluster, row)
-    selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
-    diagnosis = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
-    if diagnosis.missing:
-        raise IncompleteError(diagnosis.missing[0].detail, where=name)
+    if look is None:
+        partitions = await partitions_of(cluster, row)
+        selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
+        diagnosis = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
+        if diagnosis.missing:
+            raise IncompleteError(diagnosis.missing[0].detail, where=name)
+        look = Look(row, partitions, diagnosis.judged)
     mine = []
     errors: list[EoctlError] = []
-    for judged in diagnosis.judged:
+    for judged in look.judged:
         if judged.about.producer_id not in (None, row.producer_id):
             continue
         sentence = remedy_allowed(
@@ -285,11 +312,11 @@ async def judged_for(
     if errors:  # what cannot be judged comes before what is refused, as in the exit status
         raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])
     if wish.owner_is_gone:
-        return Judgement(partitions, tuple(mine))
+        return Judgement(look.partitions, tuple(mine))
     if not mine and not wish.is_stopped:
         await _refuse_within_limits(cluster, row, settings)
     await refuse_members(cluster, mine, name)
-    return Judgement(partitions, tuple(mine))
+    return Judgement(look.partitions, tuple(mine))
 
 
 async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicPartition, ...]:
@@ -298,8 +325,12 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
     A coordinator leaves those out whose topic we may not DESCRIBE, without an error: none visible,
     or fewer than the record names, is not "none". Raises RefusedError, IncompleteError.
     """
+    return partitions_in(await history.read_state_logs(cluster, [row.transactional_id], ()), row)
+
+
+def partitions_in(logs: StateLogs, row: TransactionFacts) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an open transaction as these logs prove them (see above)."""
     name = row.transactional_id
-    logs = await history.read_state_logs(cluster, [name], ())
     unseen = [*logs.missing, *history.unread(logs)]
     newest = None
     for log in logs.logs:

@@ -1,15 +1,14 @@
 """One plan of many remedies: what `txn hanging --plan` writes and `txn apply` carries out."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy.fences import plan_each
 from eoctl.operations.remedy.plan import Wish, amounts, make_plan
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.render.words import counted
@@ -21,7 +20,6 @@ from recovery.quoting import some
 
 MANY_VERDICTS = ("orphan", "marker-lost", "overdue")
 """What one plan of many carries remedies for; `long` and `two-phase` must be asked for by name."""
-AT_ONCE = 16  # fences judged side by side
 QUIET = ("open", "prepare")  # no findings: left out of a plan without a word, unless asked for
 
 
@@ -53,7 +51,9 @@ async def plan_many(
     steps: dict[str, Step] = {}
     observed: dict[str, Any] = {}
     left_out: list[Mapping[str, Any]] = []
-    fences = await _fences(cluster, context, diagnosis, verdicts, sample_interval)
+    fences = await plan_each(
+        cluster, context, _fences(diagnosis, verdicts), diagnosis.settings, sample_interval
+    )
     for judged in diagnosis.judged:
         verdict = judged.verdict
         if verdict.name in QUIET and not named and verdict.name not in verdicts:
@@ -108,35 +108,20 @@ async def plan_many(
     return Many(await with_reach(cluster, plan), tuple(left_out))
 
 
-async def _fences(
-    cluster: Cluster,
-    context: Context,
-    diagnosis: Diagnosis,
-    verdicts: Collection[str],
-    interval: float,
-) -> dict[str, Plan | EoctlError]:
-    """Plan each id's fence or say why there is none; a few at once, as each takes two looks."""
-    wishes = {
-        r.transactional_id: Wish(
-            "fence",
-            transactional_id=r.transactional_id,
-            producer_id=r.producer_id,
-            producer_epoch=r.producer_epoch,
-        )
-        for v in (j.verdict for j in diagnosis.judged)
-        if v.name in verdicts and (r := v.remedy).action == "fence" and r.transactional_id
-    }
-    few = asyncio.Semaphore(AT_ONCE)
-
-    async def one(wish: Wish) -> Plan | EoctlError:
-        async with few:
-            try:
-                return await remedy_fence.plan(cluster, context, wish, diagnosis.settings, interval)
-            except (RefusedError, IncompleteError) as error:
-                return error
-
-    made_ = await asyncio.gather(*(one(wish) for wish in wishes.values()))
-    return dict(zip(wishes, made_, strict=True))
+def _fences(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[Wish]:
+    """Return the fences that the verdicts name, each id once."""
+    return list(
+        {
+            r.transactional_id: Wish(
+                "fence",
+                transactional_id=r.transactional_id,
+                producer_id=r.producer_id,
+                producer_epoch=r.producer_epoch,
+            )
+            for v in (j.verdict for j in diagnosis.judged)
+            if v.name in verdicts and (r := v.remedy).action == "fence" and r.transactional_id
+        }.values()
+    )
 
 
 async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any]]:

@@ -1,0 +1,125 @@
+"""Fences of many ids, planned on one look at all of them.
+
+The joint look proves no less than one at an id alone: the same questions in the same order, two
+looks at each partition as far apart. Whatever of it is missing, or moved while it was taken, sends
+the ids concerned to a look of their own.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from eoctl.kafka.ask import coordinators
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose.judging import diagnose
+from eoctl.operations.inspect import history
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import fence as remedy_fence
+from eoctl.operations.remedy.plan import Wish
+from eoctl.settings.context import Context
+from recovery.change.plan import Plan
+from recovery.diagnose.diagnosis import Judged
+from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.facts import Missing, TopicPartition, TransactionFacts, grouped
+from recovery.inspect.observation import Sample, Settings
+from recovery.selectors import Selector, parse_selector
+
+AT_ONCE = 16  # ids planned side by side
+
+
+async def plan_each(
+    cluster: Cluster,
+    context: Context,
+    wishes: Sequence[Wish],
+    settings: Settings,
+    interval: float,
+) -> dict[str, Plan | EoctlError]:
+    """Plan each id's fence or say why there is none, by id."""
+    names = list(dict.fromkeys(w.transactional_id for w in wishes if w.transactional_id))
+    looks = await looks_at(cluster, names, settings, interval) if len(names) > 1 else {}
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def one(wish: Wish) -> Plan | EoctlError:
+        look = looks.get(wish.transactional_id or "")
+        async with few:
+            try:
+                return await remedy_fence.plan(cluster, context, wish, settings, interval, look)
+            except (RefusedError, IncompleteError) as error:
+                return error
+
+    plans = await asyncio.gather(*(one(wish) for wish in wishes))
+    return {w.transactional_id or "": p for w, p in zip(wishes, plans, strict=True)}
+
+
+async def looks_at(
+    cluster: Cluster, names: Sequence[str], settings: Settings, interval: float
+) -> dict[str, remedy_fence.Look]:
+    """Look at all these ids at once; an id for which that proves too little is left out."""
+    rows, _ = await coordinators.find(cluster, names)
+    ongoing = [t for t in rows if t.state == "Ongoing"]
+    if not ongoing:
+        return {}
+    logs = await history.read_state_logs(cluster, [t.transactional_id for t in ongoing], ())
+    places: dict[str, tuple[TopicPartition, ...]] = {}
+    for row in ongoing:
+        try:
+            places[row.transactional_id] = remedy_fence.partitions_in(logs, row)
+        except (RefusedError, IncompleteError):
+            continue
+    if not places:
+        return {}
+    scope = Scope(_selectors({place for of_id in places.values() for place in of_id}))
+    try:
+        diagnosis = await diagnose(cluster, scope, settings, sample_interval=interval)
+    except IncompleteError:
+        return {}
+    judged = grouped((j.about.topic_partition, j) for j in diagnosis.judged)
+    looks = {}
+    for row in ongoing:
+        of_id = places.get(row.transactional_id, ())
+        mine = [j for place in of_id for j in judged.get(place, ())]
+        if _is_proven(row, mine, of_id, diagnosis.missing):
+            looks[row.transactional_id] = remedy_fence.Look(row, of_id, tuple(mine))
+    return looks
+
+
+def _selectors(places: Iterable[TopicPartition]) -> tuple[Selector, ...]:
+    by_topic = grouped((topic, str(number)) for topic, number in sorted(places))
+    return tuple(parse_selector(f"{t}:{','.join(numbers)}") for t, numbers in by_topic.items())
+
+
+def _is_proven(
+    row: TransactionFacts,
+    judged: Sequence[Judged],
+    places: Sequence[TopicPartition],
+    missing: Iterable[Missing],
+) -> bool:
+    """Return True if a look at this id alone would not have shown another thing or more.
+
+    judged: on its partitions.
+    """
+    mine = [j for j in judged if j.about.producer_id == row.producer_id]
+    return (
+        bool(mine)
+        and not any(_concerns(m, places) for m in missing)
+        and all(_is_whole(s, row) for j in judged for s in (j.first, j.second) if s is not None)
+    )
+
+
+def _concerns(missing: Missing, places: Sequence[TopicPartition]) -> bool:
+    """Return False only of what plainly is of other topics or partitions than these."""
+    if missing.topic in (None, coordinators.TRANSACTION_STATE):
+        return True
+    if missing.partition is None:
+        return missing.topic in {topic for topic, _ in places}
+    return (missing.topic, missing.partition) in places
+
+
+def _is_whole(sample: Sample, row: TransactionFacts) -> bool:
+    """Return True if the look has all that one may have, and the id as it was described."""
+    clocks = (sample.over_timeout, sample.over_long, sample.over_stuck)
+    return (
+        row in sample.transactions.owners(row.producer_id)
+        and all(over is not None for over in clocks)
+        and not sample.groups_missing
+        and not sample.transactions.missing
+    )
