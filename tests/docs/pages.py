@@ -2,9 +2,10 @@
 
 In an indented or fenced block a prompt says what becomes of a line. What follows `$ ` is run by
 test_pages.py, and the lines below it are its output; `# exit status N` at its end says how it ends,
-else with 0. What follows `prod$ ` needs a cluster of the reader's own, and is only parsed, as is a
-script (a block of `sh`), a line of a crontab, and what a runbook says, which is to be copied. A
-command without any of these is a mistake (`marked` is False).
+else with 0. What a runbook says is to be copied: tests/kafka/test_runbooks.py runs it, with a lab's
+names in place of the page's. What follows `prod$ ` needs a cluster of the reader's own, and is only
+parsed, as is a script (a block of `sh`) elsewhere and a line of a crontab. A command without any of
+these is a mistake (`marked` is False).
 """
 
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = sorted(p for at in ("*.md", "docs/**/*.md", "eoctl/explain/*.md") for p in ROOT.glob(at))
+COPIED = [page for page in PAGES if page.parent.name == "runbooks"]
 RUNBOOKS = [page for page in PAGES if page.parent.name == "runbooks" and page.stem != "README"]
 CRON = re.compile(r"(?:[*/\d,-]+ +){5}(?=eoctl )")
 
@@ -23,7 +25,7 @@ CRON = re.compile(r"(?:[*/\d,-]+ +){5}(?=eoctl )")
 class Shown:
     """A command line of a page. marked: the page says whether it runs.
 
-    runs: on the lab; output: what the page shows below it.
+    runs: as it stands; output: what the page shows below it. copied: it runs with a lab's names.
     """
 
     page: Path
@@ -32,6 +34,7 @@ class Shown:
     marked: bool
     runs: bool = False
     output: str = ""
+    copied: bool = False
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.number}: {self.text}"
@@ -71,13 +74,15 @@ def commands(page: Path) -> list[Shown]:
             output = None
             continue
         text = re.sub(rf"^((prod)?\$ |{CRON.pattern})", "", line)
-        marked = script or text != line or page.parent.name == "runbooks"
+        copied = page in COPIED and text == line
+        marked = script or text != line or copied
         if text != line or (
             text.startswith("eoctl ") and not (output is not None and found[-1].runs)
         ):
             while text.endswith("\\"):
                 text = text[:-1] + (next(lines)[1] or "").strip()
-            found.append(Shown(page, number, text, marked, line.startswith("$ ")))
+            runs = line.startswith("$ ")
+            found.append(Shown(page, number, text, marked, runs, copied=copied))
             output = []
         elif output is not None and found[-1].runs:
             output.append(line)
@@ -88,7 +93,7 @@ def commands(page: Path) -> list[Shown]:
 def counted() -> str:
     """Say how many commands of README and docs run, and how many are only parsed."""
     shown = [c for page in PAGES for c in commands(page)]
-    run = sum(c.runs for c in shown)
+    run = sum(c.runs or c.copied for c in shown)
     return f"commands of README and docs: {run} run on a lab, {len(shown) - run} are parsed (prod$)"
 
 

@@ -4,31 +4,22 @@ The commands are copied from the page, with the names that earlier commands prin
 page's. That a wrong way did harm is held against Kafka's own log dump and consumer.
 """
 
-import os
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.drills.catalogue import CYCLE, DRILLS
 from eoctl.lab.drills.running import state_of
-from eoctl.lab.drills.state import FILE, Case, DrillState
+from eoctl.lab.drills.state import FILE, Case
 from eoctl.lab.record import LabSpec
-from tests.docs.pages import ROOT, commands
-from tests.kafka.command import FAST, Ran, environment, eoctl
-from tests.kafka.planting import as_published
+from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.remedying import dumped_markers, read_committed
 from tests.kafka.tools import kafka_tool
+from tests.kafka.trainee import ACT, SECONDS, Trainee
 from tests.share import only_here
-
-SECONDS = 90.0
-ACT = ("--execute", "--yes")
 
 
 @pytest.fixture(scope="module")
@@ -38,91 +29,13 @@ def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
 
 
 @pytest.fixture
-def drill(lab: Lab, tmp_path: Path) -> Iterator["Trainee"]:
+def drill(lab: Lab, tmp_path: Path) -> Iterator[Trainee]:
     trainee = Trainee(lab, tmp_path)
     yield trainee
-    if any(broker.state == "stopped" for broker in lab.status().brokers):
-        trainee.up()
-    if DrillState.load(lab.folder):
-        ended = trainee.drill("--end")
-        assert ended.status == 0, ended.stderr
-
-
-def page(name: str) -> list[str]:
-    """The command lines of a runbook."""
-    return [c.text for c in commands(ROOT / "docs" / "runbooks" / f"{name}.md")]
-
-
-class Trainee:
-    """Someone in a drill, who copies commands from its page."""
-
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab, self.folder, self.page = lab, folder, ""
-
-    def drill(self, *words: str) -> Ran:
-        return eoctl("lab", "drill", *words, "--name", self.lab.name, timeout=180)
-
-    def begin(self, name: str, seed: int = 7) -> Any:
-        """Start a drill; its row."""
-        self.page = DRILLS[name].page
-        began = self.drill(name, "--seed", str(seed), "-o", "json")
-        assert began.status == 0, began.stderr
-        [row] = as_published(began, "lab-drill").rows
-        assert row["started_at"] is not None
-        return row
-
-    def up(self) -> None:
-        """Bring a broker back by the page's command, with the options of the lab's first `up`."""
-        line = next(c for c in page("coordinator-unavailable") if c.startswith("eoctl lab up"))
-        spec = self.lab.record.spec
-        options = ["--name", spec.name, "--brokers", str(spec.brokers)]
-        options += [word for k, v in spec.settings.items() for word in ("--set", f"{k}={v}")]
-        done = eoctl(*line.removeprefix("eoctl ").split(), *options, timeout=180)
-        assert done.status == 0, done.stderr
-
-    def copied(
-        self, begins: str, names: dict[str, str], *more: str, page_name: str | None = None
-    ) -> Ran:
-        """Run the page's first command that begins so, each of the page's names replaced."""
-        line = next(text for text in page(page_name or self.page) if text.startswith(begins))
-        olds = "|".join(map(re.escape, names)) or "(?!)"
-        found = re.compile(rf"(?<![\w-])(?:{olds})(?![\w:-])")
-        words = [
-            found.sub(lambda m: names[m[0]], word) for word in line.removeprefix("eoctl ").split()
-        ]
-        return eoctl(*words, *more, lab=self.lab, timeout=180)
-
-    def ask(self, name: str) -> str:
-        """The answer of an id's owner."""
-        [row] = as_published(self.drill("--ask", name, "-o", "json"), "lab-drill-ask").rows
-        return str(row["answer"])
-
-    def grade(self) -> tuple[int, dict[str, Any]]:
-        """Exit status, and the envelope."""
-        ran = as_published(self.drill("--grade", "-o", "json"), "lab-drill-grade")
-        return ran.status, ran.json
-
-    def full_marks(self) -> None:
-        status, found = self.grade()
-        assert [r for r in found["rows"] if r["result"] != "right"] == []
-        assert (status, found["points"]) == (0, found["most"])
-        assert found["well_done"]
-        assert not any(r["records_lost"] or r["records_doubled"] for r in found["rows"])
-
-    def results(self) -> dict[str, str]:
-        """Result by subject, of a grade with exit status 1."""
-        status, found = self.grade()
-        assert status == 1
-        assert found["points"] < found["most"]
-        return {r["subject"]: r["result"] for r in found["rows"]}
+    trainee.end()
 
 
 # -- readers stuck: one reading of the page solves every drill of it ------------------------------
-
-
-def held(trainee: Trainee) -> list[str]:
-    rows = trainee.copied("eoctl lso", {}, "-o", "json", page_name="readers-stuck").rows
-    return [f"{row['topic']}:{row['partition']}" for row in rows if row["held"]]
 
 
 def decide(trainee: Trainee, place: str) -> bool:
@@ -171,7 +84,7 @@ def follow(trainee: Trainee) -> None:
         assert trainee.copied("eoctl txn list", {}, page_name="coordinator-unavailable").status == 3
         trainee.up()
     end = time.monotonic() + SECONDS
-    while sum(decide(trainee, place) for place in held(trainee)):  # not `any`: each of them
+    while sum(decide(trainee, place) for place in trainee.held()):  # not `any`: each of them
         assert time.monotonic() < end
 
 
@@ -272,11 +185,11 @@ def test_kafkas_abort_of_both_lost_markers_drops_what_was_committed(drill: Train
 @pytest.mark.long
 def test_a_broker_that_left_is_brought_back_before_anything_is_decided(drill: Trainee) -> None:
     drill.begin("broker-leaves")
-    gone(drill)
+    drill.gone()
     first = drill.copied("eoctl txn list", {})
     assert first.status == 3
     assert "coordinator partitions answered" in first.stderr
-    places = held(drill)
+    places = drill.held()
     assert len(places) == 2
     for place in places:
         [row] = eoctl("why", place, *FAST, "-o", "json", lab=drill.lab).rows
@@ -288,18 +201,10 @@ def test_a_broker_that_left_is_brought_back_before_anything_is_decided(drill: Tr
     drill.full_marks()
 
 
-def gone(trainee: Trainee) -> None:
-    """Wait until the broker has left."""
-    end = time.monotonic() + SECONDS
-    while all(broker.state != "stopped" for broker in trainee.lab.status().brokers):
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
 @pytest.mark.long
 def test_an_abort_while_a_coordinator_is_away_kills_who_it_coordinates(drill: Trainee) -> None:
     drill.begin("broker-leaves")
-    gone(drill)
+    drill.gone()
     alive, orphan, broker = state_of(drill.lab).cases
     for case in (alive, orphan):
         kafkas_abort(drill, case.subject)
@@ -314,48 +219,6 @@ def test_an_abort_while_a_coordinator_is_away_kills_who_it_coordinates(drill: Tr
 
 
 @pytest.mark.long
-def test_the_page_on_zombies_solves(drill: Trainee) -> None:
-    """Of two ids the one whose newest producer is the right one is left, the other is fenced."""
-    drill.begin("zombie")
-    for place in held(drill):
-        [row] = eoctl("why", place, *FAST, "-o", "json", lab=drill.lab).rows
-        topic, name = place.partition(":")[0], row["held_by"]["transactional_id"]
-        first = drill.copied("eoctl producers", {"orders-enriched": topic})
-        assert (first.status, name in first.stdout) == (0, True), first.stderr
-        if drill.ask(name) == "dead":  # the zombie's process is dead, the right one waits
-            done = drill.copied("eoctl txn fence", {"order-sender-0": name}, *ACT, *FAST)
-            assert done.status == 0, done.stderr
-    drill.full_marks()
-
-
-def app_file(trainee: Trainee) -> str:
-    """The application file that the story names."""
-    story = trainee.drill("-o", "json").rows
-    [text] = [row["story"] for row in story if row["story"]]
-    [path] = re.findall(r"\S+\.toml", text)
-    return str(path)
-
-
-def finish(trainee: Trainee, env: Path) -> None:
-    words = ("lab", "job", "--name", trainee.lab.name, "--env-file", str(env))
-    eoctl(*words, timeout=180)
-
-
-@pytest.mark.long
-def test_the_page_on_flinks_checkpoint_solves(drill: Trainee) -> None:
-    story = drill.begin("flink-checkpoint")["story"]
-    names = {"/data/checkpoints/9f2c/chk-42": re.findall(r"/\S+/chk-\d+", story)[0]}
-    first = drill.copied("eoctl txn commit --checkpoint", names, "-o", "json", *FAST)
-    assert first.status == 1, first.stderr
-    ids = [row["transactional_id"] for row in first.rows]
-    assert {drill.ask(name) for name in ids} == {"dead"}
-    [line] = [c for c in page(drill.page) if "--execute" in c and c.startswith("eoctl txn commit")]
-    done = drill.copied(line, names, "--yes", *FAST)
-    assert done.status in (0, 1), done.stderr
-    drill.full_marks()
-
-
-@pytest.mark.long
 def test_fencing_what_a_checkpoint_promises_loses_it(drill: Trainee) -> None:
     drill.begin("flink-checkpoint")
     fence_all(drill)
@@ -364,77 +227,17 @@ def test_fencing_what_a_checkpoint_promises_loses_it(drill: Trainee) -> None:
 
 
 @pytest.mark.long
-def test_the_page_on_crashed_jobs_solves(drill: Trainee) -> None:
-    drill.begin("crashed-job")
-    plan, env = drill.folder / "plan.json", drill.folder / "env"
-    names = {"app.toml": app_file(drill), "plan.json": str(plan)}
-    first = drill.copied("eoctl restart plan app.toml --out", names)
-    assert first.status == 0, first.stderr
-    done = drill.copied("eoctl restart apply", names, "--yes")
-    assert done.status == 0, done.stderr
-    assert drill.copied("eoctl restart verify", names).status == 0
-    numbers = drill.copied("eoctl restart plan app.toml --env", names)
-    assert numbers.status == 0, numbers.stderr
-    env.write_text(numbers.stdout)
-    assert set(drill.results().values()) == {"left"}  # the positions alone finish nothing
-    finish(drill, env)
-    drill.full_marks()
-
-
-@pytest.mark.long
-def test_the_script_of_the_page_on_cron_solves(drill: Trainee) -> None:
-    drill.begin("crashed-job")
-    text = (ROOT / "docs" / "runbooks" / "cron-recovery.md").read_text(encoding="utf-8")
-    [script] = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
-    script = script.replace("app.toml", app_file(drill))
-    script = script.replace("/var/lib/eoctl", os.environ["EOCTL_STATE_DIR"])
-    env = environment(
-        EOCTL_CONTEXT=drill.lab.context_name,
-        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    )
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=drill.folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    finish(drill, drill.folder / "restart.env")
-    drill.full_marks()
-
-
-@pytest.mark.long
 def test_a_job_that_starts_again_as_it_is_doubles(drill: Trainee) -> None:
     drill.begin("crashed-job")
-    numbers = eoctl("restart", "plan", app_file(drill), "--env", lab=drill.lab, timeout=180)
+    numbers = eoctl("restart", "plan", str(drill.app_file()), "--env", lab=drill.lab, timeout=180)
     env = drill.folder / "env"
     planned = dict(line.split("=") for line in numbers.stdout.splitlines())
     for name in [name for name in planned if name.endswith("_FROM")]:
         stem = name.removesuffix("_FROM")
         planned |= {stem: "0", name: planned[f"{stem}_END"]}  # by hand: nothing is to be dropped
     env.write_text("".join(f"{name}={value}\n" for name, value in planned.items()))
-    finish(drill, env)
+    drill.finish(env)
     assert drill.results() == {"sales-priced": "wrong"}
-
-
-@pytest.mark.long
-def test_the_page_on_lost_stores_solves(drill: Trainee) -> None:
-    drill.begin("lost-store")
-    names = {
-        "totals-changelog": "sales-totals-changelog",
-        "streams-kv": "plain",
-        "rebuilt": str(drill.folder / "rebuilt"),
-        "topic:totals": "topic:sales-totals",
-    }
-    built = drill.copied("eoctl state rebuild totals-changelog", names)
-    assert built.status == 0, built.stderr
-    done = drill.copied("eoctl state deliver rebuilt --into topic", names, *ACT)
-    assert done.status == 0, done.stderr
-    assert drill.copied("eoctl state compare rebuilt live", names).status == 0
-    drill.full_marks()
 
 
 @pytest.mark.long
@@ -447,17 +250,6 @@ def test_a_state_of_an_earlier_instant_is_not_the_one_that_was_lost(drill: Train
     done = eoctl("state", "deliver", before, *into, lab=drill.lab, timeout=180)
     assert done.status == 0, done.stderr
     assert drill.results() == {"sales-totals": "harmful"}
-
-
-@pytest.mark.long
-def test_the_page_on_duplicates_solves(drill: Trainee) -> None:
-    drill.begin("duplicates")
-    first = drill.copied("eoctl audit duplicates orders-enriched", {})
-    assert first.status == 1, first.stderr
-    done = drill.copied("eoctl dedup", {}, *ACT)
-    assert done.status == 0, done.stderr
-    assert drill.copied("eoctl audit duplicates orders-clean", {}).status == 0
-    drill.full_marks()
 
 
 @pytest.mark.long
@@ -479,7 +271,7 @@ def test_a_copy_by_value_loses_orders_that_cost_the_same(drill: Trainee) -> None
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_mix_is_solved_by_the_pages(seed: int, drill: Trainee) -> None:
     drill.begin("mix", seed)
-    gone(drill)
+    drill.gone()
     status, unread = drill.grade()
     assert (status, unread["complete"]) == (3, False)  # what the broker leads cannot be read
     follow(drill)
@@ -489,7 +281,7 @@ def test_the_mix_is_solved_by_the_pages(seed: int, drill: Trainee) -> None:
 @pytest.mark.long
 def test_the_mix_ended_by_force(drill: Trainee) -> None:
     drill.begin("mix", 3)
-    gone(drill)
+    drill.gone()
     drill.up()
     fence_all(drill)
     results = drill.results()
@@ -524,7 +316,7 @@ def test_a_drill_cleans_up(drill: Trainee) -> None:
     assert ended.status == 0, ended.stderr
     assert not any(case.owner and case.owner.alive for case in cases)
     assert set(topics(drill)) <= before
-    assert held(drill) == []
+    assert drill.held() == []
     for words in (("--grade",), ("--end",), ("--ask", "x"), ("nothing",), ("orphan", "--grade")):
         assert drill.drill(*words).status == 2
 
