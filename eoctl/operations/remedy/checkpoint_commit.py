@@ -138,7 +138,8 @@ async def plan(
 
 
 def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending) -> str:
-    text = f"{counted(commits, 'transaction')} of checkpoint {number} are committed in their "
+    are = "is" if commits == 1 else "are"
+    text = f"{counted(commits, 'transaction')} of checkpoint {number} {are} committed in their "
     text += "job's stead. "
     if not commits:
         text = f"no transaction of checkpoint {number} is open. "
