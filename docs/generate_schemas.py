@@ -10,10 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from msgspec import NODEFAULT, structs
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from eoctl.lab.breaks.truth import GroundTruth
@@ -33,9 +36,13 @@ from recovery.rows import row as rows
 from recovery.rows import segments as rows_segments
 from recovery.rows import state as rows_state
 from recovery.rows import why as rows_why
-from recovery.rows.row import ErrorRow
+from recovery.rows.row import EPOCH_MS, ErrorRow, Row, json_names
 from recovery.shared.cut import CutTransaction
 
+_TIMESTAMP = Annotated[
+    int | None,
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}),
+]
 FOLDER = Path(__file__).parent / "schemas"
 
 
@@ -68,7 +75,7 @@ class PlanEntry(BaseModel):
 class Envelope:
     """row: the model of its rows. extra: its own fields. optional: those not always there."""
 
-    row: type[BaseModel]
+    row: type[Row]
     extra: Mapping[str, Any] = field(default_factory=dict)
     optional: Mapping[str, Any] = field(default_factory=dict)
 
@@ -299,6 +306,41 @@ ENVELOPES: Mapping[str, Envelope] = {
 }
 
 
+@cache
+def _model(row: type[Row]) -> type[BaseModel]:
+    """Return a row's model for pydantic, which writes the schemas."""
+    fields: dict[str, Any] = {
+        field.name: _field(field, name)
+        for field, name in zip(structs.fields(row), json_names(row), strict=True)
+    }
+    return create_model(row.__name__, __doc__=row.__doc__, **fields)
+
+
+def _field(field: structs.FieldInfo, name: str) -> tuple[Any, Any]:
+    """Return the type and pydantic's Field of a row's field. name: its name in JSON."""
+    metas = getattr(field.type, "__metadata__", ())
+    options: dict[str, Any] = {}
+    for meta in metas:
+        if meta.description:
+            options["description"] = meta.description
+    if field.default is not NODEFAULT:
+        options["default"] = field.default
+    return _type(field.type), Field(serialization_alias=name, **options)
+
+
+def _type(hint: Any) -> Any:
+    """Return an annotation with pydantic's models in place of rows."""
+    if get_origin(hint) is Annotated:
+        return _TIMESTAMP if EPOCH_MS in hint.__metadata__ else _type(hint.__origin__)
+    if isinstance(hint, type) and issubclass(hint, Row):
+        return _model(hint)
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return Union[tuple(map(_type, get_args(hint)))]  # noqa: UP007
+    if get_origin(hint) in (list, tuple, dict):
+        return get_origin(hint)[tuple(map(_type, get_args(hint)))]
+    return hint
+
+
 class _Schema(GenerateJsonSchema):
     """All fields of a row are present in its JSON; a later v1 may have more."""
 
@@ -317,14 +359,15 @@ class _Schema(GenerateJsonSchema):
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of one envelope."""
     envelope = ENVELOPES[name]
+    own = {**envelope.extra, **envelope.optional}
     fields: dict[str, Any] = {
         "schema_": (Literal[f"eoctl.{name}/v1"], Field(serialization_alias="schema")),
         "cluster_id": (str | None, ...),
         "collected_at": (datetime, ...),
         "complete": (bool, Field(description="false: errors says what could not be seen")),
-        **{key: (kind, ...) for key, kind in {**envelope.extra, **envelope.optional}.items()},
-        "rows": (list[envelope.row], ...),  # type: ignore[name-defined]
-        "errors": (list[ErrorRow], ...),
+        **{key: (_type(kind), ...) for key, kind in own.items()},
+        "rows": (_type(list[envelope.row]), ...),  # type: ignore[name-defined]
+        "errors": (_type(list[ErrorRow]), ...),
     }
     config = ConfigDict(title=f"eoctl.{name}/v1")
     model = create_model("Envelope", __config__=config, **fields)

@@ -16,7 +16,7 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.properties import parse_servers
-from eoctl.settings.context import SECRET_KEY
+from eoctl.kafka.connection.property_names import SECRET_KEY
 from recovery.errors import UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.offset_bounds import MAX_OFFSET, Bound, parse_bound

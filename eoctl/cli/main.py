@@ -26,13 +26,17 @@ from recovery.errors import EoctlError, Exit
 
 
 class _AsTyped:
-    """Takes a flag, a text or texts as the parser has them."""
+    """Takes flags, texts, and what was not given, as the parser has them; the rest is Typer's."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value; of an option that may be repeated a list."""
-        del ctx
         several = param.multiple or param.nargs == -1
-        return (list(value) if value is not None else ()) if several else value
+        if value is None:
+            return () if several else None
+        if param.type_descriptor.annotation in (bool, str, list[str]):
+            return list(value) if several else value
+        param._runtime_param = None  # Typer makes its own
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
 class _Plain:
@@ -45,8 +49,7 @@ class _Plain:
         """Return the options, the one for help among them."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
-            descriptor = getattr(param, "type_descriptor", None)
-            if getattr(descriptor, "annotation", None) in (bool, str, list[str]):
+            if hasattr(param, "get_runtime_param") and hasattr(param, "type_descriptor"):
                 param._runtime_param = _AsTyped()
         return params
 
@@ -227,7 +230,8 @@ def _stdout_failure() -> OSError | None:
 
 def _report(words: list[str]) -> str:
     """Write what happened to a file; its path, or the last line where none can be written."""
-    from eoctl.settings.context import SECRET_KEY, state_dir
+    from eoctl.kafka.connection.property_names import SECRET_KEY
+    from eoctl.settings.folders import state_dir
     from eoctl.stores.journal import redacted
 
     happened = traceback.format_exc()

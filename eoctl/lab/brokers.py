@@ -17,7 +17,7 @@ from eoctl.host.java import Java, find_java
 from eoctl.host.processes import Process, spawn
 from eoctl.lab.jars import FetchProgress, fetch, nothing, read_lock
 from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, LabRecord, Node
-from eoctl.settings.context import cache_dir
+from eoctl.settings.folders import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
 
 # Start-up counts more than peak speed; a laptop runs three of them.

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from eoctl.host.processes import Process, end, uninterrupted, wait_ended
 from eoctl.lab import brokers, ready, secure, users
 from eoctl.lab.brokers import Runtime
 from eoctl.lab.owners import owners
 from eoctl.lab.record import PLAINTEXT, LabRecord, LabSpec, Node, read_record
-from eoctl.settings.context import ContextFile, state_dir
+from eoctl.settings.context import ContextFile
+from eoctl.settings.folders import state_dir
 from recovery.errors import BusyError, IncompleteError, UsageError
 
 STOP_SECONDS = 30.0  # for a broker that keeps its data
@@ -193,7 +196,7 @@ class Lab:
             entry = ContextFile(command_config=str(secure.client_file(self.folder, "operator")))
         path = self._context_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(entry.model_dump_json(indent=1), encoding="utf-8")
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(entry), indent=1))
 
     @property
     def context_name(self) -> str:

@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 
 from eoctl.host.java import Java
-from eoctl.settings.context import cache_dir
+from eoctl.settings.folders import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
 
 KAFKA = "4.3.1"

@@ -7,23 +7,15 @@ a control character: JSON is ASCII with `\\u` escapes, CSV and names go through 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
 from eoctl.render.sanitise import visible
+from recovery.rows.row import Row
 from recovery.times import rfc3339
 
 _ENCODER = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for each row
 
 
-class Model(Protocol):
-    """A pydantic model, as far as it is needed here."""
-
-    def model_dump(self, *, mode: Literal["json"], by_alias: bool) -> dict[str, object]:
-        """The fields as JSON values."""
-        ...
-
-
-Row = Model | Mapping[str, object]
+Fields = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -39,8 +31,8 @@ class Envelope:
     cluster_id: str | None
     collected_at: int
     complete: bool
-    rows: Sequence[Row]
-    errors: Sequence[Row] = ()
+    rows: Sequence[Row | Fields]
+    errors: Sequence[Row | Fields] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -59,9 +51,9 @@ class Envelope:
         }
 
 
-def values(row: Row) -> Mapping[str, object]:
+def values(row: Row | Fields) -> Mapping[str, object]:
     """The row's fields as JSON values, under the names of the schema."""
-    return row if isinstance(row, Mapping) else row.model_dump(mode="json", by_alias=True)
+    return row.json_values() if isinstance(row, Row) else row
 
 
 def json_lines(envelope: Envelope) -> Iterator[str]:
@@ -106,7 +98,7 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also 
 
 
 def csv_lines(
-    rows: Sequence[Row], fields: Sequence[str], *, headers: bool = True, safe: bool = False
+    rows: Sequence[Row | Fields], fields: Sequence[str], *, headers: bool = True, safe: bool = False
 ) -> Iterator[str]:
     """`-o csv`: RFC 4180 quoting, lines end with a newline alone, as other Unix tools write them.
 
@@ -133,7 +125,7 @@ def _csv_cell(value: object, *, safe: bool = False) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def name_lines(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[str]:
+def name_lines(rows: Sequence[Row | Fields], keys: Sequence[str]) -> Iterator[str]:
     """`-o name`: the values of keys joined by `:` (`orders:3`), one row a line, hidden characters
     escaped. A row in which one of them is null has no name and is left out."""
     for row in rows:

@@ -131,7 +131,7 @@ def _unseen(step: Step) -> Iterator[tuple[str, str]]:
     """Say what of that could not be seen: there may be more."""
     for field, what in (("partitions_unseen", "partitions"), ("groups_unseen", "groups")):
         for row in step.about:
-            errors = [not_seen(ErrorRow.model_validate(e)) for e in row.get(field, ())]
+            errors = [not_seen(ErrorRow.read(e)) for e in row.get(field, ())]
             more = row.get(f"{field}_more", 0)
             if errors:
                 tail = f"; and {more} more" if more else ""

@@ -6,12 +6,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from eoctl.settings.context import SECRET_KEY, ConfigFile, contexts
+from eoctl.settings.context import ConfigFile, contexts
 from eoctl.settings.folders import config_path
 from recovery.errors import UsageError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-ELSEWHERE = re.compile(r"(env|file):.")
 
 
 def new_name(name: str, config: ConfigFile) -> str:
@@ -27,17 +26,6 @@ def new_name(name: str, config: ConfigFile) -> str:
             remedy="choose another name, or change that one in the file",
         )
     return name
-
-
-def in_clear(properties: Mapping[str, str]) -> list[str]:
-    """Return the properties that would put a secret itself into the file."""
-    return [
-        key
-        for key, value in properties.items()
-        if SECRET_KEY.search(key)
-        and not ELSEWHERE.match(value)
-        and not key.endswith((".location", ".url"))  # where a key or a token is, is none
-    ]
 
 
 def keep_secret(name: str, secret: str) -> str:

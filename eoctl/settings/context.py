@@ -19,12 +19,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import msgspec
 
 from eoctl.kafka.connection.access import Access
-from eoctl.kafka.connection.property_names import SECRET_KEY as SECRET_KEY
+from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.settings.folders import cache_dir as cache_dir
 from eoctl.settings.folders import config_path as config_path
 from eoctl.settings.folders import state_dir as state_dir
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
     from eoctl.kafka.connection.properties import ClientSettings
 
 
-class ContextFile(BaseModel):
+class ContextFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One [contexts.NAME] table as written in the config file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     bootstrap_servers: str | None = None
     command_config: str | None = None
-    properties: dict[str, str] = Field(default_factory=dict, repr=False)
+    properties: dict[str, str] = {}
     read_only: bool = False
     protected: bool = False
-    hosts: dict[str, str] = Field(default_factory=dict)
+    hosts: dict[str, str] = {}
     socks5: str | None = None
     token_command: str | None = None
-    two_phase_patterns: list[str] = Field(default_factory=lambda: list(PRECOMMITTED_NAMES))
-    accept_missing: list[str] = Field(default_factory=list)
+    two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
+    accept_missing: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
 
+    def __repr__(self) -> str:
+        """Leave out what may hold a password."""
+        return f"ContextFile({self.bootstrap_servers!r}, {self.command_config!r}, ...)"
 
-class CheckThresholds(BaseModel):
+
+class CheckThresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[check]: when `eoctl check` speaks up. Counts are offsets or transactions; ages durations.
 
     `false` turns a rule off (TOML knows no null).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
     held_records: int | None = 100_000
     held_age: str | None = "15m"
-    verdicts: dict[str, int] = Field(
+    verdicts: dict[str, int] = msgspec.field(
         default_factory=lambda: {
             "orphan": 1,
             "marker-lost": 1,
@@ -83,20 +83,13 @@ class CheckThresholds(BaseModel):
     epochs_left: int | None = None
     group_expiry: str | None = None
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _off(cls, value: object) -> object:
-        return None if value is False else value
 
-
-class ConfigFile(BaseModel):
+class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole config file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
     context: str | None = None
-    contexts: dict[str, ContextFile] = Field(default_factory=dict)
-    check: CheckThresholds = Field(default_factory=CheckThresholds.model_construct)
+    contexts: dict[str, ContextFile] = {}
+    check: CheckThresholds = CheckThresholds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,30 +174,54 @@ def load_config() -> ConfigFile:
     """The config file's content; defaults when there is none. Raises UsageError with the line."""
     path = config_path()
     if path is None:
-        return _nothing_said()
+        return ConfigFile()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if os.environ.get("EOCTL_CONFIG"):
             raise UsageError("no such file", where=str(path), remedy="see EOCTL_CONFIG") from None
-        return _nothing_said()
+        return ConfigFile()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot be read: {error}", where=str(path)) from None
     import tomllib
 
     try:
-        return ConfigFile.model_validate(tomllib.loads(text))
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"not valid TOML: {error}", where=str(path)) from None
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{key}: {first['msg']}", where=str(path)) from None
+    try:
+        if isinstance(check := content.get("check"), dict):
+            on = {key: None if value is False else value for key, value in check.items()}
+            content["check"] = _read(on, CheckThresholds, "check")
+        if isinstance(tables := content.get("contexts"), dict):
+            content["contexts"] = {
+                name: _read(table, ContextFile, "contexts", name) for name, table in tables.items()
+            }
+        return _read(content, ConfigFile)
+    except ValueError as error:
+        raise UsageError(str(error), where=str(path)) from None
 
 
-def _nothing_said() -> ConfigFile:
-    """Return the defaults, which need no check: to build a validator takes 3 ms."""
-    return ConfigFile.model_construct()
+_T = TypeVar("_T", ContextFile, CheckThresholds, ConfigFile)
+
+
+def _read(table: object, kind: type[_T], *where: str) -> _T:
+    """Read a table of the file. Raises ValueError, which names the key and no value."""
+    at = where
+    try:
+        for key, value in table.items() if isinstance(table, dict) else ():
+            at = (*where, key)
+            if key not in kind.__struct_fields__:
+                raise ValueError(f"{'.'.join(at)}: there is no such setting")
+            for name, one in value.items() if isinstance(value, dict) else ():
+                at = (*where, key, name)
+                msgspec.convert({key: {name: one}}, kind, strict=False)
+            msgspec.convert({key: value}, kind, strict=False)
+            at = where
+        return msgspec.convert(table, kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, _ = str(error).partition(" - at ")
+        raise ValueError(f"{'.'.join(at)}: {what}") from None
 
 
 def contexts(config: ConfigFile) -> dict[str, ContextFile]:
@@ -216,8 +233,8 @@ def contexts(config: ConfigFile) -> dict[str, ContextFile]:
         files = []
     for path in files:
         try:
-            by_name[path.stem] = ContextFile.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
+            by_name[path.stem] = msgspec.json.decode(path.read_bytes(), type=ContextFile)
+        except (OSError, ValueError):
             continue  # a lab that just ends; the others are as good as before
     return by_name | config.contexts
 
@@ -258,7 +275,7 @@ def resolve(connect: Connect) -> Context:
     config = load_config()
     name = context_name(connect, config)
     known = contexts(config)
-    entry = ContextFile.model_construct()
+    entry = ContextFile()
     if name is not None:
         if name not in known:
             names = ", ".join(known) or "none"
@@ -320,8 +337,8 @@ def resolve(connect: Connect) -> Context:
         protected=entry.protected,
         hosts=entry.hosts,
         socks5=entry.socks5,
-        two_phase_patterns=tuple(entry.two_phase_patterns),
-        accept_missing=tuple(entry.accept_missing),
+        two_phase_patterns=entry.two_phase_patterns,
+        accept_missing=entry.accept_missing,
         lock_zookeeper=entry.lock_zookeeper,
         warnings=_warnings(connect, config, name, properties),
     )

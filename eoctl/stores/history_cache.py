@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from eoctl.settings.context import cache_dir
+from eoctl.settings.folders import cache_dir
 from eoctl.stores.journal import who
 from eoctl.stores.locks.lock import WAIT_SECONDS, lock_file
 from recovery.errors import EoctlError, RefusedError, UsageError

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.host.clock import now_ms
-from eoctl.settings.context import state_dir
+from eoctl.settings.folders import state_dir
 from eoctl.stores.plan_files import sync_folder
 from recovery.errors import UsageError
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.host.clock import now_ms
-from eoctl.settings.context import SECRET_KEY, state_dir
+from eoctl.kafka.connection.property_names import SECRET_KEY
+from eoctl.settings.folders import state_dir
 from eoctl.stores.plan_files import sync_folder
 from recovery.change.journal import (
     Event,

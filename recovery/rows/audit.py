@@ -1,10 +1,10 @@
 """The rows of `audit sequences`, `audit transactions` and `audit duplicates`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
-from recovery.rows.row import Row, Timestamp
+from recovery.rows.row import FROM, TO, Row, Timestamp
 
 
 class AuditSequencesRow(Row):
@@ -20,13 +20,20 @@ class AuditSequencesRow(Row):
     finding: Literal["gap", "repeat", "epoch-back"]
     producer_id: int
     producer_epoch: int
-    offset: int = Field(description="of the batch's first record")
-    after_offset: int | None = Field(
-        description="last offset of the producer's batch before it; null: it is the first here"
-    )
-    expected: int = Field(description="first sequence that was to come; epoch-back: least epoch")
-    found: int = Field(description="first sequence, or epoch, that came")
-    records: int = Field(description="missing (gap), standing twice (repeat), in the batch")
+    offset: Annotated[int, Meta(description="of the batch's first record")]
+    after_offset: Annotated[
+        int | None,
+        Meta(
+            description="last offset of the producer's batch before it; null: it is the first here"
+        ),
+    ]
+    expected: Annotated[
+        int, Meta(description="first sequence that was to come; epoch-back: least epoch")
+    ]
+    found: Annotated[int, Meta(description="first sequence, or epoch, that came")]
+    records: Annotated[
+        int, Meta(description="missing (gap), standing twice (repeat), in the batch")
+    ]
 
 
 class SequencesExamined(Row):
@@ -34,16 +41,18 @@ class SequencesExamined(Row):
 
     topic: str
     partition: int
-    start: int = Field(serialization_alias="from")
-    end: int = Field(serialization_alias="to", description="not included")
+    start: Annotated[int, FROM]
+    end: Annotated[int, TO, Meta(description="not included")]
     batches: int
     records: int
-    unnumbered: int = Field(description="records of producers without idempotence: not judged")
+    unnumbered: Annotated[
+        int, Meta(description="records of producers without idempotence: not judged")
+    ]
     producers: int
     gaps: int
     repeats: int
     epochs_back: int
-    explained: int = Field(description="gaps that missing offsets explain: compaction")
+    explained: Annotated[int, Meta(description="gaps that missing offsets explain: compaction")]
 
 
 class NamedMarker(Row):
@@ -51,9 +60,9 @@ class NamedMarker(Row):
 
     topic: str
     partition: int
-    first_offset: int | None = Field(description="of the transaction's data; null: none")
+    first_offset: Annotated[int | None, Meta(description="of the transaction's data; null: none")]
     last_offset: int | None
-    marker: str | None = Field(description="commit or abort; null: none followed the data")
+    marker: Annotated[str | None, Meta(description="commit or abort; null: none followed the data")]
     marker_offset: int | None
 
 
@@ -68,10 +77,11 @@ class AuditTransactionsRow(Row):
     finding: Literal["torn", "marker-missing", "wrong-marker"]
     transactional_id: str | None
     producer_id: int
-    producer_epoch: int = Field(description="of the data")
-    decided: str | None = Field(
-        description="commit or abort; null where the coordinator's record is compacted away"
-    )
+    producer_epoch: Annotated[int, Meta(description="of the data")]
+    decided: Annotated[
+        str | None,
+        Meta(description="commit or abort; null where the coordinator's record is compacted away"),
+    ]
     decided_at: Timestamp
     partitions: list[NamedMarker]
 
@@ -85,13 +95,17 @@ class TransactionsCovered(Row):
 
     transactional_id: str
     covered: int
-    covered_from: Timestamp = Field(description="time of the first decision that is covered")
+    covered_from: Annotated[
+        Timestamp, Meta(description="time of the first decision that is covered")
+    ]
     covered_to: Timestamp
-    pending: int = Field(description="decided, markers still being written")
+    pending: Annotated[int, Meta(description="decided, markers still being written")]
     unproven: int
     unproven_from: Timestamp
     unproven_to: Timestamp
-    whole: bool = Field(description="no transaction of the id can have been compacted away")
+    whole: Annotated[
+        bool, Meta(description="no transaction of the id can have been compacted away")
+    ]
 
 
 class RecordPlace(Row):
@@ -106,14 +120,21 @@ class RecordPlace(Row):
 class AuditDuplicatesRow(Row):
     """An id that more than one record has."""
 
-    id: str | None = Field(description="base64; null where it is longer than 1 KiB")
-    text: str = Field(description="readable form")
+    id: Annotated[str | None, Meta(description="base64; null where it is longer than 1 KiB")]
+    text: Annotated[str, Meta(description="readable form")]
     copies: int
-    same_value: bool = Field(description="key and value of all copies are equal")
-    partitions: int = Field(description="in how many partitions copies stand")
-    places: list[RecordPlace] = Field(description="the first copies, by topic, partition, offset")
-    nearest_offsets: int | None = Field(
-        description="least distance of two copies in one partition; null: all in different ones"
-    )
+    same_value: Annotated[bool, Meta(description="key and value of all copies are equal")]
+    partitions: Annotated[int, Meta(description="in how many partitions copies stand")]
+    places: Annotated[
+        list[RecordPlace], Meta(description="the first copies, by topic, partition, offset")
+    ]
+    nearest_offsets: Annotated[
+        int | None,
+        Meta(
+            description="least distance of two copies in one partition; null: all in different ones"
+        ),
+    ]
     farthest_offsets: int | None
-    span_seconds: float | None = Field(description="between the oldest and the newest timestamp")
+    span_seconds: Annotated[
+        float | None, Meta(description="between the oldest and the newest timestamp")
+    ]

@@ -1,8 +1,8 @@
 """The rows of `jobs list`, `jobs show`, `jobs cancel` and `jobs export`."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from recovery.errors import Exit
 from recovery.rows.row import Row, Timestamp
@@ -20,7 +20,7 @@ class JobRow(Row):
 
     id: str
     state: JobState
-    job: str = Field(description="rebuild, sink, ...")
+    job: Annotated[str, Meta(description="rebuild, sink, ...")]
     engine: str
     master: str | None
     context: str | None
@@ -29,7 +29,7 @@ class JobRow(Row):
     user: str
     host: str
     pid: int
-    argv: list[str] = Field(description="the command line, secrets hidden")
+    argv: Annotated[list[str], Meta(description="the command line, secrets hidden")]
     started: Timestamp
     ended: Timestamp
     exit_status: int | None
@@ -59,10 +59,10 @@ class JobRow(Row):
 class JobExportRow(Row):
     """A job as a scheduler submits it. code, entry, spec and text are files of the folder."""
 
-    job: str = Field(description="rebuild")
+    job: Annotated[str, Meta(description="rebuild")]
     folder: str
-    code: str = Field(description="a zip of eoctl's packages, for --py-files")
-    entry: str = Field(description="the program that spark-submit runs")
-    spec: str = Field(description="what the job does, and how it reaches the cluster")
-    text: str = Field(description="the file that holds the command line")
-    argv: list[str] = Field(description="the command line, to be run in the folder")
+    code: Annotated[str, Meta(description="a zip of eoctl's packages, for --py-files")]
+    entry: Annotated[str, Meta(description="the program that spark-submit runs")]
+    spec: Annotated[str, Meta(description="what the job does, and how it reaches the cluster")]
+    text: Annotated[str, Meta(description="the file that holds the command line")]
+    argv: Annotated[list[str], Meta(description="the command line, to be run in the folder")]

@@ -1,8 +1,8 @@
 """The rows of `journal list`, `journal show`, and of every command that changes something."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta, field
 
 from recovery.rows.row import Row, Timestamp
 
@@ -28,7 +28,7 @@ class JournalRow(Row):
     user: str
     host: str
     pid: int
-    argv: list[str] = Field(description="the command line, secrets hidden")
+    argv: Annotated[list[str], Meta(description="the command line, secrets hidden")]
     steps: int
     steps_done: int
     plan_sha256: str
@@ -45,8 +45,10 @@ class JournalEventRow(Row):
     step: int | None
     target: str | None
     detail: str | None
-    saw: Any = Field(description="what was read back after the step; null where nothing was")
-    found: bool = Field(description="the step was found done, not carried out by this run")
+    saw: Annotated[
+        Any, Meta(description="what was read back after the step; null where nothing was")
+    ]
+    found: Annotated[bool, Meta(description="the step was found done, not carried out by this run")]
 
 
 class PlanStepRow(Row):
@@ -68,8 +70,8 @@ class PlanStepRow(Row):
     does: str
     status: Literal["done", "already-done", "refused", "unverified", "beyond-plan"] | None
     detail: str | None
-    about: list[dict[str, Any]] = Field(default_factory=list)
-    harms: list[str] = Field(default_factory=list)
+    about: list[dict[str, Any]] = field(default_factory=list)
+    harms: list[str] = field(default_factory=list)
 
 
 class PlanRow(Row):

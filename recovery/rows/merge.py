@@ -1,10 +1,10 @@
 """The rows of `merge verify` and `merge plan`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
-from recovery.rows.row import Row
+from recovery.rows.row import FROM, TO, Row
 
 Finding = Literal["unreadable", "foreign", "absent", "repeat", "disorder", "hole", "output-ahead"]
 
@@ -18,15 +18,19 @@ class MergeFindingRow(Row):
     two entries that the log leaves out. output-ahead: more outputs than entries.
     """
 
-    topic: str = Field(description="the merge log")
+    topic: Annotated[str, Meta(description="the merge log")]
     partition: int
-    merge_offset: int | None = Field(description="of the entry; of a hole: of the entry after it")
+    merge_offset: Annotated[
+        int | None, Meta(description="of the entry; of a hole: of the entry after it")
+    ]
     finding: Finding
     input_topic: str | None
     input_partition: int | None
-    offset: int | None = Field(description="in the input; of a hole: the first that is left out")
-    last_offset: int | None = Field(description="of a hole: the last that is left out")
-    records: int | None = Field(description="how many records are concerned")
+    offset: Annotated[
+        int | None, Meta(description="in the input; of a hole: the first that is left out")
+    ]
+    last_offset: Annotated[int | None, Meta(description="of a hole: the last that is left out")]
+    records: Annotated[int | None, Meta(description="how many records are concerned")]
     detail: str
 
 
@@ -35,8 +39,8 @@ class MergeInput(Row):
 
     topic: str
     partition: int
-    start: int = Field(serialization_alias="from")
-    end: int = Field(serialization_alias="to")
+    start: Annotated[int, FROM]
+    end: Annotated[int, TO]
     entries: int
 
 
@@ -45,8 +49,8 @@ class MergeOutput(Row):
 
     topic: str
     partition: int
-    start: int = Field(serialization_alias="from")
-    end: int = Field(serialization_alias="to")
+    start: Annotated[int, FROM]
+    end: Annotated[int, TO]
 
 
 class MergePlanRow(Row):
@@ -58,8 +62,8 @@ class MergePlanRow(Row):
 
     topic: str
     partition: int
-    start: int = Field(serialization_alias="from")
-    tip: int = Field(serialization_alias="to")
+    start: Annotated[int, FROM]
+    tip: Annotated[int, TO]
     entries: int
     inputs: list[MergeInput]
     output: MergeOutput

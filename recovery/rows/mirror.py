@@ -1,8 +1,8 @@
 """The rows of `audit mirror`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from recovery.rows.row import Row, Timestamp
 
@@ -30,21 +30,23 @@ class AuditMirrorRow(Row):
 
     partition: int
     finding: MirrorFinding
-    source_offset: int | None = Field(description="in the source; null: it is not there")
-    mirror_offset: int | None = Field(description="in the mirror; null: it is not there")
-    first_copy: int | None = Field(description="of a repeat: the mirror's first")
-    records: int | None = Field(description="null: of a checkpoint before the ranges read")
-    key: str | None = Field(description="base64; null: no key, a long one, or not kept")
-    text: str | None = Field(description="readable form of the key")
+    source_offset: Annotated[int | None, Meta(description="in the source; null: it is not there")]
+    mirror_offset: Annotated[int | None, Meta(description="in the mirror; null: it is not there")]
+    first_copy: Annotated[int | None, Meta(description="of a repeat: the mirror's first")]
+    records: Annotated[int | None, Meta(description="null: of a checkpoint before the ranges read")]
+    key: Annotated[str | None, Meta(description="base64; null: no key, a long one, or not kept")]
+    text: Annotated[str | None, Meta(description="readable form of the key")]
     timestamp: Timestamp
-    differs: list[str] = Field(description="of a changed record: timestamp, key, value, headers")
-    group: str | None = Field(description="of a checkpoint")
+    differs: Annotated[
+        list[str], Meta(description="of a changed record: timestamp, key, value, headers")
+    ]
+    group: Annotated[str | None, Meta(description="of a checkpoint")]
 
 
 class MirrorRange(Row):
     """A range of keys in which source and mirror do not hold the same records."""
 
-    keys: str = Field(description="first and last CRC-32 of the key, or `no key`")
+    keys: Annotated[str, Meta(description="first and last CRC-32 of the key, or `no key`")]
     source_records: int
     mirror_records: int
     source_digest: str
@@ -61,35 +63,40 @@ class MirrorExamined(Row):
 
     partition: int
     source_start: int
-    source_end: int = Field(description="the source's last stable offset, not included")
+    source_end: Annotated[int, Meta(description="the source's last stable offset, not included")]
     mirror_start: int
-    mirror_end: int = Field(description="the mirror's last stable offset, not included")
-    source_records: int = Field(description="compared")
-    mirror_records: int = Field(description="compared")
-    source_digest: str = Field(description="of the records compared, without order")
+    mirror_end: Annotated[int, Meta(description="the mirror's last stable offset, not included")]
+    source_records: Annotated[int, Meta(description="compared")]
+    mirror_records: Annotated[int, Meta(description="compared")]
+    source_digest: Annotated[str, Meta(description="of the records compared, without order")]
     mirror_digest: str
-    same: int = Field(description="records that have their copy")
-    mirrored_to: int | None = Field(description="the source's first offset behind them")
-    behind: int = Field(description="records of the source that the mirror has not reached yet")
-    source_before: int = Field(
-        description="before the mirror's first, which retention may have taken"
-    )
-    mirror_before: int = Field(
-        description="before the source's first, which retention may have taken"
-    )
+    same: Annotated[int, Meta(description="records that have their copy")]
+    mirrored_to: Annotated[int | None, Meta(description="the source's first offset behind them")]
+    behind: Annotated[
+        int, Meta(description="records of the source that the mirror has not reached yet")
+    ]
+    source_before: Annotated[
+        int, Meta(description="before the mirror's first, which retention may have taken")
+    ]
+    mirror_before: Annotated[
+        int, Meta(description="before the source's first, which retention may have taken")
+    ]
     lost: int
     repeats: int
     changed: int
     only_in_mirror: int
     aborted: int
     open: int
-    moved: int | None = Field(description="records out of order; null: it could not be told")
-    unproven: int = Field(
-        description="differences that compaction, or records before the ranges, may explain"
-    )
-    syncs: int = Field(description="offset syncs that were compared")
+    moved: Annotated[
+        int | None, Meta(description="records out of order; null: it could not be told")
+    ]
+    unproven: Annotated[
+        int,
+        Meta(description="differences that compaction, or records before the ranges, may explain"),
+    ]
+    syncs: Annotated[int, Meta(description="offset syncs that were compared")]
     syncs_wrong: int
-    ranges: list[MirrorRange] = Field(description="key ranges that differ")
+    ranges: Annotated[list[MirrorRange], Meta(description="key ranges that differ")]
 
 
 class MirrorCheckpoint(Row):
@@ -97,10 +104,14 @@ class MirrorCheckpoint(Row):
 
     group: str
     partition: int
-    source_offset: int = Field(description="the group's, in the source")
-    mirror_offset: int = Field(description="what it is translated to")
-    skipped: int | None = Field(
-        description="records of the mirror that the group never read; null: before the ranges read"
-    )
-    read_again: int | None = Field(description="null: as skipped")
-    beyond_end: bool = Field(description="the mirror is shorter")
+    source_offset: Annotated[int, Meta(description="the group's, in the source")]
+    mirror_offset: Annotated[int, Meta(description="what it is translated to")]
+    skipped: Annotated[
+        int | None,
+        Meta(
+            description="records of the mirror that the group never read; null: before the "
+            "ranges read"
+        ),
+    ]
+    read_again: Annotated[int | None, Meta(description="null: as skipped")]
+    beyond_end: Annotated[bool, Meta(description="the mirror is shorter")]

@@ -1,8 +1,10 @@
 """The rows of `offsets count` and `offsets show`."""
 
-from pydantic import Field
+from typing import Annotated
 
-from recovery.rows.row import Row
+from msgspec import Meta
+
+from recovery.rows.row import FROM, TO, Row
 
 
 class OffsetsCountRow(Row):
@@ -13,17 +15,23 @@ class OffsetsCountRow(Row):
 
     topic: str
     partition: int
-    start: int | None = Field(serialization_alias="from")
-    end: int | None = Field(serialization_alias="to", description="not included")
-    data_records: int | None = Field(description="records that a read_committed reader gets")
-    aborted_records: int | None = Field(description="records of aborted transactions")
-    control_records: int | None = Field(description="transaction markers")
-    open_records: int | None = Field(
-        description="data records at or above the last stable offset, whatever their transaction"
-    )
-    missing_offsets: int | None = Field(
-        description="offsets without a record: compacted, deleted, never used"
-    )
+    start: Annotated[int | None, FROM]
+    end: Annotated[int | None, TO, Meta(description="not included")]
+    data_records: Annotated[
+        int | None, Meta(description="records that a read_committed reader gets")
+    ]
+    aborted_records: Annotated[int | None, Meta(description="records of aborted transactions")]
+    control_records: Annotated[int | None, Meta(description="transaction markers")]
+    open_records: Annotated[
+        int | None,
+        Meta(
+            description="data records at or above the last stable offset, whatever their "
+            "transaction"
+        ),
+    ]
+    missing_offsets: Annotated[
+        int | None, Meta(description="offsets without a record: compacted, deleted, never used")
+    ]
     error: str | None = None
 
 
@@ -38,24 +46,30 @@ class OffsetsShowRow(Row):
     group: str
     topic: str
     partition: int
-    committed_offset: int | None = Field(
-        description="the last stable one; null: the first commit is still pending"
-    )
+    committed_offset: Annotated[
+        int | None, Meta(description="the last stable one; null: the first commit is still pending")
+    ]
     leader_epoch: int | None
     metadata: str | None
-    pending: bool | None = Field(
-        description="a transaction holds a newer commit that is not decided; null: too old a broker"
-    )
-    pending_producer_id: int | None = Field(
-        default=None, description="of that transaction; null where __consumer_offsets is hidden"
-    )
+    pending: Annotated[
+        bool | None,
+        Meta(
+            description="a transaction holds a newer commit that is not decided; null: too old "
+            "a broker"
+        ),
+    ]
+    pending_producer_id: Annotated[
+        int | None, Meta(description="of that transaction; null where __consumer_offsets is hidden")
+    ] = None
     last_stable_offset: int | None
     high_watermark: int | None
     lag: int | None
     lag_hw: int | None
-    data_records: int | None = Field(
-        default=None,
-        description="records that wait for a read_committed reader up to the last stable offset; "
-        "null unless counted",
-    )
+    data_records: Annotated[
+        int | None,
+        Meta(
+            description="records that wait for a read_committed reader up to the last stable "
+            "offset; null unless counted"
+        ),
+    ] = None
     error: str | None = None

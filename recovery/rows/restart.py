@@ -1,10 +1,10 @@
 """The rows of `restart plan` and `restart verify`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta, field
 
-from recovery.rows.row import Row, Timestamp
+from recovery.rows.row import FROM, Row, Timestamp
 
 
 class RestartInput(Row):
@@ -12,10 +12,12 @@ class RestartInput(Row):
 
     topic: str
     partition: int
-    current_offset: int | None = Field(description="null: the store has none")
+    current_offset: Annotated[int | None, Meta(description="null: the store has none")]
     restart_offset: int
     direction: Literal["rewind", "skip", "none"]
-    records: int | None = Field(description="data records in between; null: cannot be counted")
+    records: Annotated[
+        int | None, Meta(description="data records in between; null: cannot be counted")
+    ]
     from_time: Timestamp
     to_time: Timestamp
 
@@ -39,7 +41,7 @@ class RestartOutput(Row):
 
     topic: str
     partition: int
-    start: int = Field(serialization_alias="from")
+    start: Annotated[int, FROM]
     end_offset: int
     leader_epoch: int | None
     drop_first: int
@@ -66,7 +68,7 @@ class RestartCheck(Row):
 class RestartPlanRow(Row):
     """One plan: where each input partition restarts, and how many outputs are to be dropped."""
 
-    app: str = Field(description="the application's name, or the group of an ad-hoc plan")
+    app: Annotated[str, Meta(description="the application's name, or the group of an ad-hoc plan")]
     strategy: str
     inputs: list[RestartInput]
     outputs: list[RestartOutput]
@@ -74,12 +76,12 @@ class RestartPlanRow(Row):
     guarantee: Literal["exactly-once", "at-least-once", "at-most-once"]
     because: str
     checks: list[RestartCheck]
-    starting_offsets: str | None = Field(
-        default=None, description="spark-checkpoint: the value of Spark's startingOffsets"
-    )
-    sources: list[RestartSource] = Field(
-        default_factory=list, description="connect: of a source connector, which has no inputs"
-    )
+    starting_offsets: Annotated[
+        str | None, Meta(description="spark-checkpoint: the value of Spark's startingOffsets")
+    ] = None
+    sources: Annotated[
+        list[RestartSource], Meta(description="connect: of a source connector, which has no inputs")
+    ] = field(default_factory=list)
 
 
 class RestartVerifyRow(Row):

@@ -1,32 +1,51 @@
 """The rows that people and scripts see: one model each for JSON, tables, dashboard and schemas.
 
 Offsets are numbers, ages seconds, timestamps RFC 3339 UTC; unknown is null. Within v1 a field
-is added, never renamed or removed (docs/schemas holds that).
+is added, never renamed or removed (docs/schemas holds that). They are msgspec's: every command
+imports some of them, and `lso --all` makes ten thousand.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, Literal, Self
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+import msgspec
+from msgspec import Meta, Struct, StructMeta
 
 from recovery.times import rfc3339
 
-Timestamp = Annotated[
-    int | None,
-    PlainSerializer(rfc3339, when_used="json"),
-    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}),
-]
+EPOCH_MS = Meta(extra={"json": "date-time"})
+Timestamp = Annotated[int | None, EPOCH_MS]
 """Epoch milliseconds; RFC 3339 in JSON."""
+
+FROM, TO = Meta(extra={"json": "from"}), Meta(extra={"json": "to"})
+"""Of fields that are called so in JSON: `from` is no name in Python."""
 
 AgeClock = Literal["coordinator", "producer"]
 
 
-class Row(BaseModel):
-    """The base of all rows: a frozen value whose fields are all present in its JSON."""
+class _ByName(StructMeta):
+    """Makes every row's fields be given by name; msgspec's `kw_only` is not inherited."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any
+    ) -> Any:
+        return super().__new__(cls, name, bases, body, kw_only=True, **options)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Row(Struct, metaclass=_ByName, frozen=True, forbid_unknown_fields=True):
+    """The base of all rows: a frozen value whose fields are all present in its JSON."""
 
     @classmethod
     def of(cls, facts: object, **others: Any) -> Self:
@@ -35,7 +54,28 @@ class Row(BaseModel):
         Every field that is not among the others must be there: raises AttributeError.
         """
         names, values_of = _taken(cls, frozenset(others))
-        return cls.model_validate(dict(zip(names, values_of(facts), strict=False), **others))
+        return cls.read(dict(zip(names, values_of(facts), strict=False), **others))
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Self:
+        """Make a row of its fields by their own names. Raises ValueError (msgspec's)."""
+        return msgspec.convert(fields, cls, from_attributes=True)
+
+    def but(self, **changes: Any) -> Self:
+        """Return the row with these fields in place of its own."""
+        return msgspec.structs.replace(self, **changes)
+
+    def json_values(self) -> dict[str, Any]:
+        """Return the fields as JSON values, under the names of the schema."""
+        return _as_json(type(self), msgspec.to_builtins(self))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+        """Return how pydantic reads and writes a row: a bundle holds some among its facts."""
+        from pydantic_core import core_schema
+
+        writing = core_schema.plain_serializer_function_ser_schema(msgspec.to_builtins)
+        return core_schema.no_info_plain_validator_function(cls.read, serialization=writing)
 
 
 @cache
@@ -43,8 +83,61 @@ def _taken(
     model: type[Row], given: frozenset[str]
 ) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
     """Return the fields that are not given, and what reads them off facts: rows are many."""
-    names = tuple(name for name in model.__pydantic_fields__ if name not in given)
+    names = tuple(name for name in model.__struct_fields__ if name not in given)
     return names, attrgetter(*names, "__class__", "__class__")  # of two or more it makes a tuple
+
+
+@cache
+def json_names(model: type[Row]) -> tuple[str, ...]:
+    """Return the fields' names in JSON and CSV."""
+    other = _other_in_json(model)
+    return tuple(other[name].name if name in other else name for name in model.__struct_fields__)
+
+
+class _InJson(NamedTuple):
+    """A field that JSON has under another name, as a timestamp, or with such a field in it."""
+
+    name: str
+    timestamp: bool
+    row: type[Row] | None
+
+
+@cache
+def _other_in_json(model: type[Row]) -> Mapping[str, _InJson]:
+    other = {}
+    for name, hint in get_type_hints(model, include_extras=True).items():
+        parts = _parts(hint)
+        called = next((part.extra["json"] for part in parts if part in (FROM, TO)), name)
+        rows = (part for part in parts if isinstance(part, type) and issubclass(part, Row))
+        inner = next((row for row in rows if _other_in_json(row)), None)
+        timestamp = EPOCH_MS in parts
+        if called != name or timestamp or inner is not None:
+            other[name] = _InJson(called, timestamp, inner)
+    return other
+
+
+def _parts(hint: Any) -> list[Any]:
+    """Return an annotation's parts, however deep, and what `Annotated` adds to them."""
+    return [hint, *(part for inner in get_args(hint) for part in _parts(inner))]
+
+
+def _as_json(model: type[Row], fields: dict[str, Any]) -> dict[str, Any]:
+    other = _other_in_json(model)
+    if not other:
+        return fields
+    values = {}
+    for name, value in fields.items():
+        if (field := other.get(name)) is None:
+            values[name] = value
+        elif field.timestamp:
+            values[field.name] = rfc3339(value)
+        elif field.row is None or value is None:
+            values[field.name] = value
+        elif isinstance(value, dict):
+            values[field.name] = _as_json(field.row, value)
+        else:
+            values[field.name] = [_as_json(field.row, one) for one in value]
+    return values
 
 
 class ErrorRow(Row):
@@ -84,9 +177,13 @@ class LsoRow(Row):
     high_watermark: int | None
     held: int | None
     blocking: Blocking | None = None
-    blocking_known: bool = Field(
-        description="false: what blocks this partition could not be asked; blocking is then null"
-    )
+    blocking_known: Annotated[
+        bool,
+        Meta(
+            description="false: what blocks this partition could not be asked; blocking is then "
+            "null"
+        ),
+    ]
     error: str | None = None
 
 
@@ -102,39 +199,31 @@ class ProducerRow(Row):
     coordinator_epoch: int | None
     current_txn_start_offset: int | None
     transactional_id: str | None = None
-    stale_epoch: bool | None = Field(
-        default=None, description="null: not resolved, or no coordinator knows the producer id"
-    )
-    wrote_after_fence: bool | None = Field(
-        default=None,
-        description="of a stale epoch. true: it has a transaction open here, which its fence would "
-        "have ended: it was begun later, or its marker was lost (`why` tells). false: it merely "
-        "stands here, with nothing open. null: not stale, or not known",
-    )
+    stale_epoch: Annotated[
+        bool | None, Meta(description="null: not resolved, or no coordinator knows the producer id")
+    ] = None
+    wrote_after_fence: Annotated[
+        bool | None,
+        Meta(
+            description="of a stale epoch. true: it has a transaction open here, which its fence "
+            "would have ended: it was begun later, or its marker was lost (`why` tells). false: it "
+            "merely stands here, with nothing open. null: not stale, or not known"
+        ),
+    ] = None
     error: str | None = None
 
 
-class _CoordinatedRow(Row):
+class TxnListRow(Row):
+    """A transactional id as its coordinator lists it; partitions is their number."""
+
     transactional_id: str
     coordinator: int | None
-
-
-class _PlacedRow(_CoordinatedRow):
-    coordinator_partition: int
-
-
-class _TxnRow(Row):
     producer_id: int | None
     producer_epoch: int | None
     state: str | None
     timeout_ms: int | None
     start_timestamp: Timestamp
     age_seconds: float | None
-
-
-class TxnListRow(_TxnRow, _CoordinatedRow):
-    """A transactional id as its coordinator lists it; partitions is their number."""
-
     partitions: int | None
     error: str | None = None
 
@@ -161,14 +250,24 @@ class ConnectRow(Row):
     said: str
 
 
-class TxnDescribeRow(_TxnRow, _PlacedRow):
+class TxnDescribeRow(Row):
     """A transactional id with the partitions of its current transaction."""
 
+    transactional_id: str
+    coordinator: int | None
+    coordinator_partition: int
+    producer_id: int | None
+    producer_epoch: int | None
+    state: str | None
+    timeout_ms: int | None
+    start_timestamp: Timestamp
+    age_seconds: float | None
     partitions: list[TxnPartition]
     error: str | None = None
-    connect: ConnectRow | None = Field(
-        default=None, description="null: neither its name nor a group says that it is Connect's"
-    )
+    connect: Annotated[
+        ConnectRow | None,
+        Meta(description="null: neither its name nor a group says that it is Connect's"),
+    ] = None
 
 
 class ContextRow(Row):

@@ -1,10 +1,10 @@
 """The rows of `state rebuild`, `state compare` and `state show`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
-from recovery.rows.row import Row, Timestamp
+from recovery.rows.row import FROM, TO, Row, Timestamp
 
 
 class StateRebuildRow(Row):
@@ -13,23 +13,26 @@ class StateRebuildRow(Row):
 
     topic: str
     partition: int
-    start: int = Field(serialization_alias="from")
-    end: int = Field(serialization_alias="to", description="not included")
-    rows: int = Field(description="live entries")
-    sha256_sum: str = Field(description="docs/state.md, Digest")
+    start: Annotated[int, FROM]
+    end: Annotated[int, TO, Meta(description="not included")]
+    rows: Annotated[int, Meta(description="live entries")]
+    sha256_sum: Annotated[str, Meta(description="docs/state.md, Digest")]
     data_records: int
     aborted_records: int | None
     control_records: int | None
     missing_offsets: int | None
     tombstones: int
-    invalid: int = Field(description="records that can be in no state: without a key, say")
-    ignored: int | None = Field(
-        description="records that the store would not have taken any more; null where a versioned "
-        "store was read in ranges"
-    )
-    expired: int = Field(description="entries that retention hides")
-    incomplete: tuple[str, ...] = Field(description="why it is not provably complete")
-    proof: str | None = Field(description="what proves it although it looks incomplete")
+    invalid: Annotated[int, Meta(description="records that can be in no state: without a key, say")]
+    ignored: Annotated[
+        int | None,
+        Meta(
+            description="records that the store would not have taken any more; null where a "
+            "versioned store was read in ranges"
+        ),
+    ]
+    expired: Annotated[int, Meta(description="entries that retention hides")]
+    incomplete: Annotated[tuple[str, ...], Meta(description="why it is not provably complete")]
+    proof: Annotated[str | None, Meta(description="what proves it although it looks incomplete")]
 
 
 class StateDigest(Row):

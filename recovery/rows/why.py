@@ -1,6 +1,6 @@
 """The row of `why`: the story of one partition."""
 
-from pydantic import Field
+from msgspec import field
 
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, place
 from recovery.rows.row import ConnectRow, Row, Timestamp
@@ -102,7 +102,7 @@ class WhyRow(Row):
     transactional_id: str | None = None
     error: str | None = None
     again: str | None = None
-    also_holds: list[str] = Field(default_factory=list)
+    also_holds: list[str] = field(default_factory=list)
     strip: list[StripRow] | None = None
 
     @property

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
-from eoctl.settings.adding import in_clear
+from eoctl.kafka.connection.property_names import in_clear
 from eoctl.settings.folders import full_disk
 from eoctl.stores import private
 from eoctl.stores.jobs import JobFolder

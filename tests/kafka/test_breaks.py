@@ -261,7 +261,7 @@ def test_a_second_orphan_on_a_partition_has_a_producer_id_of_its_own(lab1: Lab) 
     (first,) = break_(lab1, "orphan", topic=name)
     (second,) = break_(lab1, "orphan", topic=name)
     assert first.transactional_id != second.transactional_id
-    assert_pinned(lab1, first.model_copy(update={"high_watermark": second.high_watermark}))
+    assert_pinned(lab1, first.but(high_watermark=second.high_watermark))
     row = described_producer(lab1, second)
     assert row["CurrentTransactionStartOffset"] == str(second.start_offset)
 

@@ -149,7 +149,7 @@ async def plant_gaps(lab: Lab, topic: str) -> list[tuple[object, ...]]:
 
 def told(answer: Answer) -> list[dict[str, Any]]:
     """The rows as JSON has them."""
-    return [row.model_dump(mode="json") for row in answer.rows]
+    return [row.json_values() for row in answer.rows]
 
 
 def test_the_engines_find_the_same_and_all_that_was_planted(

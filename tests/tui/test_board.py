@@ -86,7 +86,7 @@ def test_a_change_is_marked_where_and_when_it_began() -> None:
     [marks] = [line for line in lines if line.startswith(" changes")]
     assert marks[36:].lstrip(" ").startswith("a")
     assert marks.count("a") == 2 + " changes".count("a"), "below both drawings"
-    elsewhere = [entry.model_copy(update={"cluster_id": "another"})]
+    elsewhere = [entry.but(cluster_id="another")]
     other = replace(s, journal=replace(s.journal, rows=elsewhere))
     board = board_of([*looks[:-1], other])
     assert not any(lane.marks for lane in board.lanes), "on another cluster"
@@ -140,9 +140,7 @@ def test_many_topics_stay_bounded() -> None:
     held = next(r for r in s.partitions.rows if isinstance(r, LsoRow) and r.held)
     builder = Builder()
     for n in range(5):
-        rows = [
-            held.model_copy(update={"topic": f"t{n * 300 + k}", "held": k + 1}) for k in range(300)
-        ]
+        rows = [held.but(topic=f"t{n * 300 + k}", held=k + 1) for k in range(300)]
         at = s.partitions.collected_at + n * 5_000
         answer = Answer("lso", None, at, rows, [ErrorRow(scope="x", error="E", detail="d")])
         builder.feed(replace(s, partitions=answer))

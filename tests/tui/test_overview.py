@@ -33,7 +33,7 @@ def test_a_running_job_and_an_unfinished_change_are_named_and_can_be_opened() ->
     assert s.journal is not None
     [entry] = [e for e in s.journal.rows if isinstance(e, JournalRow)]
     assert not any(r.cells[1] == "unfinished" for r in frame(s).tables["overview"].rows)
-    begun = entry.model_copy(update={"state": "unfinished"})
+    begun = entry.but(state="unfinished")
     rows = frame(replace(s, journal=replace(s.journal, rows=[begun]))).tables["overview"].rows
     assert [(r.mark, r.opens) for r in rows] == [
         ("!", ("change", entry.id)),
@@ -48,7 +48,7 @@ def test_what_is_held_and_was_not_judged_is_not_called_healthy() -> None:
     assert s.hanging is not None
     held = [r for r in s.partitions.rows if isinstance(r, LsoRow) and r.held]
     quiet = [
-        h.model_copy(update={"verdict": "open", "partition": r.partition, "topic": r.topic})
+        h.but(verdict="open", partition=r.partition, topic=r.topic)
         for h, r in zip(s.hanging.rows, held, strict=False)
     ]
     judged = replace(s, hanging=replace(s.hanging, rows=quiet))
@@ -62,7 +62,7 @@ def test_what_nobody_could_judge_is_not_called_healthy() -> None:
     s = last("orders")
     assert s.hanging is not None
     hanging = [h for h in s.hanging.rows if isinstance(h, TxnHangingRow)]
-    rows = [h.model_copy(update={"verdict": "unknown"}) for h in hanging]
+    rows = [h.but(verdict="unknown") for h in hanging]
     text = said(replace(s, hanging=replace(s.hanging, rows=rows)))
     places = {(h.topic, h.partition) for h in hanging}
     assert f"? {len(places)} partitions held back, why cannot be told" in text
@@ -105,7 +105,7 @@ def test_a_broker_that_is_down_stands_above_what_it_hides_and_that_in_one_line()
     s = last("orders")
     assert s.partitions is not None
     assert s.brokers is not None
-    brokers = [b.model_copy(update={"up": n > 0}) for n, b in enumerate(s.brokers.rows)]
+    brokers = [b.but(up=n > 0) for n, b in enumerate(s.brokers.rows)]
     hidden = [
         ErrorRow(scope="partition", topic="t", partition=p, error="NOT_SEEN", detail="no leader")
         for p in range(3000)

@@ -169,7 +169,7 @@ def test_a_recording_is_not_kept_in_memory(tmp_path: Path) -> None:
     for number in range(12):
         snapshot = large(500, number)
         assert snapshot.partitions is not None
-        rows = [r.model_copy(update={"leader_epoch": number}) for r in snapshot.partitions.rows]
+        rows = [r.but(leader_epoch=number) for r in snapshot.partitions.rows]
         writer.add(replace(snapshot, partitions=replace(snapshot.partitions, rows=rows)))
     writer.close()
     sizes = []
@@ -261,16 +261,14 @@ def test_an_id_that_holds_no_partition_has_a_row_and_a_page_of_its_own() -> None
     """It stands above the quiet ones, names no partition, and enter asks for the id."""
     known = large(100)
     assert known.hanging is not None
-    idle = known.hanging.rows[0].model_copy(
-        update={
-            "topic": None,
-            "partition": None,
-            "leader": None,
-            "start_offset": None,
-            "transactional_id": "idle.overdue",
-            "verdict": "overdue",
-            "rule": "past-timeout",
-        }
+    idle = known.hanging.rows[0].but(
+        topic=None,
+        partition=None,
+        leader=None,
+        start_offset=None,
+        transactional_id="idle.overdue",
+        verdict="overdue",
+        rule="past-timeout",
     )
     hanging = replace(known.hanging, rows=[*known.hanging.rows, idle])
     frame = Builder().frame(replace(known, hanging=hanging))

@@ -3,10 +3,10 @@
 import pkgutil
 import types
 from importlib import import_module
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
+from msgspec import structs
 
 import eoctl.render.columns
 from eoctl.cli.commands.lab.kafka import TRUTHS
@@ -29,11 +29,12 @@ TABLES = {
 
 def example(annotation: Any, *, full: bool) -> Any:
     """A value of a field's type; full: not None where there is another choice."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        fields = annotation.model_fields
-        values = {name: example(field.annotation, full=full) for name, field in fields.items()}
-        return annotation.model_construct(**values)
+    if isinstance(annotation, type) and issubclass(annotation, Row):
+        fields = structs.fields(annotation)
+        return annotation(**{field.name: example(field.type, full=full) for field in fields})
     origin, choices = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return example(choices[0], full=full)
     if origin is Literal:
         return choices[0]
     if origin in (Union, types.UnionType):

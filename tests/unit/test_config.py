@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from eoctl.cli.options import Connection
+from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.settings.context import (
-    SECRET_KEY,
     Connect,
     ContextFile,
     cache_dir,
@@ -215,11 +215,14 @@ def test_a_context_of_the_file_is_not_taken_over_by_a_lab(home: Path) -> None:
     ("text", "said"),
     [
         ("context = ", "not valid TOML"),
-        ("[contexts.p]\nbootstrap_server = 'hunter2'", "contexts.p.bootstrap_server: Extra"),
+        (
+            "[contexts.p]\nbootstrap_server = 'hunter2'",
+            "contexts.p.bootstrap_server: there is",
+        ),
         ("[contexts.p]\nread_only = 'hunter2'", "contexts.p.read_only: "),
         ("[contexts.p.properties]\nsasl.password = 'hunter2'", "contexts.p.properties.sasl: "),
         ("[check]\nheld_records = 'hunter2'", "check.held_records: "),
-        ("colour = 1", "colour: Extra"),
+        ("colour = 1", "colour: there is no such"),
     ],
 )
 def test_a_wrong_config_is_one_sentence_with_its_key_and_no_value(

@@ -179,7 +179,7 @@ def test_fields_that_are_terms() -> None:
 def test_findings_of_audits_and_verifications() -> None:
     findings = set(get_args(MirrorFinding))
     for model in (AuditSequencesRow, AuditTransactionsRow, MergeFindingRow, RestartVerifyRow):
-        findings |= set(get_args(model.model_fields["finding"].annotation))
+        findings |= set(get_args(model.__annotations__["finding"]))
     assert missing(findings) == []
 
 

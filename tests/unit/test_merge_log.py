@@ -297,7 +297,7 @@ def test_plan_names_what_will_be_read() -> None:
     )
     base, reached = Base(10, ("out", 0), 7), ReplayPosition(11, 1)
     made = merge_plan_row(plan, base, 9, reached, "id")
-    row = json.loads(made.model_dump_json(by_alias=True))
+    row = made.json_values()
     assert row == {
         "topic": "m",
         "partition": 0,

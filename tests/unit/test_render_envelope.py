@@ -4,15 +4,15 @@ import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
 
 from eoctl.render.envelope import (
     Envelope,
-    Row,
+    Fields,
     csv_lines,
     json_line,
     json_lines,
@@ -21,24 +21,25 @@ from eoctl.render.envelope import (
     name_lines,
 )
 from eoctl.render.sanitise import visible
+from recovery.rows.row import FROM, Row
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-class Blocking(BaseModel):
+class Blocking(Row):
     producer_id: int
     transactional_id: str | None
 
 
-class Lso(BaseModel):
+class Lso(Row):
     topic: str
     partition: int
     last_stable_offset: int | None
     blocking: Blocking | None
-    from_: int | None = Field(default=None, serialization_alias="from")
+    start: Annotated[int | None, FROM] = None
 
 
-ROWS: list[Row] = [
+ROWS: list[Row | Fields] = [
     Lso(
         topic="orders",
         partition=3,
@@ -165,7 +166,7 @@ def test_a_row_of_one_null_is_still_a_row() -> None:
 
 
 def test_names() -> None:
-    rows: Sequence[Row] = [
+    rows: Sequence[Row | Fields] = [
         *ROWS[:1],
         {"topic": "a\nb", "partition": 0},
         {"topic": None, "partition": 1},

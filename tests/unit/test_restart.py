@@ -33,7 +33,6 @@ from recovery.restart.rows import (
     restart_plan_row,
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
-from recovery.rows.restart import RestartPlanRow
 from tests.unit.restart_model import ABORTED, World
 
 PLAN = RestartPlan(
@@ -67,7 +66,7 @@ def test_times_have_their_day_unless_both_have_the_same(
 
 
 def test_the_row_has_the_fields_of_the_contract() -> None:
-    row = json.loads(restart_plan_row(PLAN).model_dump_json(by_alias=True))
+    row = restart_plan_row(PLAN).json_values()
     assert row["inputs"] == [
         {
             "topic": "orders",
@@ -97,7 +96,6 @@ def test_the_row_has_the_fields_of_the_contract() -> None:
     ]
     assert (row["guarantee"], row["because"]) == ("exactly-once", "of the pair")
     assert row["starting_offsets"] is None
-    assert "from" in json.dumps(RestartPlanRow.model_json_schema(mode="serialization"))
 
 
 def test_env() -> None:

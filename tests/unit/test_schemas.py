@@ -12,12 +12,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from pydantic import BaseModel
 
 from docs.generate_schemas import ENVELOPES, FOLDER, paths, schema, text
 from eoctl.cli.tree import TREE, Branch, Leaf
 from eoctl.render.envelope import Envelope, json_lines
-from recovery.rows.row import ErrorRow
+from recovery.rows.row import ErrorRow, Row, json_names
 from recovery.times import instant
 
 GOLDEN = Path(__file__).parent / "golden-json"
@@ -114,16 +113,16 @@ def test_rows_give_the_golden_output_again(path: Path) -> None:
         collected_at=_plain(found["collected_at"]),
         complete=found["complete"],
         rows=[_row(model, _plain(row)) for row in found["rows"]],
-        errors=[ErrorRow.model_validate(row) for row in found["errors"]],
+        errors=[ErrorRow.read(row) for row in found["errors"]],
         extra={key: value for key, value in found.items() if key not in common},
     )
     assert "".join(line + "\n" for line in json_lines(again)) == output
 
 
-def _row(model: type[BaseModel], output: dict[str, Any]) -> BaseModel:
+def _row(model: type[Row], output: dict[str, Any]) -> Row:
     """The row that was printed so."""
-    names = {f.serialization_alias or name: name for name, f in model.model_fields.items()}
-    return model.model_validate({names[key]: value for key, value in output.items()})
+    names = dict(zip(json_names(model), model.__struct_fields__, strict=True))
+    return model.read({names[key]: value for key, value in output.items()})
 
 
 def _plain(value: Any) -> Any:

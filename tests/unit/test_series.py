@@ -33,8 +33,8 @@ def row(group: str, partition: int, lag: int | None, records: int | None = None)
 
 
 def finding(number: int, age: float | None, transactional_id: str | None = "id") -> TxnHangingRow:
-    fields: dict[str, Any] = dict.fromkeys(TxnHangingRow.model_fields)
-    return TxnHangingRow.model_construct(
+    fields: dict[str, Any] = dict.fromkeys(TxnHangingRow.__struct_fields__)
+    return TxnHangingRow(
         **{
             **fields,
             "topic": "t",
@@ -42,7 +42,9 @@ def finding(number: int, age: float | None, transactional_id: str | None = "id")
             "verdict": "orphan",
             "transactional_id": transactional_id,
             "age_seconds": age,
-            "remedy": RemedyRow.model_construct(action="abort"),
+            "remedy": RemedyRow(
+                action="abort", does="", caveats=[], refused=[], argv=None, command=None
+            ),
         }
     )
 

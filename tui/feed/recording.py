@@ -12,6 +12,9 @@ from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from msgspec import to_builtins
+from msgspec.structs import astuple
+
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer
@@ -93,9 +96,12 @@ def _packed_answer(a: Answer) -> dict[str, object]:
         "schema": a.schema,
         "cluster_id": a.cluster_id,
         "at": a.collected_at,
-        "rows": [list(row.model_dump().values()) for row in a.rows],
-        "fields": list(MODELS.get(a.schema, Row).model_fields),
-        "errors": [row.model_dump(exclude_none=True) for row in a.errors],
+        "rows": [list(to_builtins(row).values()) for row in a.rows],
+        "fields": list(MODELS.get(a.schema, Row).__struct_fields__),
+        "errors": [
+            {name: value for name, value in to_builtins(row).items() if value is not None}
+            for row in a.errors
+        ],
         "extra": dict(a.extra),
         "finding": [a.judging, a.finding],
     }
@@ -132,15 +138,12 @@ def _unpacked_rows(fields: dict[str, Any], before: Answer | None) -> list[Row]:
     model = MODELS.get(fields["schema"], Row)
     names: list[str] = fields["fields"]
     alike = before is not None and before.schema == fields["schema"]
-    known = before.rows if before and alike and names == list(model.model_fields) else ()
-    given = set(names)
+    known = before.rows if before and alike and names == list(model.__struct_fields__) else ()
     rows: list[Row] = []
     for number, values in enumerate(fields["rows"]):
         row = known[number] if number < len(known) else None
-        if row is None or list(row.__dict__.values()) != values:
-            row = model.model_validate(dict(zip(names, values, strict=True)))
-            # pydantic makes a set for each row, which is as large as the rest of it
-            object.__setattr__(row, "__pydantic_fields_set__", given)
+        if row is None or list(astuple(row)) != values:
+            row = model.read(dict(zip(names, values, strict=True)))
         rows.append(row)
     return rows
 

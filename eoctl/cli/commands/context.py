@@ -15,6 +15,7 @@ from eoctl.cli.options import Connection, Format, Output
 from eoctl.cli.progress import note
 from eoctl.cli.runner import show_live
 from eoctl.host.clock import now_ms
+from eoctl.kafka.connection.property_names import SECRET_KEY, in_clear
 from eoctl.operations.inspect import permissions
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.context import CONTEXTS, SETTINGS, TESTS
@@ -67,7 +68,7 @@ def show(connection: Connection, output: Format) -> int:
     """The settings in force, as flags, environment and config file make them; no secrets."""
     context = connection.one()
     rows = [
-        ContextSettingRow(key=key, value="(hidden)" if config.SECRET_KEY.search(key) else value)
+        ContextSettingRow(key=key, value="(hidden)" if SECRET_KEY.search(key) else value)
         for key, value in sorted(context.properties.items())
     ]
     rows += [
@@ -135,7 +136,7 @@ def add(
         properties = config.extra_properties(connect.properties)
         if connect.bootstrap_server:
             properties["bootstrap.servers"] = connect.bootstrap_server
-    if (secrets := adding.in_clear(properties)) and not (typed or secrets_in_clear):
+    if (secrets := in_clear(properties)) and not (typed or secrets_in_clear):
         raise UsageError(
             f"{', '.join(secrets)} would stand in the config file in clear",
             remedy="write -X KEY=env:NAME or KEY=file:PATH, or add --secrets-in-clear",

@@ -20,7 +20,7 @@ def show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence
     emit(answer, PRODUCERS, output)
     if output.output in ("table", "wide"):
         segments = answer.extra["segments"]
-        for line in (line for s in segments for line in _summary(SegmentRow.model_validate(s))):
+        for line in (line for s in segments for line in _summary(SegmentRow.read(s))):
             print(visible(line, spaces=False), file=sys.stderr)
     return answer.exit_status
 

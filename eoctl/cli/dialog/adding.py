@@ -4,7 +4,7 @@ import getpass
 import sys
 from collections.abc import Sequence
 
-from eoctl.settings.adding import ELSEWHERE
+from eoctl.kafka.connection.property_names import ELSEWHERE
 from recovery.errors import UsageError
 
 PROTOCOLS = {

@@ -9,6 +9,8 @@ SECRET_KEY = re.compile(
     r"password|passphrase|secret|jaas|token|[._]key\s*$|key\.pem", re.IGNORECASE
 )
 """Client properties whose values are never shown."""
+ELSEWHERE = re.compile(r"(env|file):.")
+"""A value that says where the secret is kept, which is none."""
 
 # Only librdkafka knows these: a file with one of them has no Java escapes and continuation lines.
 LIBRDKAFKA_ONLY = frozenset(
@@ -122,3 +124,14 @@ def refuse_misspelt(properties: Mapping[str, str]) -> None:
                 where=key,
                 remedy=f"did you mean {near[0]}?" if near else "remove it",
             )
+
+
+def in_clear(properties: Mapping[str, str]) -> list[str]:
+    """Return the properties that hold a secret itself, not where it is kept."""
+    return [
+        key
+        for key, value in properties.items()
+        if SECRET_KEY.search(key)
+        and not ELSEWHERE.match(value)
+        and not key.endswith((".location", ".url"))  # where a key or a token is, is none
+    ]

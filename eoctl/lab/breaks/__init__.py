@@ -134,4 +134,4 @@ def _read_answer(answer: Path, pid: int) -> list[GroundTruth]:
     if "error" in content:
         kind = getattr(errors, content["error"], errors.EoctlError)
         raise kind(content["what"], where=content["where"], remedy=content["remedy"])
-    return [GroundTruth.model_validate(row | {"owner_pid": pid}) for row in content["truths"]]
+    return [GroundTruth.read(row | {"owner_pid": pid}) for row in content["truths"]]

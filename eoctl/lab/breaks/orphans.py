@@ -158,7 +158,7 @@ async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[Gr
         verdict="open",
         repair="wait: it is alive, and only needed for the orphan beside it",
     )
-    return [orphan, live.model_copy(update={"kind": "open"})]
+    return [orphan, live.but(kind="open")]
 
 
 async def make_idle_owner(stage: Stage) -> list[GroundTruth]:

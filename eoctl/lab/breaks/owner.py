@@ -31,7 +31,7 @@ async def own(lab: Lab, kind: str, options: Options, answer: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     try:
         async with making(lab, kind, options) as (truths, producers):
-            _tell(answer, {"truths": [truth.model_dump(mode="json") for truth in truths]})
+            _tell(answer, {"truths": [truth.json_values() for truth in truths]})
             await ended.wait()
             with suppress(TimeoutError, WireError):
                 async with asyncio.timeout(COMMIT_SECONDS):

@@ -162,8 +162,8 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
             variant=variant,
             outcome="commit",
         )
-        nothing = {} if variant == "held" else {"start_offset": None}
-        truths.append(truth.model_copy(update=nothing))
+        nothing: dict[str, None] = {} if variant == "held" else {"start_offset": None}
+        truths.append(truth.but(**nothing))
     return truths
 
 

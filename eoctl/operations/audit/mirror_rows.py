@@ -188,4 +188,4 @@ def _sync(partition: int, sync: OffsetSync) -> AuditMirrorRow:
 
 def _checkpoint(c: MirrorCheckpoint) -> AuditMirrorRow:
     row = _plain(c.partition, "checkpoint", c.source_offset, c.mirror_offset, c.skipped)
-    return row.model_copy(update={"group": c.group})
+    return row.but(group=c.group)

@@ -71,7 +71,7 @@ class SequencesAudit(Audit[SequencesFound]):
             errors=error_rows(audited.unseen(result)),
             extra={
                 "findings": findings,
-                "examined": [e.model_dump(mode="json", by_alias=True) for e in examined],
+                "examined": [e.json_values() for e in examined],
             },
             judging=True,
             finding=findings > 0,

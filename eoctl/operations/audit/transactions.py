@@ -92,7 +92,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
                 "transactions": sum(len(c.decisions) for c in covered),
                 "partitions": len(audited.ranges) - len(result.failed),
                 "markers_without_data": result.markers_without_data,
-                "covered": [_covered(c).model_dump(mode="json") for c in covered],
+                "covered": [_covered(c).json_values() for c in covered],
             },
             judging=True,
             finding=result.findings > 0,

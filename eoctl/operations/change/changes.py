@@ -195,5 +195,5 @@ def entry_answer(entry: str) -> Answer:
         now_ms(),
         [event_row(event, whole) for event in one.events],
         damage(content),
-        extra={"entry": journal_row(one, content).model_dump(mode="json"), "plan": whole},
+        extra={"entry": journal_row(one, content).json_values(), "plan": whole},
     )

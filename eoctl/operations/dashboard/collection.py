@@ -124,9 +124,7 @@ class LiveCollection:
         for broker in named - self._known.keys():
             self._known[broker] = BrokerRow(broker=broker, host="not listed", port=0, up=False)
         rows = [
-            row.model_copy(
-                update={"up": row.broker in cluster.brokers and row.broker not in silent}
-            )
+            row.but(up=row.broker in cluster.brokers and row.broker not in silent)
             for _, row in sorted(self._known.items())
         ]
         return Answer("brokers", cluster.cluster_id, facts.collected_at, rows)

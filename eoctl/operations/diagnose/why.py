@@ -166,7 +166,7 @@ def _own_row(row: WhyRow, group: str) -> WhyRow:
     )
     if row.held_by is not None and group not in row.held_by.groups:
         sentence = f"whether {group} is held by it is not known: its batches were not read"
-    return row.model_copy(update={"groups": None, "groups_said": sentence})
+    return row.but(groups=None, groups_said=sentence)
 
 
 async def _groups(
@@ -285,7 +285,7 @@ async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) ->
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
     row = _id_row(context, d, j, connect)
-    return row.model_copy(update={"history": rows[-HISTORY_RECORDS:]})
+    return row.but(history=rows[-HISTORY_RECORDS:])
 
 
 def _id_row(
@@ -380,22 +380,16 @@ async def _row(
     """One partition's story. holder_first: whom it is about; None = the transaction at the LSO."""
     first = holder_first or _holder(d, p)
     counted = await source.waiting(p, first.about.producer_id if first else None)
-    return _seen_row(context, d, p, first).model_copy(
-        update={
-            "waiting": None
-            if counted is None
-            else WaitingRow.of(counted, at_least=not counted.complete),
-            "owner": None
-            if first is None
-            else _owner(first, facts, await _connect(source, _owner_name(first))),
-            "strip": await source.strip(p),
-            "history": [] if first is None else await _history(source, first),
-            "groups": [_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
-            "groups_said": _groups_said(facts, p, first),
-            "if_you_wait": None
-            if first is None
-            else _if_you_wait(first, counted, config, d.collected_at),
-        }
+    return _seen_row(context, d, p, first).but(
+        waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
+        owner=None
+        if first is None
+        else _owner(first, facts, await _connect(source, _owner_name(first))),
+        strip=await source.strip(p),
+        history=[] if first is None else await _history(source, first),
+        groups=[_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
+        groups_said=_groups_said(facts, p, first),
+        if_you_wait=None if first is None else _if_you_wait(first, counted, config, d.collected_at),
     )
 
 

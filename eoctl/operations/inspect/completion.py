@@ -16,8 +16,9 @@ from pathlib import Path
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.operations.session.session import with_cluster
-from eoctl.settings.context import SECRET_KEY, Context, cache_dir
+from eoctl.settings.context import Context, cache_dir
 
 FRESH_SECONDS = 60.0
 ASK_SECONDS = 5.0

@@ -80,7 +80,7 @@ def producers(folders: Sequence[Path], producer_ids: Sequence[int]) -> Answer:
         errors=error_rows(missing),
         extra={
             "scanned": facts.scanned,
-            "segments": [row.model_dump(mode="json") for row in segments],
+            "segments": [row.json_values() for row in segments],
         },
     )
 

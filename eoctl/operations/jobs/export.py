@@ -7,9 +7,9 @@ from typing import Any
 
 from eoctl.engine.code_zip import code_zip
 from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.property_names import in_clear
 from eoctl.operations.jobs.spark_launch import DEPLOY_MODE, PYTHON_CONF, SAFE, Spark
 from eoctl.render.shell import command
-from eoctl.settings.adding import in_clear
 from eoctl.settings.folders import full_disk
 from eoctl.stores import private
 from eoctl.stores.storage import is_address

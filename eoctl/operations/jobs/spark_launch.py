@@ -21,8 +21,8 @@ from eoctl.host.clock import now_ms
 from eoctl.host.java import find_java
 from eoctl.host.processes import identify
 from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.operations.jobs import records as jobs
-from eoctl.settings.context import SECRET_KEY
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from eoctl.stores.journal import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError

@@ -176,6 +176,6 @@ def _zombies(
 def _finding(
     finding: str, place: TopicPartition, producer_id: int | None, detail: str
 ) -> RestartVerifyRow:
-    return RestartVerifyRow.model_validate(
+    return RestartVerifyRow.read(
         {"finding": finding, "where": named(place), "producer_id": producer_id, "detail": detail}
     )

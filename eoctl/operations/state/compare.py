@@ -147,9 +147,7 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
 
 def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
     """Return why what is compared may not be the whole state."""
-    errors = [
-        row.model_copy(update={"detail": f"{side}: {row.detail}"}) for row in not_complete(manifest)
-    ]
+    errors = [row.but(detail=f"{side}: {row.detail}") for row in not_complete(manifest)]
     if not errors and not manifest.complete:
         why = f"{side}: its manifest says that it is not complete"
         errors.append(ErrorRow(scope="state", error=NOT_COMPLETE, detail=why))

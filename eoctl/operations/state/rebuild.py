@@ -123,7 +123,7 @@ def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answ
             "engine": manifest.engine,
             "engine_why": why,
             "reader": manifest.reader,
-            "digest": StateDigest(**manifest.digest.model_dump()).model_dump(),
+            "digest": StateDigest(**manifest.digest.model_dump()).json_values(),
             "consistent": manifest.consistent,
             "split": [t.model_dump(mode="json") for t in cut.split],
             "open": [t.model_dump(mode="json") for t in cut.open],

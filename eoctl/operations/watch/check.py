@@ -95,7 +95,7 @@ async def check(
             "context": context.title,
             "scanned": d.scanned,
             "verdicts": verdict_counts(d),
-            "notes": [row.model_dump(mode="json") for row in error_rows(notes)],
+            "notes": [row.json_values() for row in error_rows(notes)],
         },
         judging=True,
         finding=any(row.ok is False for row in rows),

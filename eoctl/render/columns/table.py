@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 from eoctl.render.tables import CellKind, Column
 from eoctl.render.words import Age, counted
 from recovery.rows.answers import Answer
+from recovery.rows.row import Row, json_names
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class Table:
     summary makes the closing sentence, heading the line above the table.
     """
 
-    model: type[BaseModel]
+    model: type[Row]
     columns: Sequence[Column] = ()
     names: Sequence[str] = ()
     summary: Callable[[Answer], str] = lambda answer: ""
@@ -27,8 +26,7 @@ class Table:
     @property
     def fields(self) -> tuple[str, ...]:
         """The row's fields as JSON and CSV name them."""
-        fields = self.model.model_fields.items()
-        return tuple(field.serialization_alias or name for name, field in fields)
+        return json_names(self.model)
 
     def cells(self, row: object) -> Mapping[str, object]:
         """Return the value of each column, by its key."""

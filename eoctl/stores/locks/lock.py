@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from eoctl.host.clock import now_ms
-from eoctl.settings.context import state_dir
+from eoctl.settings.folders import state_dir
 from recovery.errors import RefusedError
 from recovery.times import rfc3339
 

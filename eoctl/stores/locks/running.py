@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from eoctl.settings.context import state_dir
+from eoctl.settings.folders import state_dir
 from recovery.errors import BusyError, UsageError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.connection.credentials import Secret, resolve
-from eoctl.settings.context import SECRET_KEY
+from eoctl.kafka.connection.property_names import SECRET_KEY
 from recovery.errors import IncompleteError, UsageError
 
 if TYPE_CHECKING:

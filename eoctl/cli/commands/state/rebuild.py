@@ -195,7 +195,7 @@ class _Onward:
                     status = change.carry_out(execute, output, seconds)
                 else:
                     outcome = change.act(execute, seconds)
-                    delivery = change.row(outcome).model_dump(mode="json")
+                    delivery = change.row(outcome).json_values()
                     status = Exit.OK if outcome is None else outcome.exit_status
         except EoctlError as error:
             print(f"eoctl: {visible(error.sentence, spaces=False)}", file=sys.stderr)
