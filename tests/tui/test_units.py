@@ -5,6 +5,7 @@ import tracemalloc
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -196,12 +197,18 @@ def test_a_recording_that_changes_while_it_is_shown(tmp_path: Path) -> None:
 
 
 def test_rows_made_uncollected_still_go_with_their_frame() -> None:
+    class Rows(list[Any]):
+        """A list that can be referred to weakly."""
+
+    seen = large(50)
+    assert seen.partitions is not None
+    rows = Rows(seen.partitions.rows)
+    gone = weakref.ref(rows)
     with uncollected():
         assert not gc.isenabled()
-        frame = Builder().frame(large(50))
+        frame = Builder().frame(replace(seen, partitions=replace(seen.partitions, rows=rows)))
     assert gc.isenabled()
-    gone = weakref.ref(frame.snapshot.partitions.rows[0])  # type: ignore[union-attr]
-    del frame
+    del frame, rows
     assert gone() is None, "no circle keeps it"
     gc.unfreeze()
 

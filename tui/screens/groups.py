@@ -8,7 +8,7 @@ from eoctl.render.tables import Column
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
 from tui.board.headline import stuck
-from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, same, table_row
+from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, table_row
 from tui.screens.views import MARK
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 
@@ -44,7 +44,7 @@ def groups_table(s: "Snapshot", before: Mapping[str, TableRow], text: Text) -> T
         bare.discard(g.group)
         sign = "?" if g.error else "!" if stuck(g, findings) else ""
         row = before.get(f"{g.group}\0{g.topic}:{g.partition}")
-        if row is None or row.mark != sign or row.sort[-1] != state or not same(row.source, g):
+        if row is None or row.mark != sign or row.sort[-1] != state or row.source != g:
             row = group_row(g, state, sign, text)
         rows.append(row)
     rows += [bare_group_row(name, state, text) for name, state in states.items() if name in bare]

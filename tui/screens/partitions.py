@@ -14,7 +14,6 @@ from tui.screens.rows import (
     Text,
     cells_of,
     nothing,
-    same,
     table_row,
 )
 from tui.screens.views import MARK
@@ -55,12 +54,7 @@ def partitions_table(
         verdict = verdicts.get(name) if r.held else None
         spark = trend.line(name, 30, ceiling, ascii_only=ascii_only)
         row = before.get(name)
-        if (
-            row is None
-            or row.cells[SPARK] != spark
-            or not same(row.judged, verdict)
-            or not same(row.source, r)
-        ):
+        if row is None or row.cells[SPARK] != spark or row.judged != verdict or row.source != r:
             row = partition_row(r, name, verdict, spark, text)
         (first if r.held or row.mark else rest).append(row)
     first.sort(key=_held_first)

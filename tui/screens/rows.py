@@ -10,7 +10,6 @@ from eoctl.render.tables import Column
 from eoctl.render.words import Age
 from eoctl.render.words import age as age_words
 from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.row import Row
 from tui.widgets.tables import TableRow
 
 if TYPE_CHECKING:
@@ -75,13 +74,6 @@ def aged(seconds: float | None, producer_clock: bool = False) -> Cell:
 def since(moment: int | None, now: int) -> float | None:
     """Return the seconds from a moment to now, both epoch milliseconds."""
     return None if moment is None else (now - moment) / 1000
-
-
-def same(a: object, b: object) -> bool:
-    """Return True if two models hold equal values, three times as fast as pydantic's own way."""
-    if a is b:
-        return True
-    return isinstance(a, Row) and isinstance(b, Row) and a.__dict__ == b.__dict__
 
 
 def nothing(what: str, answer: "Answer | None", s: "Snapshot") -> str:
