@@ -205,7 +205,7 @@ async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
         assert isinstance(over, Overlay), key
         if key == "y":
             shown = json.loads(over.page.text().replace("\n", ""))
-            assert shown == row.source.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]
+            assert shown == row.source.json_values()  # type: ignore[attr-defined]
         elif key == "e":
             told = over.page.text()
             assert told.startswith(("eoctl --context ", "eoctl jobs", "eoctl journal"))
