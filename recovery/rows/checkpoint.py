@@ -1,9 +1,9 @@
 """Rows of `txn commit` and `txn salvage`: what a Flink checkpoint promises, and what was lost; of
 `restart checkpoint`: what a Spark one lacks."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from recovery.rows.row import Row, Timestamp
 
@@ -75,11 +75,13 @@ class CheckpointFileRow(Row):
     """A file of a Structured Streaming checkpoint that is not as Spark left it, or that a mended
     copy gets."""
 
-    file: str = Field(description="relative to the checkpoint; of state the folder of a partition")
-    finding: str | None = Field(description="null: nothing is wrong with it")
-    blocks: bool = Field(description="the query does not go on as it would have")
-    spark: str | None = Field(description="what Spark 4.3.0 does with it")
-    settles: str | None = Field(description="what would prove what it held")
+    file: Annotated[
+        str, Meta(description="relative to the checkpoint; of state the folder of a partition")
+    ]
+    finding: Annotated[str | None, Meta(description="null: nothing is wrong with it")]
+    blocks: Annotated[bool, Meta(description="the query does not go on as it would have")]
+    spark: Annotated[str | None, Meta(description="what Spark 4.3.0 does with it")]
+    settles: Annotated[str | None, Meta(description="what would prove what it held")]
     repair: Literal["none", "written", "left-out"]
-    effect: Literal["proven", "no-effect"] | None = Field(description="of what is written")
-    because: str | None = Field(description="what proves it, and what of it is guessed")
+    effect: Annotated[Literal["proven", "no-effect"] | None, Meta(description="of what is written")]
+    because: Annotated[str | None, Meta(description="what proves it, and what of it is guessed")]

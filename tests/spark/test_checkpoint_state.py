@@ -107,7 +107,7 @@ def read(spark: "SparkSession", checkpoint: Path, output: Path, **choice: Any) -
     request |= {"checkpoint": str(checkpoint), "output": output.as_uri(), **choice}
     result = checkpoint_state.work(spark, request, Access({}), JobProgress(None))
     files = tuple(sorted(output.glob("*.parquet")))
-    return CheckpointState("spark:x", StateSparkStore.model_validate(result), files)
+    return CheckpointState("spark:x", StateSparkStore.read(result), files)
 
 
 def everything(folder: Path) -> dict[str, tuple[int, bytes]]:

@@ -324,7 +324,7 @@ def _answer(
             "equal": not different,
             "same_cut": same_cut,
             "shown": len(shown),
-            **({} if spark is None else {"spark": spark.model_dump()}),
+            **({} if spark is None else {"spark": spark.json_values()}),
         },
         judging=True,
         finding=different,

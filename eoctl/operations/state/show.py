@@ -80,7 +80,7 @@ def _of_checkpoint(request: ShowRequest, key: bytes | None, seconds: float | Non
         cluster_id=None,
         collected_at=now_ms(),
         rows=rows,
-        extra={"format": "spark", "at": f"batch {store.batch}", "spark": store.model_dump()},
+        extra={"format": "spark", "at": f"batch {store.batch}", "spark": store.json_values()},
         judging=True,
         finding=key is not None and not rows,
     )

@@ -122,7 +122,7 @@ def read(
             show=choice.show,
             seconds=seconds,
         )
-        store = StateSparkStore.model_validate(result)
+        store = StateSparkStore.read(result)
         yield CheckpointState(
             f"{PREFIX}{checkpoint}", store, tuple(sorted(output.glob("*.parquet")))
         )
