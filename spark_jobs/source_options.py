@@ -52,7 +52,9 @@ KAFKA_OPTIONS = {
     "failOnDataLoss": "false: go on from the first record that is left [true]",
 }
 """The options of Spark's Kafka source that mean the same here; and `kafka.` + a property."""
-EVERY = {name.lower(): name for name in (*OPTIONS, *KAFKA_OPTIONS)}
+STREAM_OPTIONS = {"maxOffsetsPerTrigger": "of streams: about so many offsets in each batch"}
+_OF_STREAMS = {name.lower() for name in STREAM_OPTIONS}
+EVERY = {name.lower(): name for name in (*OPTIONS, *KAFKA_OPTIONS, *STREAM_OPTIONS)}
 
 PROPERTY = "kafka."
 ISOLATION = "kafka.isolation.level"
@@ -74,6 +76,12 @@ STRATEGY = "startingoffsetsbytimestampstrategy"
 """Of STARTS and of ENDS, the first that is given counts, as in Spark's Kafka source."""
 OWN = ("topics", "start", "end", "cut")
 OF_RANGES = (*OWN, *SELECTIONS, *STARTS, *ENDS, STRATEGY, "failondataloss")
+NOT_OF_STREAMS = {
+    **dict.fromkeys(("end", *ENDS), "a stream has no end"),
+    "cut": "a stream has no end: name topics and start, or subscribe and startingOffsets",
+    "headers_only": "a batch of records may lie in two batches of a stream",
+    "max_rate": "streams are limited by maxOffsetsPerTrigger",
+}
 OF_TASKS = ("range_offsets", "maxrecordsperpartition", "minpartitions", "headers_only")
 
 LATEST, EARLIEST = -1, -2  # as offsets in the JSON of startingOffsets and endingOffsets
@@ -271,8 +279,15 @@ def number(given: Mapping[str, str], key: str) -> int | None:
     return int(value)
 
 
-def wanted(given: Mapping[str, str]) -> Wanted:
-    """Return what is read, of options that `understood` has passed. Raises UsageError."""
+def wanted(given: Mapping[str, str], *, stream: bool = False) -> Wanted:
+    """Return what is read, of options that `understood` has passed.
+
+    stream: of a stream, whose end means nothing, and which may start at the end: with the words
+    of Spark's Kafka source it does so unless they say otherwise. Raises UsageError.
+    """
+    for key in [k for k in given if k in (NOT_OF_STREAMS if stream else _OF_STREAMS)]:
+        why = NOT_OF_STREAMS[key] if stream else "it is of streams: readStream"
+        raise UsageError(why, where=f"option {EVERY[key]}")
     lossy = not flag(given, "failondataloss", default="true")
     if not any(key in given for key in SELECTIONS):
         topics = _names(given.get("topics", ""))
@@ -292,7 +307,7 @@ def wanted(given: Mapping[str, str]) -> Wanted:
     if strategy not in ("error", "latest"):
         raise UsageError("write error or latest", where=f"option {EVERY[STRATEGY]}")
     return Wanted(
-        _edge(given, STARTS, latest, earliest, must_match=strategy == "error"),
+        _edge(given, STARTS, latest, earliest, must_match=strategy == "error", stream=stream),
         _edge(given, ENDS, latest, earliest, must_match=False),
         topics=_topics(given),
         pattern=_pattern(given["subscribepattern"]) if "subscribepattern" in given else None,
@@ -300,6 +315,15 @@ def wanted(given: Mapping[str, str]) -> Wanted:
         stable=stable,
         fail_on_data_loss=not lossy,
     )
+
+
+def can_stream(given: Mapping[str, str]) -> bool:
+    """Return True if options may be those of a stream."""
+    try:
+        wanted(given, stream=True)
+    except UsageError:
+        return False
+    return True
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -359,9 +383,12 @@ def _edge(
     earliest: Bound,
     *,
     must_match: bool,
+    stream: bool = False,
 ) -> Edge:
     """Return the start (keys: STARTS) or the end (ENDS)."""
     default, refused = (earliest, latest) if keys is STARTS else (latest, earliest)
+    if stream:  # it may start anywhere
+        default, refused = latest, Bound("", "")
     key = next((key for key in keys if key in given), keys[-1])
     name = EVERY[key]
     where, text = f"option {name}", given.get(key, default.text).strip()
@@ -375,9 +402,9 @@ def _edge(
     if not of_time and text.lower() in (latest.text, earliest.text):
         if text.lower() == refused.text:
             raise UsageError(backwards, where=where)
-        return Edge(name, default)
+        return Edge(name, latest if text.lower() == latest.text else earliest)
     each: dict[TopicPartition, Bound] = {}
-    example = KAFKA_OPTIONS[name].removesuffix(f" [{default.text}]")
+    example = KAFKA_OPTIONS[name].partition(" [")[0]
     for topic, values in _json(text, where, example).items():
         if not isinstance(values, dict) or not values:
             raise UsageError(f"no partitions of {topic}", where=where, remedy=f"write {example}")

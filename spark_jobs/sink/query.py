@@ -6,7 +6,9 @@ the batch anew, with what has arrived since, at another time.
 """
 
 import hashlib
+import json
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import RefusedError, UsageError
@@ -21,6 +23,57 @@ QUERY_ID = "sql.streaming.queryId"
 """Spark's StreamExecution sets it for all that a micro-batch runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A streaming query that sends a batch.
+
+    planned: SHA-256 of what its checkpoint says of the batch; None where Spark does not tell.
+    """
+
+    id: str
+    planned: str | None
+
+
+def sender(spark: "SparkSession", batch: int, checkpoint: str | None) -> Sender | None:
+    """Return the query whose foreachBatch runs in this thread, None outside of one.
+
+    checkpoint: its checkpointLocation, None: as Spark tells it, which Spark Connect does not.
+    Raises UsageError within a Spark Connect server without one, and for one of another query.
+    """
+    if checkpoint is None:
+        query = query_id(spark)
+        return None if query is None else Sender(query, planned(spark, query, batch))
+    query, entry = _read(spark, checkpoint.rstrip("/"), batch)
+    if not executors.is_connect(spark) and query_id(spark) not in (None, query):
+        raise _not_of_query(checkpoint, f"is of query {query}")
+    return Sender(query, hashlib.sha256(entry).hexdigest())
+
+
+def _read(spark: "SparkSession", root: str, batch: int) -> tuple[str, bytes]:
+    """Return the query's id and the batch's entry, of a checkpoint in which it is the last one.
+
+    By Spark's own reader: only that knows the checkpoint's file system everywhere.
+    """
+    log = f"offsets/{batch}"
+    paths = [f"{root}/metadata", f"{root}/{{offsets,commits}}/{{{batch},{batch + 1}}}"]
+    try:
+        rows = spark.read.format("binaryFile").load(paths).select("path", "content").collect()
+    except Exception as error:
+        raise _not_of_query(root, f"cannot be read: {str(error).splitlines()[0]}") from None
+    files = {}
+    for row in rows:
+        folder, name = row["path"].split("/")[-2:]
+        files[name if name == "metadata" else f"{folder}/{name}"] = bytes(row["content"])
+    if files.keys() != {"metadata", log}:
+        raise _not_of_query(root, f"does not say that batch {batch} runs")
+    return str(json.loads(files["metadata"])["id"]), files[log]
+
+
+def _not_of_query(checkpoint: str, why: str) -> UsageError:
+    remedy = "give the checkpointLocation of the query that runs, as it stands there"
+    return UsageError(f"the checkpoint {why}", where=checkpoint, remedy=remedy)
+
+
 def query_id(spark: "SparkSession") -> str | None:
     """The id of the streaming query whose foreachBatch runs in this thread, None outside of one.
 
@@ -31,7 +84,7 @@ def query_id(spark: "SparkSession") -> str | None:
     if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # Spark's foreach_batch_worker has it
         raise UsageError(
             "Spark Connect does not tell which streaming query this batch belongs to",
-            remedy="give run_id=, and another one whenever the query's checkpoint is made anew",
+            remedy="give checkpoint=, the query's checkpointLocation",
         )
     return None
 

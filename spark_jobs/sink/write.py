@@ -55,6 +55,7 @@ def write_exactly_once(
     access: Access,
     partitions: int | None = None,
     run_id: str | None = None,
+    checkpoint: str | None = None,
     allow_speculation: bool = False,
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
     rows_per_transaction: int = ROWS_PER_TRANSACTION,
@@ -70,7 +71,8 @@ def write_exactly_once(
     coalesced. run_id: whose batches these are, since a batch's number comes again where a
     checkpoint was deleted; None: the id of the streaming query that calls this in foreachBatch,
     and outside of one nothing, so that the caller alone vouches for its numbers. Only the thread
-    in which Spark calls foreachBatch knows the query: call this there, or give run_id.
+    in which Spark calls foreachBatch knows the query: call this there, or give run_id, or
+    checkpoint, the query's checkpointLocation, which within Spark Connect nobody else tells.
     keep_batches: of how many batches that were sent, this one among them, the staged files stay;
     None: of all.
 
@@ -83,8 +85,8 @@ def write_exactly_once(
     if keep_batches is not None and keep_batches < 1:
         raise UsageError(f"keep_batches is a number from 1, not {keep_batches}")
     spark = frame.sparkSession
-    sender = query.query_id(spark) if run_id is None else None
-    run = run_id if sender is None else sender
+    sender = query.sender(spark, batch, checkpoint) if run_id is None else None
+    run = run_id if sender is None else sender.id
     if not allow_speculation:
         refuse_speculation(spark)
     folder = local_path(staging_folder) / job / f"batch-{batch}"
@@ -94,7 +96,7 @@ def write_exactly_once(
         raise UsageError("no such topic, or no permission to see it", where=topic)
     marker_topic = by_name.get(markers.name(job))
     manifest = staging.load(folder)
-    planned = None if sender is None else query.planned(spark, sender, batch)
+    planned = None if sender is None else sender.planned
     if manifest is not None:
         commit.refuse_other_run(manifest, run, str(folder))
     if manifest is None:

@@ -218,6 +218,53 @@ def test_source_and_sink_over_spark_connect(
     assert values(lab1, f"{name}-out") == staged_values(tmp_path / name / "batch-0")
 
 
+STREAM = """
+import json, sys
+from pyspark.sql import SparkSession
+from eoctl.kafka.connection.access import Access
+from spark_jobs.sink.foreach import foreach_batch
+from spark_jobs.source import register
+server, topic, folder = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2,4]").getOrCreate()  # its server's Python has eoctl
+access = Access({"bootstrap.servers": server})
+register(spark, access)
+def run(checkpoint, named):
+    rows = spark.readStream.format("eoctl-kafka").option("subscribe", topic)
+    rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 90).load()
+    send = foreach_batch(topic=topic + "-out", job=topic, staging_folder=folder + "/staging",
+                         access=access, checkpoint=named)
+    writer = rows.select("key", "value").writeStream.foreachBatch(send).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", checkpoint).start()
+    try:
+        query.awaitTermination()
+        return [p["batchId"] for p in query.recentProgress]
+    except Exception as error:
+        return str(error)
+first, other = folder + "/first", folder + "/other"
+print(json.dumps([run(first, None), run(first, first), run(other, other), run(other, first)]))
+"""
+
+
+def test_a_stream_over_spark_connect(lab1: Lab, tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin, name = AdminClient(lab1.client_properties()), f"c-{uuid.uuid4().hex[:8]}"
+    for made in (name, f"{name}-out"):
+        admin.create_topics([NewTopic(made, 2, 1)], operation_timeout=10)[made].result(20)
+    producer = Producer(lab1.client_properties())
+    for n in range(200):
+        producer.produce(name, str(n), partition=n % 2)
+    producer.flush(30)
+    unnamed, batches, anew, wrong = run_python(STREAM, lab1.bootstrap_servers, name, str(tmp_path))
+    assert "give checkpoint=, the query's checkpointLocation" in unnamed
+    assert batches[:3] == [0, 1, 2]
+    assert "here belongs to run" in anew
+    assert "does not say that batch 0 runs" in wrong
+    assert values(lab1, f"{name}-out") == values(lab1, name)
+    assert values(lab1, name).total() == 200
+
+
 def test_merge_replay_over_spark_connect(
     lab1: Lab, connect: str, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ import pytest
 from eoctl.kafka.connection.access import Access
 from recovery.errors import UsageError
 from recovery.facts import PartitionFacts
-from spark_jobs.source_options import connection, of_ranges, understood, wanted
+from spark_jobs.source_options import can_stream, connection, of_ranges, understood, wanted
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from spark_jobs.source_options import connection, of_ranges, understood, wanted
         ("kafka.group.id", "no group is joined: leave it out"),
         ("kafka.auto.offset.reset", "write startingOffsets"),
         ("startingOffset", r"no option startingOffset; did you mean startingOffsets\?"),
-        ("maxOffsetsPerTrigger", "no option maxOffsetsPerTrigger"),
+        ("minOffsetsPerTrigger", "no option minOffsetsPerTrigger"),
         ("kafkaConsumer.pollTimeoutMs", "no option kafkaConsumer.pollTimeoutMs; one of topics"),
     ],
 )
@@ -78,6 +78,7 @@ def test_options_that_contradict_each_other(options: dict[str, str], sentence: s
         ({"startingTimestamp": "-1"}, "not a time in epoch milliseconds"),
         ({"endingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "a value of t is not what it should"),
         ({"startingOffsetsByTimestampStrategy": "none"}, "write error or latest"),
+        ({"maxOffsetsPerTrigger": "9"}, "option maxOffsetsPerTrigger: it is of streams"),
         ({"failOnDataLoss": "no"}, "option failOnDataLoss: write true or false"),
         ({"kafka.isolation.level": "serializable"}, "read_committed or read_uncommitted"),
     ],
@@ -89,6 +90,47 @@ def test_values_that_are_refused(options: dict[str, str], sentence: str) -> None
     }
     with pytest.raises(UsageError, match=sentence):
         wanted(understood({**given, **options}))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "t", "endingOffsets": "latest"}, "option endingOffsets: a stream has no"),
+        ({"topics": "t", "end": "hw"}, "option end: a stream has no end"),
+        ({"cut": "c"}, "option cut: a stream has no end: name topics and start"),
+        ({"topics": "t", "headers_only": "true"}, "may lie in two batches of a stream"),
+        ({"topics": "t", "max_rate": "9"}, "streams are limited by maxOffsetsPerTrigger"),
+        ({"subscribe": "t", "startingOffsets": "first"}, "this is no JSON object"),
+        ({}, "no topics are named"),
+    ],
+)
+def test_options_that_no_stream_has(options: dict[str, str], sentence: str) -> None:
+    assert not can_stream(understood(options))
+    with pytest.raises(UsageError, match=sentence):
+        wanted(understood(options), stream=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"topics": "t"}, 10),
+        ({"topics": "t", "start": "hw"}, 90),
+        ({"subscribe": "t"}, 70),  # as Spark's own source
+        ({"subscribe": "t", "startingOffsets": "earliest"}, 10),
+        ({"subscribe": "t", "startingOffsets": "Latest"}, 70),
+        ({"subscribe": "t", "isolation": "read_uncommitted"}, 90),
+        ({"subscribe": "t", "startingOffsets": '{"t": {"0": -1}}'}, 70),
+        ({"subscribe": "t", "startingOffsets": '{"t": {"0": -2}}'}, 10),
+        ({"subscribe": "t", "startingOffsets": '{"t": {"0": 33}}'}, 33),
+        ({"subscribe": "t", "startingTimestamp": "5", "maxOffsetsPerTrigger": "7"}, 30),
+    ],
+)
+def test_where_a_stream_starts(options: dict[str, str], start: int) -> None:
+    given = understood(options)
+    assert can_stream(given)
+    edge = wanted(given, stream=True).start
+    edge.check({("t", 0)})
+    assert edge.resolve(FACTS, 30) == start
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Checks that a leader's log goes on where the reader left it, and that nothing is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from eoctl.kafka.ask.collect import READ_UNCOMMITTED, list_offsets
+from eoctl.kafka.ask.collect import READ_UNCOMMITTED, ids_of_leaders, list_offsets
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, missing_broker
 from eoctl.kafka.connection.failures import WireError
-from recovery.facts import Missing, TopicPartition, known
+from recovery.errors import IncompleteError
+from recovery.facts import Missing, PartitionFacts, TopicPartition, known
+from recovery.shared import stream_offset
+from recovery.shared.stream_offset import StreamOffset
 
 EARLIEST_LOCAL = -4
 
@@ -62,6 +65,32 @@ async def asked_epoch_ends(
                 else:
                     ends[place] = known(p.end_offset)
     return ends, missing
+
+
+async def refuse_other_logs(
+    cluster: Cluster, offset: StreamOffset, facts: Iterable[PartitionFacts]
+) -> None:
+    """Refuse positions that are of another log than the partitions have now.
+
+    Raises RefusedError for a topic that was made anew and for records that were replaced, and
+    IncompleteError for what a leader did not tell, or what a broker that lags behind may tell.
+    """
+    mine = [f for f in facts if (f.topic, f.partition) in offset.positions]
+    scope = [
+        PartitionMetadata(f.topic, f.partition, f.leader, f.leader_epoch, f.replicas, None)
+        for f in mine
+    ]
+    ids = await ids_of_leaders(cluster, scope)
+    epochs = {
+        (f.topic, f.partition): (f.leader, f.leader_epoch, epoch)
+        for f, epoch in stream_offset.moved_epochs(offset, mine)
+        if f.leader is not None and f.leader_epoch is not None
+    }
+    ends, missing = await asked_epoch_ends(cluster, epochs)
+    for m in missing:
+        where = None if m.topic is None else f"{m.topic}-{m.partition}"
+        raise IncompleteError(f"{m.detail} ({m.error})", where=where)
+    stream_offset.refuse_other_logs(offset, mine, ids, ends)
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:

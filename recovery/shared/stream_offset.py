@@ -1,0 +1,213 @@
+"""How far a stream came: the offset of each partition before which everything was read.
+
+Spark keeps it as JSON in a query's checkpoint. An offset alone does not say of which log it is,
+so each topic has its id, and each offset the leader epoch of the log that it was taken from: a
+topic made anew and a log that was cut off and written again (KIP-320) are other logs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import PartitionFacts, TopicPartition
+
+SCHEMA = "eoctl.stream/v1"
+ANEW = "begin again with another checkpoint (and another job name for what it writes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Everything before `offset` of a partition was read."""
+
+    offset: int
+    leader_epoch: int | None = None
+    """Of the leader that gave the offset; None: the broker has no leader epochs."""
+    last_stable_offset: int | None = None
+    """Transactional records from here on were open; None: none was, below `offset`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """The topics' ids, None where brokers have no ids, and the positions in their partitions."""
+
+    ids: Mapping[str, str | None] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+
+
+def encode(offset: StreamOffset) -> dict[str, Any]:
+    """Return the JSON, always the same one for equal offsets: Spark compares its text."""
+    topics: dict[str, Any] = {}
+    for (topic, partition), position in sorted(offset.positions.items()):
+        one = topics.setdefault(topic, {"id": offset.ids.get(topic) or "", "partitions": {}})
+        words = {
+            "offset": position.offset,
+            "leader_epoch": position.leader_epoch,
+            "last_stable_offset": position.last_stable_offset,
+        }
+        one["partitions"][str(partition)] = {k: v for k, v in words.items() if v is not None}
+    return {"schema": SCHEMA, "topics": topics}
+
+
+def decode(content: Any) -> StreamOffset:
+    """Return what `encode` has made. Raises RefusedError for another source's offsets."""
+    try:
+        if content["schema"] != SCHEMA:
+            raise KeyError("schema")
+        topics = content["topics"]
+        return StreamOffset(
+            {topic: one["id"] or None for topic, one in topics.items()},
+            {
+                (topic, int(partition)): Position(**words)
+                for topic, one in topics.items()
+                for partition, words in one["partitions"].items()
+            },
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise RefusedError(
+            "the offsets in the query's checkpoint are not of this source", remedy=ANEW
+        ) from None
+
+
+def moved_epochs(
+    offset: StreamOffset, facts: Iterable[PartitionFacts]
+) -> list[tuple[PartitionFacts, int]]:
+    """Return the partitions whose leader epoch rose since a position, and the position's epoch.
+
+    In these only the leader can tell whether its log goes on where the position is.
+    """
+    return [
+        (f, position.leader_epoch)
+        for f in facts
+        if (position := offset.positions.get((f.topic, f.partition))) is not None
+        and position.leader_epoch is not None
+        and f.leader_epoch is not None
+        and f.leader_epoch > position.leader_epoch
+    ]
+
+
+def refuse_other_logs(
+    offset: StreamOffset,
+    facts: Iterable[PartitionFacts],
+    ids: Mapping[str, set[str | None]],
+    epoch_ends: Mapping[TopicPartition, int | None],
+) -> None:
+    """Refuse positions that are of another log than the present one.
+
+    facts: partitions as they are now; positions of others are not judged. ids: of each topic, as
+    its leaders know it. epoch_ends: where the leader epochs of `moved_epochs` end in the leaders'
+    logs, None where the leader does not know the epoch. Raises RefusedError, and IncompleteError
+    for what may be a broker that lags behind.
+    """
+    for f in facts:
+        place, where = (f.topic, f.partition), f"{f.topic}-{f.partition}"
+        position = offset.positions.get(place)
+        if position is None:
+            continue
+        before, told = offset.ids.get(f.topic), ids.get(f.topic, set())
+        if before is not None and told - {before, None}:
+            raise RefusedError(
+                "the topic was deleted and created again, since the stream read it",
+                where=f.topic,
+                remedy=ANEW,
+            )
+        if before is not None and before not in told:
+            raise IncompleteError("its leader did not tell the topic's id", where=where)
+        if place in epoch_ends:
+            end = epoch_ends[place]
+            if end is None or end < position.offset:
+                another = "another log" if end is None else f"another log from offset {end} on"
+                raise RefusedError(
+                    f"its leader has {another}, of which the stream has read up to "
+                    f"{position.offset}: records were lost and their offsets given to others",
+                    where=where,
+                    remedy=ANEW,
+                )
+        now, epoch = f.leader_epoch, position.leader_epoch
+        if now is not None and epoch is not None and now < epoch:
+            raise IncompleteError(
+                f"its leader epoch went back from {epoch} to {now}: the cluster is another one, "
+                "was restored, or a broker lags behind",
+                where=where,
+                remedy=f"start the query again; if the epoch stays back, {ANEW}",
+            )
+        if f.high_watermark is not None and f.high_watermark < position.offset:
+            raise IncompleteError(
+                f"its log ends at {f.high_watermark}, and the stream has read up to "
+                f"{position.offset}: records were lost, or a new leader lags behind",
+                where=where,
+                remedy=f"start the query again; if the log still ends there, {ANEW}",
+            )
+
+
+def refuse_deleted(offset: StreamOffset, facts: Iterable[PartitionFacts]) -> None:
+    """Refuse to go on where records behind a position were deleted before they were read.
+
+    A partition without a position is new, and read from offset 0 on. Raises IncompleteError.
+    """
+    for f in facts:
+        position = offset.positions.get((f.topic, f.partition), Position(0))
+        if f.log_start_offset is not None and position.offset < f.log_start_offset:
+            raise IncompleteError(
+                f"records {position.offset} to {f.log_start_offset - 1} were deleted before the "
+                "stream read them",
+                where=f"{f.topic}-{f.partition}",
+                remedy="failOnDataLoss=false goes on with what is left",
+            )
+
+
+def advanced(
+    start: StreamOffset,
+    facts: Iterable[PartitionFacts],
+    *,
+    committed: bool,
+    most: int | None = None,
+    target: StreamOffset | None = None,
+) -> StreamOffset:
+    """Return how far the stream may come from `start`.
+
+    committed: never past the last stable offset, else up to the high watermark. most: offsets of
+    all partitions together, shared by what each has (see `shares`). target: never past it. A
+    position that stays, stays as it was, with its leader epoch, and positions of partitions that
+    facts lack stay too. A new partition is read from offset 0 on, and has no position until it
+    has records.
+    """
+    ids, positions = dict(start.ids), dict(start.positions)
+    first: dict[TopicPartition, int] = {}
+    sizes: dict[TopicPartition, int] = {}
+    present = {(f.topic, f.partition): f for f in facts}
+    for place, f in present.items():
+        end = f.last_stable_offset if committed else f.high_watermark
+        assert end is not None
+        known = start.positions.get(place, Position(0))
+        if target is not None:
+            end = min(end, target.positions.get(place, known).offset)
+        first[place] = max(known.offset, f.log_start_offset or 0)
+        sizes[place] = max(0, end - first[place])
+    if most is not None:
+        sizes = shares(sizes, most)
+    for place, f in present.items():
+        if not sizes[place]:
+            continue
+        stable, end = f.last_stable_offset, first[place] + sizes[place]
+        ids.setdefault(place[0], f.topic_id)
+        positions[place] = Position(
+            end, f.leader_epoch, stable if stable is not None and stable < end else None
+        )
+    return replace(start, ids=ids, positions=positions)
+
+
+def shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
+    """Return how many offsets each partition gives, about `most` in all.
+
+    In proportion to what each has, but one at least, so that none starves: as Spark's Kafka
+    source does it (KafkaMicroBatchStream.rateLimit). The sum may exceed `most` by as many as there
+    are partitions.
+
+    >>> shares({("a", 0): 900, ("a", 1): 100, ("a", 2): 0, ("b", 0): 1}, 100)
+    {('a', 0): 89, ('a', 1): 9, ('a', 2): 0, ('b', 0): 1}
+    """
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(sizes)
+    return {place: min(size, max(1, most * size // total)) for place, size in sizes.items()}
