@@ -174,7 +174,7 @@ TREE = Branch(
                 ),
                 "deliver": Leaf(
                     "state.deliver:deliver",
-                    "write it into a topic or a table; --execute acts",
+                    "write it into a topic, a table or an application",
                     "eoctl state deliver rebuilt --into topic:totals --execute",
                     extra="data",
                 ),

@@ -19,7 +19,9 @@ from eoctl.kafka.read import log_checks
 from eoctl.stores.state import folder as state_folder
 from recovery.errors import RefusedError, UsageError
 from recovery.shared.cut import Cut
+from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.incremental import why_full
+from recovery.state.manifest import Manifest
 
 WAIT_SECONDS = 60.0
 DAY_MS = 86_400_000  # what Kafka Streams adds to a store's retention by default
@@ -148,8 +150,20 @@ async def _why_full(
     configs_now: Mapping[str, Mapping[str, str | None]],
 ) -> str | None:
     assert wish.since is not None
-    earlier = state_folder.read(wish.since)
-    metadata = await cluster.metadata(list(wish.changelogs))
+    how, earlier = wish.how, state_folder.read(wish.since)
+    return await why_read_again(cluster, earlier, cut, how.format, how.options, configs_now)
+
+
+async def why_read_again(
+    cluster: Cluster,
+    earlier: Manifest,
+    cut: Cut,
+    format_name: str,
+    options: Mapping[str, Any],
+    configs_now: Mapping[str, Mapping[str, str | None]],
+) -> str | None:
+    """Return what `incremental.why_full` says of an earlier state. cut: of the present logs."""
+    metadata = await cluster.metadata([t.topic for t in cut.topics])
     now = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
     epochs = {
         place: (leader, epoch, p.leader_epoch)
@@ -159,8 +173,8 @@ async def _why_full(
         if leader is not None and epoch is not None
     }
     ends = await log_checks.epoch_ends(cluster, epochs)
-    form, how = wish.how.form(), wish.how
-    return why_full(earlier, cut, form, how.format, how.options, configs_now, ends, now_ms())
+    form = changelog_format(format_name, options)
+    return why_full(earlier, cut, form, format_name, options, configs_now, ends, now_ms())
 
 
 def _retention(

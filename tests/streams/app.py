@@ -23,7 +23,6 @@ from eoctl.lab.jars import KAFKA, read_lock
 from tests import java
 
 SOURCE = Path(__file__).with_name("StreamsApp.java")
-LOCK = Path(__file__).with_name(f"streams-{KAFKA}.lock")
 PARTITIONS = 2
 STORES = {
     "kv": "streams-kv",
@@ -42,9 +41,10 @@ WINDOW_MS, GAP_MS, RETENTION_MS, HISTORY_MS = 10_000, 3_000, 60_000, 45_000
 WAIT_SECONDS = 120.0
 
 
-def class_path(source: Path = SOURCE) -> str:
-    """An application's classes, and the jars that it needs."""
-    return java.class_path([*read_lock(KAFKA), *java.locked_jars(LOCK)], source)
+def class_path(source: Path = SOURCE, version: str = KAFKA) -> str:
+    """An application's classes, and the jars that it needs, Kafka Streams' of a version."""
+    lock = Path(__file__).with_name(f"streams-{version}.lock")
+    return java.class_path([*read_lock(version), *java.locked_jars(lock)], source)
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,24 @@ class AsOf:
 
 
 class App:
-    """One application id; it may be started again after a crash, with the state it left."""
+    """One application id; it may be started again after a crash, with the state it left.
+
+    source: its input topic. program: what is run, with Kafka Streams of a version.
+    """
 
     def __init__(
-        self, lab: Lab, folder: Path, name: str, source: str, settings: Mapping[str, str]
+        self,
+        lab: Lab,
+        folder: Path,
+        name: str,
+        source: str,
+        settings: Mapping[str, str],
+        *,
+        program: Path = SOURCE,
+        version: str = KAFKA,
     ) -> None:
         self.lab, self.folder, self.name, self.source = lab, folder, name, source
-        self._settings = settings
+        self._settings, self._program, self._version = settings, program, version
         self._process: subprocess.Popen[str] | None = None
 
     def changelog(self, store: str) -> str:
@@ -118,7 +129,11 @@ class App:
         flags = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with (self.folder / "app.log").open("a") as log:
             self._process = subprocess.Popen(
-                [str(find_java().path), *flags, "-cp", class_path(), "StreamsApp", str(config)],
+                [
+                    *(str(find_java().path), *flags),
+                    *("-cp", class_path(self._program, self._version)),
+                    *(self._program.stem, str(config)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,4 +1,4 @@
-"""`state deliver`: a finished state into a topic or a table of a database, as a planned change.
+"""`state deliver`: a finished state into another place, as a planned change.
 
 Killed anywhere, the same command or `journal resume` goes on from the finished state; the changelog
 is not read again.
@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from eoctl.operations.change import acting
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Operation
-from eoctl.operations.state.delivery import DeliveredState, DeliveryWish, source
+from eoctl.operations.state.delivery import STREAMS, DeliveredState, DeliveryWish, sources
+from eoctl.operations.state.into_streams import IntoStreams
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
 from eoctl.settings.context import Context
@@ -26,6 +27,11 @@ class Delivery(Operation, Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def note(self) -> str:
+        """Return what the plan's summary says behind the name, once the steps are known."""
+        ...
+
     async def steps(self) -> Sequence[Step]:
         """Return the steps. Raises RefusedError where the target does not fit."""
         ...
@@ -37,12 +43,12 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
     Raises RefusedError, with the reason, where the delivery would not be right.
     """
     wish.check()
-    state = source(wish)
-    async with _delivery(wish, state, context, seconds) as delivery:
+    states = sources(wish)
+    async with _delivery(wish, states, context, seconds) as delivery:
         cluster_id = known_id(await delivery.cluster_id(), context.title)
         scope = f"deliver {delivery.name}"
         begun = acting.unfinished_entry(KIND, cluster_id, scope)
-        if begun is not None and _wish_of(begun.plan) == (wish, state.facts):
+        if begun is not None and _wish_of(begun.plan) == (wish, _facts(wish, states)):
             return begun.plan
         steps = await delivery.steps()
         done = [(await delivery.verify(step)).done for step in steps]
@@ -55,10 +61,16 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
         kind=KIND,
         action="deliver",
         scope=scope,
-        summary=f"{state.words()} into {delivery.name}",
+        summary=f"{', '.join(s.words() for s in states)} into {delivery.name}{delivery.note}",
         observed=observed,
         steps=steps,
     )
+
+
+def _facts(wish: DeliveryWish, states: list[DeliveredState]) -> Any:
+    """Return what stands in a plan's observed `state`."""
+    facts = [state.facts for state in states]
+    return facts if wish.into.startswith(STREAMS) else facts[0]
 
 
 def _wish_of(plan: Plan) -> tuple[DeliveryWish, Any]:
@@ -69,17 +81,21 @@ def _wish_of(plan: Plan) -> tuple[DeliveryWish, Any]:
 async def opened(plan: Plan, context: Context, seconds: float | None) -> AsyncIterator[Operation]:
     """The operation that carries a delivery's plan out."""
     wish = DeliveryWish(**plan.steps[0].parameters["wish"])
-    async with _delivery(wish, source(wish), context, seconds) as delivery:
+    async with _delivery(wish, sources(wish), context, seconds) as delivery:
         yield delivery
 
 
 @asynccontextmanager
 async def _delivery(
-    wish: DeliveryWish, state: DeliveredState, context: Context, seconds: float | None
+    wish: DeliveryWish, states: list[DeliveredState], context: Context, seconds: float | None
 ) -> AsyncIterator[Delivery]:
     """A table needs no cluster: its plan counts for the one that the state is of."""
-    if wish.topic is None:
-        yield IntoTable(wish, state)
+    streams = wish.into.startswith(STREAMS)
+    if wish.topic is None and not streams:
+        yield IntoTable(wish, states[0])
         return
     async with context.open(seconds) as cluster:
-        yield IntoTopic(cluster, cluster.settings, wish, state)
+        if streams:
+            yield IntoStreams(cluster, wish, states)
+        else:
+            yield IntoTopic(cluster, cluster.settings, wish, states[0])

@@ -1,4 +1,4 @@
-"""A delivery: a finished state of one changelog, and the topic or table that it goes to.
+"""A delivery: a finished state of one changelog, and the place that it goes to.
 
 The state is proven by its manifest, which is read again and hashed before anything is written; the
 rows go in the order of their offsets, so that every attempt sends the same ones.
@@ -6,7 +6,7 @@ rows go in the order of their offsets, so that every attempt sends the same ones
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,16 @@ from eoctl.operations.restart.request import holds_password
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.rows import StateRows
 from recovery.errors import RefusedError, UsageError
+from recovery.quoting import quoted
 from recovery.restart.store_words import parse_store
 from recovery.shared.store_tables import SqlStore
 from recovery.state.manifest import Manifest, ManifestPartition
 
-TOPIC, SQL = "topic:", "sql:"
-_FORMS = "topic:NAME or sql:URL#TABLE"
+TOPIC, SQL, STREAMS = "topic:", "sql:", "streams-dir:"
+KINDS = ("timestamped", "plain")
+"""Key-value stores of Kafka Streams that lie in RocksDB."""
+
+_FORMS = "topic:NAME, sql:URL#TABLE or streams-dir:DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,12 @@ class DeliveryWish:
     address; or a manifest in it that has another name.
     changelog: of a state made from several.
 
-    into: `topic:NAME` or `sql:URL#TABLE`. offsets: a table for the restart offsets, in the rows'
-    transaction; its rows name the changelog, or for coast the topic `input`. replace: rows of the
-    table that are not of this state are updated and deleted. incomplete: a state that is not
-    provably complete is delivered too. without_headers: so is one whose records had headers, which
-    a state does not hold, or may have had some.
+    into: `topic:NAME`, `sql:URL#TABLE` or `streams-dir:DIR`. offsets: a table for the restart
+    offsets, in the rows' transaction; its rows name the changelog, or for coast the topic `input`.
+    replace: rows of the table that are not of this state are updated and deleted. incomplete: a
+    state that is not provably complete is delivered too. without_headers: so is one whose records
+    had headers, which a state does not hold, or may have had some. subtopology, stores (name: one
+    of KINDS): of a Streams application, where they go into its directory.
     """
 
     folder: str
@@ -43,6 +48,8 @@ class DeliveryWish:
     replace: bool = False
     incomplete: bool = False
     without_headers: bool = False
+    subtopology: int | None = None
+    stores: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raises UsageError, which never shows a url: it may hold a password."""
@@ -55,8 +62,13 @@ class DeliveryWish:
                 raise UsageError(
                     "an empty name", where=name, remedy="leave the option out, or name one"
                 )
+        if self.into.startswith(STREAMS):
+            self._check_streams()
+        elif self.subtopology is not None or self.stores:
+            name = "--store" if self.stores else "--subtopology"
+            raise UsageError("is for the directory of a Streams application", where=name)
         if not self.into.startswith(SQL):
-            if not self.topic:
+            if not (self.topic or self.into.startswith(STREAMS)):
                 raise UsageError("is no place for a state", where="--into", remedy=_FORMS)
             for name, given in (
                 ("--with-offsets", self.offsets),
@@ -74,6 +86,21 @@ class DeliveryWish:
                 where="--into",
                 remedy="write sql:env:NAME#TABLE or sql:file:PATH#TABLE",
             )
+
+    def _check_streams(self) -> None:
+        if self.incomplete:
+            raise UsageError(
+                "an application takes what lies in its directory for whole and restores none of it",
+                where="--accept-incomplete",
+            )
+        for store, kind in self.stores.items():
+            if kind not in KINDS:
+                raise UsageError(
+                    f"{quoted(kind)} is no kind that can be delivered: window, session and "
+                    "versioned stores cannot be, and those in memory have no files",
+                    where=f"--store {store}",
+                    remedy=" or ".join(KINDS),
+                )
 
     @property
     def topic(self) -> str | None:
@@ -147,6 +174,17 @@ class DeliveredState:
 
 def _records(count: int) -> str:
     return f"{count:,} record{'' if count == 1 else 's'}"
+
+
+def sources(wish: DeliveryWish) -> list[DeliveredState]:
+    """The states that a wish names: of all changelogs where stores go together, else of one.
+
+    Raises what `source` raises.
+    """
+    if not wish.into.startswith(STREAMS) or wish.changelog is not None:
+        return [source(wish)]
+    topics = state_folder.read(wish.folder).cut.topics
+    return [source(replace(wish, changelog=t.topic)) for t in topics]
 
 
 def source(wish: DeliveryWish) -> DeliveredState:

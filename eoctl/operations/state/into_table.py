@@ -39,6 +39,10 @@ class IntoTable:
     def name(self) -> str:
         return self._table.name
 
+    @property
+    def note(self) -> str:
+        return ""
+
     async def cluster_id(self) -> str:
         """The id of the cluster whose state it is."""
         return self._source.manifest.cluster_id or ""

@@ -53,6 +53,10 @@ class IntoTopic:
     def name(self) -> str:
         return f"topic {self._topic}"
 
+    @property
+    def note(self) -> str:
+        return ""
+
     async def cluster_id(self) -> str:
         return self._cluster.cluster_id or ""
 

@@ -1,4 +1,4 @@
-"""`state deliver DIR --into`: a finished state into a topic or a table, exactly once."""
+"""`state deliver DIR --into`: a finished state into a topic, a table, or an application's files."""
 
 import asyncio
 import sys
@@ -11,15 +11,16 @@ import typer
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.options import ADDRESSES, Connection, Format
 from eoctl.operations.change import acting
-from eoctl.operations.state.delivery import DeliveryWish
+from eoctl.operations.state.delivery import STREAMS, DeliveryWish
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
 from eoctl.stores.storage import place_of
 from recovery.change.plan import Plan
-from recovery.errors import Exit, IncompleteError
+from recovery.errors import Exit, IncompleteError, UsageError
+from recovery.quoting import quoted
 
 _PANEL = "Delivering"
-INTO = "topic:NAME|sql:URL#TABLE"
+INTO = "topic:NAME|sql:URL#TABLE|streams-dir:DIR"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,26 @@ class Delivering:
         ),
     ] = False
 
+    subtopology: Annotated[
+        int | None,
+        typer.Option(
+            "--subtopology",
+            min=0,
+            metavar="N",
+            help="of the stores, as Topology.describe() numbers it",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    store: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--store",
+            metavar="NAME=KIND",
+            help="timestamped (the DSL's stores) or plain",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
     @property
     def given(self) -> bool:
         """True if any of them was given."""
@@ -81,23 +102,47 @@ class Delivering:
             words += [option, value] if value is not None else []
         words += ["--replace"] if self.replace else []
         words += ["--accept-incomplete"] if self.accept_incomplete else []
-        return words + (["--without-headers"] if self.without_headers else [])
+        words += ["--without-headers"] if self.without_headers else []
+        words += ["--subtopology", str(self.subtopology)] if self.subtopology is not None else []
+        return words + [word for store in self.store or () for word in ("--store", store)]
 
     def wish(self, folder: str, into: str, changelog: str | None = None) -> DeliveryWish:
         """folder: or its address, or its manifest. Raises UsageError."""
         storage, name = place_of(folder, MANIFEST)
         wish = DeliveryWish(
             folder=storage.address if name == MANIFEST else storage.shown(name),
-            into=into,
+            into=_absolute(into),
             changelog=changelog,
             offsets=self.with_offsets,
             input=self.input_topic,
             replace=self.replace,
             incomplete=self.accept_incomplete,
             without_headers=self.without_headers,
+            subtopology=self.subtopology,
+            stores=dict(_store(word) for word in self.store or ()),
         )
         wish.check()
         return wish
+
+
+def _absolute(into: str) -> str:
+    """Return a place that means the same from every folder. Raises UsageError."""
+    if not into.startswith(STREAMS):
+        return into
+    path = into.removeprefix(STREAMS)
+    if not path or "://" in path:
+        raise UsageError(
+            "an application's state directory is a folder of this machine",
+            where=f"--into {STREAMS}DIR",
+        )
+    return f"{STREAMS}{Path(path).expanduser().absolute()}"
+
+
+def _store(word: str) -> tuple[str, str]:
+    store, equals, kind = word.partition("=")
+    if not equals or not store:
+        raise UsageError(f"{quoted(word)} is not NAME=KIND", where="--store")
+    return store, kind
 
 
 def deliver(
@@ -114,8 +159,9 @@ def deliver(
         typer.Option("--changelog", metavar="TOPIC", help="of a state made from several"),
     ] = None,
 ) -> int:
-    """Write a state's rows into a topic or a table. Shows the plan; --execute writes.
+    """Write a state's rows into a topic, a table, or the files of a Streams application.
 
+    Shows the plan; --execute writes.
     Killed anywhere, the same command goes on; the changelog is not read again.
     """
     wish = how.wish(str(folder), into, changelog)

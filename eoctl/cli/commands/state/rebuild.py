@@ -1,4 +1,4 @@
-"""`state rebuild`: a state from its changelogs, and with --into into a topic or a table at once."""
+"""`state rebuild`: a state from its changelogs, and with --into into another place too."""
 
 import sys
 import time
@@ -20,6 +20,7 @@ from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
 from eoctl.engine.rebuild_wish import WAIT_SECONDS, RebuildWish
 from eoctl.operations.state import rebuild as operations
+from eoctl.operations.state.delivery import STREAMS
 from eoctl.operations.state.spark_rebuild import on_spark
 from eoctl.render.columns.state import REBUILD
 from eoctl.render.sanitise import visible
@@ -148,7 +149,7 @@ def rebuild(
     if into is None and (how.given or execute != Execute()):
         raise UsageError("a rebuild changes nothing: name where the state goes", where="--into")
     if into is not None:
-        if len(changelogs) > 1:
+        if len(changelogs) > 1 and not into.startswith(STREAMS):
             raise UsageError(
                 "takes one changelog",
                 where="--into",
