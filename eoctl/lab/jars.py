@@ -24,6 +24,8 @@ from recovery.errors import RefusedError, UnreachableError, UsageError
 
 KAFKA = "4.3.1"
 
+_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a short run: start-up is most of it
+
 FetchProgress = Callable[[str, int, int], None]
 """What is being done, how many of it are done, of how many."""
 
@@ -174,7 +176,7 @@ def run_ivy(
         raise UsageError("no such file", where=str(ivy_settings), remedy="see EOCTL_IVY_SETTINGS")
     ivy_file = staging / "ivy.xml"
     ivy_file.write_text(ivy_xml)
-    argv: list[str | Path] = [java.path, f"-Divy.default.ivy.user.dir={staging}"]
+    argv: list[str | Path] = [java.path, *_JVM, f"-Divy.default.ivy.user.dir={staging}"]
     argv += ["-jar", _ivy_jar(), "-settings", ivy_settings, "-cache", staging / "cache"]
     argv += ["-ivy", ivy_file, "-confs", "default"]
     # a company's settings may name another cache: what is in there is copied here
