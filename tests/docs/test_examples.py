@@ -22,9 +22,12 @@ ONLY_PARSED = {
     "docs/exporter.md": (2, "it runs until it is stopped"),
     "docs/flink.md": (5, "Flink's own checkpoints"),
     "docs/merge.md": (2, "an application's merge log and file"),
-    "docs/restart.md": (11, "stores of the reader's own; a script"),
+    "docs/restart.md": (15, "stores and checkpoints of the reader's own; a script"),
     "docs/spark.md": (3, "a Spark cluster"),
-    "docs/state.md": (9, "object storage, a database of the reader's own; forms of a command"),
+    "docs/state.md": (
+        16,
+        "object storage; a database, a Spark checkpoint, a Streams application of the reader's own",
+    ),
     "docs/tui.md": (4, "it runs until it is ended"),
 }
 """Page → how many of its commands are parsed and not run, and what they would need."""
