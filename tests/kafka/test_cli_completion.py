@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m eoctl "$@"\n')
     program.chmod(0o755)
-    words = [program, "completion", "bash"]
+    words = [str(program), "completion", "bash"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
     assert done.stderr == ""
     (folder / "completion.bash").write_text(done.stdout)
