@@ -49,16 +49,18 @@ class Run:
 
     def _read_out(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if self._json:
-                self.out.append(line)
-            else:
-                self._add(line)
+        with self._process.stdout as lines:
+            for line in lines:
+                if self._json:
+                    self.out.append(line)
+                else:
+                    self._add(line)
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._add(line)
+        with self._process.stderr as lines:
+            for line in lines:
+                self._add(line)
 
     def _add(self, line: str) -> None:
         self.lines.append(line.rstrip("\n"))
