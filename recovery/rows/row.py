@@ -122,22 +122,21 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def _as_json(model: type[Row], fields: dict[str, Any]) -> dict[str, Any]:
-    other = _other_in_json(model)
-    if not other:
+    """Return the fields of a row as JSON has them; the dict itself is changed."""
+    other, renamed = _other_in_json(model), False
+    for name, field in other.items():
+        renamed |= field.name != name
+        if (value := fields[name]) is None:
+            continue
+        if field.timestamp:
+            fields[name] = rfc3339(value)
+        elif field.row is not None:
+            several = value if isinstance(value, list | tuple) else [value]
+            parts = [_as_json(field.row, one) for one in several]
+            fields[name] = parts if several is value else parts[0]
+    if not renamed:
         return fields
-    values = {}
-    for name, value in fields.items():
-        if (field := other.get(name)) is None:
-            values[name] = value
-        elif field.timestamp:
-            values[field.name] = rfc3339(value)
-        elif field.row is None or value is None:
-            values[field.name] = value
-        elif isinstance(value, dict):
-            values[field.name] = _as_json(field.row, value)
-        else:
-            values[field.name] = [_as_json(field.row, one) for one in value]
-    return values
+    return {other[name].name if name in other else name: v for name, v in fields.items()}
 
 
 class ErrorRow(Row):
