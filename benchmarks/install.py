@@ -40,7 +40,7 @@ def measure() -> Iterator[Size | Measured]:
         size = sum(p.lstat().st_size for p in (folder / "base").rglob("*") if not p.is_dir())
         yield Size("base install, byte code included", size, MOST)
         python = str(folder / "base" / "bin" / "python")
-        bare = command([python, "-c", "import asyncio, typer, pydantic; pydantic.BaseModel"])
+        bare = command([python, "-c", "import asyncio, typer, msgspec"])
         with lab(LabSpec("install")) as one:
             break_(one, "open", count=3, hold=False)  # without any there is no log of transactions
             server = ("--bootstrap-server", one.bootstrap_servers)
