@@ -14,7 +14,9 @@ import jsonschema
 from kafka.record.util import calc_crc32c
 
 from eoctl.kafka.connection import messages
+from eoctl.lab import admin
 from eoctl.lab.client import Client, refuse
+from eoctl.lab.cluster import Lab
 from tests.kafka.command import Ran
 from tests.unit.formats_build import Item, batch
 
@@ -27,6 +29,15 @@ FORGETFUL = {
 FORGET_SECONDS = 0.8
 
 _made: dict[int, bytes] = {}
+
+
+async def led_uncleanly(lab: Lab, topic: str, leader: int, successor: int) -> None:
+    """Let partition 0 have these replicas, of which the second may lead without the first's end."""
+    async with Client.to(lab.bootstrap_servers) as client:
+        config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        await admin.set_config(client, admin.TOPIC, topic, config)
+        await admin.set_replicas(client, topic, 0, [leader])
+        await admin.set_replicas(client, topic, 0, [leader, successor])
 
 
 def numbered(count: int, producer_id: int, epoch: int, sequence: int) -> bytes:

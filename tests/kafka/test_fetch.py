@@ -19,6 +19,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import batch_headers
 from recovery.formats.records import records
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import led_uncleanly
 from tests.share import share
 
 Read = tuple[dict[TopicPartition, list[Chunk]], dict[TopicPartition, Ended]]
@@ -358,13 +359,6 @@ def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) ->
             for _ in range(more):
                 await client.plain(name, 0, [NewRecord(b"v" * 20_000)])
 
-    async def prepare() -> None:
-        async with Client.to(lab3.bootstrap_servers) as client:
-            config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-            await admin.set_config(client, TOPIC, name, config)
-            await admin.set_replicas(client, name, 0, [first])
-            await admin.set_replicas(client, name, 0, [first, second])
-
     async def run() -> tuple[list[Chunk], list[Ended]]:
         async with Cluster(settings, Deadline(120)) as cluster:
             chunks, ended = [], []
@@ -379,7 +373,7 @@ def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) ->
                     await asyncio.to_thread(lab3.start, second)
             return chunks, ended
 
-    asyncio.run(prepare())
+    asyncio.run(led_uncleanly(lab3, name, first, second))
     asyncio.run(write(50))
     lab3.kill(second)
     try:

@@ -6,14 +6,14 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eoctl.kafka.connection.access import Access
-from eoctl.lab import admin
-from eoctl.lab.admin import TOPIC
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from recovery.errors import RefusedError, UsageError
@@ -24,6 +24,8 @@ from spark_jobs.source_ranges import Span
 from spark_jobs.source_reader import choice
 from spark_jobs.source_stream import StreamReader
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import until
+from tests.kafka.planting import led_uncleanly
 from tests.spark.sinking import values
 
 if TYPE_CHECKING:
@@ -277,17 +279,16 @@ def test_replaced_records_are_refused(
             for _ in range(records):
                 await client.plain(name, 0, [NewRecord(b"v" * 200)])
 
-    async def prepare() -> None:
-        async with Client.to(lab3.bootstrap_servers) as client:
-            config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-            await admin.set_config(client, TOPIC, name, config)
-            await admin.set_replicas(client, name, 0, [first])
-            await admin.set_replicas(client, name, 0, [first, second])
+    def answered() -> bool:
+        with suppress(WireError):
+            asyncio.run(write(0))
+            return True
+        return False
 
     def read(spans: list[Span]) -> int:
         return sum(len(batch) for span in spans for batch in reader().read(span))
 
-    asyncio.run(prepare())
+    asyncio.run(led_uncleanly(lab3, name, first, second))
     begin = reader().initialOffset()
     asyncio.run(write(50))
     kept = reader().latestOffset(begin, ReadAllAvailable())
@@ -300,6 +301,7 @@ def test_replaced_records_are_refused(
         assert read(spans) == 30
         lab3.kill(first)
         lab3.start(second)
+        until(answered)  # the others take a while to notice
         asyncio.run(write(40))
         another = "another log from offset 50 on, of which the stream has read up to 80"
         for ask in (
