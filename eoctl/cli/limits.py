@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from eoctl.cli.options import option
 from recovery.times import duration
 
 if TYPE_CHECKING:  # the dashboard paints before it loads the rules
@@ -16,18 +15,10 @@ if TYPE_CHECKING:  # the dashboard paints before it loads the rules
 class Limits:
     """The bounds from which a transaction is long or stuck, and the pause between the two looks."""
 
-    sample_interval: Annotated[
-        str, typer.Option("--sample-interval", metavar="D", help="between the two looks")
-    ] = "5s"
-    long_after: Annotated[
-        str, typer.Option("--long-after", metavar="D", help="open for longer is `long`")
-    ] = "15m"
-    stuck_after: Annotated[
-        str, typer.Option("--stuck-after", metavar="D", help="prepared for longer is stuck")
-    ] = "60s"
-    clock_skew: Annotated[
-        str, typer.Option("--clock-skew", metavar="D", help="clocks may differ by so much")
-    ] = "5s"
+    sample_interval: Annotated[str, option("--sample-interval D", "between the two looks")] = "5s"
+    long_after: Annotated[str, option("--long-after D", "open for longer is `long`")] = "15m"
+    stuck_after: Annotated[str, option("--stuck-after D", "prepared for longer is stuck")] = "60s"
+    clock_skew: Annotated[str, option("--clock-skew D", "clocks may differ by so much")] = "5s"
 
     @property
     def interval(self) -> float:

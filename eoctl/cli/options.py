@@ -30,6 +30,23 @@ _CONNECTION = "Connection"
 _OUTPUT = "Output"
 
 
+def option(shown: str, text: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
+    """Return an option as a help page shows it: `--count N`, `-w, --watch [S]`; text: its help.
+
+    panel: the heading under which it stands. more: what else Typer takes (min, max, hidden).
+    """
+    *short, last = shown.split(", ")
+    name, _, metavar = last.partition(" ")
+    return typer.Option(
+        *short, name, metavar=metavar or None, help=text, rich_help_panel=panel, **more
+    )
+
+
+def argument(shown: str, text: str | None = None, **more: Any) -> Any:
+    """Return a positional argument as a usage line shows it; text: its help."""
+    return typer.Argument(metavar=shown, help=text, **more)
+
+
 class Ranked:
     """A group of options with a place of its own in a help page: 0 is above a command's own."""
 
@@ -42,38 +59,29 @@ class Connection(Ranked):
 
     help_rank: ClassVar[int] = 4
 
-    context: Annotated[
-        str | None, typer.Option("--context", metavar="NAME", rich_help_panel=_CONNECTION)
-    ] = None
+    context: Annotated[str | None, option("--context NAME", panel=_CONNECTION)] = None
     bootstrap_server: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", metavar="HOSTS", rich_help_panel=_CONNECTION),
+        str | None, option("--bootstrap-server HOSTS", panel=_CONNECTION)
     ] = None
     command_config: Annotated[
         str | None,
-        typer.Option(
-            "--command-config",
-            metavar="FILE",
-            help="client properties, Java's or librdkafka's",
-            rich_help_panel=_CONNECTION,
+        option(
+            "--command-config FILE", "client properties, Java's or librdkafka's", panel=_CONNECTION
         ),
     ] = None
-    x: Annotated[
-        list[str],
-        typer.Option("-X", metavar="KEY=VALUE", help="one more client property"),
-    ] = field(default_factory=list, repr=False)
+    x: Annotated[list[str], option("-X KEY=VALUE", "one more client property")] = field(
+        default_factory=list, repr=False
+    )
     timeout: Annotated[
         str | None,
-        typer.Option(
-            "--timeout",
-            metavar="DURATION",
-            help="bounds the command [30s; more where it acts, none for whole logs]",
+        option(
+            "--timeout DURATION",
+            "bounds the command [30s; more where it acts, none for whole logs]",
         ),
     ] = None
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", metavar="BUNDLE", help="ask a bundle instead of the cluster"),
-    ] = None
+    from_: Annotated[str | None, option("--from BUNDLE", "ask a bundle instead of the cluster")] = (
+        None
+    )
 
     def over(self, before: "Connection") -> "Connection":
         """Return these options, with gaps filled from `before`."""
@@ -167,20 +175,12 @@ class Format(Ranked):
 
     help_rank: ClassVar[int] = 3
 
-    output: Annotated[
-        str,
-        typer.Option("-o", "--output", metavar="|".join(FORMATS), rich_help_panel=_OUTPUT),
-    ] = "table"
-    sort_by: Annotated[
-        str | None, typer.Option("--sort-by", metavar="COLUMN", help="-COLUMN: descending")
-    ] = None
-    no_headers: Annotated[bool, typer.Option("--no-headers")] = False
-    columns: Annotated[
-        str | None, typer.Option("--columns", metavar="A,B", help="only these columns")
-    ] = None
+    output: Annotated[str, option(f"-o, --output {'|'.join(FORMATS)}", panel=_OUTPUT)] = "table"
+    sort_by: Annotated[str | None, option("--sort-by COLUMN", "-COLUMN: descending")] = None
+    no_headers: Annotated[bool, option("--no-headers")] = False
+    columns: Annotated[str | None, option("--columns A,B", "only these columns")] = None
     csv_safe: Annotated[
-        bool,
-        typer.Option("--csv-safe", help="-o csv for a spreadsheet: no cell is run as a formula"),
+        bool, option("--csv-safe", "-o csv for a spreadsheet: no cell is run as a formula")
     ] = False
 
     def __post_init__(self) -> None:
@@ -201,20 +201,14 @@ class Format(Ranked):
 class JsonFormat(Format):
     """The options of `Format` for a command whose answer is read by scripts first."""
 
-    output: Annotated[
-        str,
-        typer.Option("-o", "--output", metavar="|".join(FORMATS), rich_help_panel=_OUTPUT),
-    ] = "json"
+    output: Annotated[str, option(f"-o, --output {'|'.join(FORMATS)}", panel=_OUTPUT)] = "json"
 
 
 @dataclass(frozen=True)
 class Output(Format):
     """The options for how the answer is written, once or with --watch."""
 
-    watch: Annotated[
-        str | None,
-        typer.Option("-w", "--watch", metavar="[S]", help="again every S seconds [5]"),
-    ] = None
+    watch: Annotated[str | None, option("-w, --watch [S]", "again every S seconds [5]")] = None
 
     @property
     def interval(self) -> float | None:
@@ -233,21 +227,13 @@ class Topics:
     """The option that selects partitions: TOPIC[:P]..., or Kafka's own habits."""
 
     topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC[:P]]...", help="orders, orders:3, orders:0,2,5-9, 'orders-*'"
-        ),
+        list[str] | None, argument("[TOPIC[:P]]...", "orders, orders:3, orders:0,2,5-9, 'orders-*'")
     ] = None
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="the same as an option")
-    ] = None
-    partition: Annotated[
-        str | None, typer.Option("--partition", metavar="P", help="for the topics named")
-    ] = None
-    regex: Annotated[
-        list[str] | None,
-        typer.Option("--regex", metavar="RE", help="topics whose whole name matches"),
-    ] = None
+    topic: Annotated[list[str] | None, option("--topic TOPIC", "the same as an option")] = None
+    partition: Annotated[str | None, option("--partition P", "for the topics named")] = None
+    regex: Annotated[list[str] | None, option("--regex RE", "topics whose whole name matches")] = (
+        None
+    )
 
     def selectors(self) -> tuple[Selector, ...]:
         named = [

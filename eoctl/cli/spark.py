@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from eoctl.cli.options import option
 from eoctl.cli.progress import ChangingLine
 from eoctl.render.sanitise import visible
 from recovery.errors import UsageError
@@ -25,40 +24,26 @@ _BAR = 24
 
 Master = Annotated[
     str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        help="local[N], spark://HOST:7077, yarn, k8s://... [local[cores]]",
-        rich_help_panel=_SPARK,
+    option(
+        "--master URL", "local[N], spark://HOST:7077, yarn, k8s://... [local[cores]]", panel=_SPARK
     ),
 ]
-Conf = Annotated[
-    list[str],
-    typer.Option("--conf", metavar="K=V", help="a conf of Spark", rich_help_panel=_SPARK),
-]
+Conf = Annotated[list[str], option("--conf K=V", "a conf of Spark", panel=_SPARK)]
 
 
 @dataclass(frozen=True)
 class SparkOptions:
     """The options that say which engine does the work, and where Spark is."""
 
-    asked_engine: Annotated[
-        str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")
-    ] = "auto"
+    asked_engine: Annotated[str, option("--engine auto|local|spark", "where it runs")] = "auto"
     master: Master = None
-    remote: Annotated[
-        str | None,
-        typer.Option("--remote", metavar="sc://HOST", help="Spark Connect", rich_help_panel=_SPARK),
-    ] = None
+    remote: Annotated[str | None, option("--remote sc://HOST", "Spark Connect", panel=_SPARK)] = (
+        None
+    )
     conf: Conf = field(default_factory=list)
     env_file: Annotated[
         Path | None,
-        typer.Option(
-            "--env-file",
-            metavar="FILE",
-            help="NAME=VALUE lines for the job's environment",
-            rich_help_panel=_SPARK,
-        ),
+        option("--env-file FILE", "NAME=VALUE lines for the job's environment", panel=_SPARK),
     ] = None
 
     def engine(self) -> "tuple[str, Spark | None]":

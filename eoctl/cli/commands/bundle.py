@@ -4,11 +4,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.emit import emit
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.progress import ChangingLine
 from eoctl.operations.dashboard import bundle as operation
 from eoctl.operations.session.session import with_cluster
@@ -17,7 +15,7 @@ from eoctl.render.sanitise import visible
 from recovery.errors import Exit, UsageError
 
 CREATE_SECONDS = 600.0  # 10,000 partitions took 91 s
-File = Annotated[Path, typer.Argument(metavar="FILE")]
+File = Annotated[Path, argument("FILE")]
 
 
 def create(
@@ -26,8 +24,7 @@ def create(
     limits: Limits,
     file: File,
     history: Annotated[
-        bool,
-        typer.Option("--history", help="the history of every transactional id, not only held ones"),
+        bool, option("--history", "the history of every transactional id, not only held ones")
     ] = False,
 ) -> int:
     """Write all that the read commands see into FILE, without secrets.
@@ -65,12 +62,8 @@ def open_(output: Format, file: File) -> int:
 
 
 def report(
-    what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="a bundle, a journal entry's id, a state folder")
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="a file that is not there yet")
-    ] = None,
+    what: Annotated[str, argument("WHAT", "a bundle, a journal entry's id, a state folder")],
+    output: Annotated[Path | None, option("--output FILE", "a file that is not there yet")] = None,
 ) -> int:
     """An incident as one HTML page: timeline, logs, evidence, plans, before and after.
 

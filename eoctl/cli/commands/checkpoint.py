@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.dialog.confirm import ask
 from eoctl.cli.emit import emit
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format, Output
+from eoctl.cli.options import Connection, Format, Output, argument, option
 from eoctl.cli.runner import show_live
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
@@ -37,11 +35,7 @@ ACTING_SECONDS = 300.0
 
 SinkTopics = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic",
-        metavar="TOPIC",
-        help="where its sink writes, for what coordinators have forgotten",
-    ),
+    option("--topic TOPIC", "where its sink writes, for what coordinators have forgotten"),
 ]
 
 
@@ -52,29 +46,23 @@ def commit(
     limits: Limits,
     checkpoint: Annotated[
         str,
-        typer.Option(
-            "--checkpoint",
-            metavar="PATH",
-            help="a Flink checkpoint or savepoint: its folder, or s3://..., gs://...",
+        option(
+            "--checkpoint PATH",
+            "a Flink checkpoint or savepoint: its folder, or s3://..., gs://...",
         ),
     ],
     topic: SinkTopics = None,
     is_newest: Annotated[
-        bool,
-        typer.Option("--is-newest", help="no later one was completed: where Kafka cannot tell"),
+        bool, option("--is-newest", "no later one was completed: where Kafka cannot tell")
     ] = False,
     job_is_dead: Annotated[
-        bool, typer.Option("--job-is-dead", help="no process of the job runs: you looked")
+        bool, option("--job-is-dead", "no process of the job runs: you looked")
     ] = False,
     rest: Annotated[
-        str,
-        typer.Option(
-            "--rest", metavar="leave|fence", help="what is open and not in it: fence ends it"
-        ),
+        str, option("--rest leave|fence", "what is open and not in it: fence ends it")
     ] = "leave",
     never_restored: Annotated[
-        bool,
-        typer.Option("--never-restored", help="the job does not come back: shut its ids out too"),
+        bool, option("--never-restored", "the job does not come back: shut its ids out too")
     ] = False,
 ) -> int:
     """What became of each transaction that a Flink checkpoint promises; --execute commits.
@@ -146,27 +134,17 @@ def salvage(
     output: Output,
     said: Execute,
     subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="CHECKPOINT|ID", help="a checkpoint's folder, or a transactional id"
-        ),
+        str, argument("CHECKPOINT|ID", "a checkpoint's folder, or a transactional id")
     ],
     pid: Annotated[
-        int | None,
-        typer.Option("--pid", metavar="N", help="of an id: the lost transaction's producer id"),
+        int | None, option("--pid N", "of an id: the lost transaction's producer id")
     ] = None,
-    epoch: Annotated[
-        int | None, typer.Option("--epoch", metavar="N", help="of an id: its producer epoch")
-    ] = None,
+    epoch: Annotated[int | None, option("--epoch N", "of an id: its producer epoch")] = None,
     topic: SinkTopics = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="TOPIC", help="copy there, not to its own topic")
-    ] = None,
+    to: Annotated[str | None, option("--to TOPIC", "copy there, not to its own topic")] = None,
     never_salvaged: Annotated[
         bool,
-        typer.Option(
-            "--never-salvaged", help="none was salvaged before: where Kafka cannot tell any more"
-        ),
+        option("--never-salvaged", "none was salvaged before: where Kafka cannot tell any more"),
     ] = False,
 ) -> int:
     """Copy the aborted records of lost transactions, in their order, exactly once.
@@ -224,23 +202,14 @@ def _salvage(connection: Connection, said: Execute, wish: remedy_salvage.Wish, s
 def spark(
     output: Format,
     said: Execute,
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="a Structured Streaming checkpoint on this host")
-    ],
-    copy: Annotated[
-        Path | None, typer.Option("--copy", metavar="NEW", help="a new folder for the mended copy")
-    ] = None,
+    folder: Annotated[str, argument("DIR", "a Structured Streaming checkpoint on this host")],
+    copy: Annotated[Path | None, option("--copy NEW", "a new folder for the mended copy")] = None,
     progress: Annotated[
         Path | None,
-        typer.Option(
-            "--progress",
-            metavar="FILE",
-            help="progress events: as JSON, an event log, or the driver's log",
-        ),
+        option("--progress FILE", "progress events: as JSON, an event log, or the driver's log"),
     ] = None,
     rewind: Annotated[
-        bool,
-        typer.Option("--rewind", help="go back to an earlier batch, where nothing better is safe"),
+        bool, option("--rewind", "go back to an earlier batch, where nothing better is safe")
     ] = False,
 ) -> int:
     """What a Spark checkpoint lacks, and a mended copy of it. The checkpoint is never changed.

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Annotated, Any
 
-import typer
-
-from eoctl.cli.options import FORMATS, Connection
+from eoctl.cli.options import FORMATS, Connection, argument, option
 from eoctl.cli.shell_line import DEFAULT_BREAKS, Line, inserted, parse
 from recovery.errors import EoctlError, UsageError
 from recovery.quoting import quoted
@@ -75,9 +73,9 @@ SCRIPTS = {"bash": SCRIPT, "zsh": ZSH, "fish": FISH}
 
 
 def completion(
-    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish")],
-    line: Annotated[str | None, typer.Option("--line", hidden=True)] = None,
-    breaks: Annotated[str, typer.Option("--breaks", hidden=True)] = DEFAULT_BREAKS,
+    shell: Annotated[str, argument("bash|zsh|fish")],
+    line: Annotated[str | None, option("--line", hidden=True)] = None,
+    breaks: Annotated[str, option("--breaks", hidden=True)] = DEFAULT_BREAKS,
 ) -> int:
     """Print the completion script: eval "$(eoctl completion bash)"."""
     if shell not in SCRIPTS:

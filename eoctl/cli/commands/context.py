@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.dialog import adding as dialog
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format, Output
+from eoctl.cli.options import Connection, Format, Output, argument, option
 from eoctl.cli.progress import note
 from eoctl.cli.runner import show_live
 from eoctl.host.clock import now_ms
@@ -49,7 +47,7 @@ def list_(connection: Connection, output: Format) -> int:
     return 0
 
 
-def use(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+def use(name: Annotated[str, argument("NAME")]) -> int:
     """Make a context the default of this user, until the next `use`."""
     known = config.contexts(config.load_config())
     if name not in known:
@@ -107,15 +105,13 @@ def test(connection: Connection, output: Output) -> int:
 def add(
     connection: Connection,
     output: Format,
-    name: Annotated[str, typer.Argument(metavar="NAME")],
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="nothing may be changed there")
-    ] = False,
-    protected: Annotated[bool, typer.Option("--protected", help="marked so in lists")] = False,
+    name: Annotated[str, argument("NAME")],
+    read_only: Annotated[bool, option("--read-only", "nothing may be changed there")] = False,
+    protected: Annotated[bool, option("--protected", "marked so in lists")] = False,
     secrets_in_clear: Annotated[
-        bool, typer.Option("--secrets-in-clear", help="a password given by -X goes into the file")
+        bool, option("--secrets-in-clear", "a password given by -X goes into the file")
     ] = False,
-    no_test: Annotated[bool, typer.Option("--no-test", help="save without trying")] = False,
+    no_test: Annotated[bool, option("--no-test", "save without trying")] = False,
 ) -> int:
     """Add a cluster to the config file: asks on a terminal, tries it, says what it allows.
 

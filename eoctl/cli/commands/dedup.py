@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl.cli.commands.offsets import MaxRate
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
@@ -26,12 +24,7 @@ if TYPE_CHECKING:
     from recovery.shared.record_ids import SourceHeaders
 
 By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        metavar="source|key|value|header:NAME|json:PATH",
-        help="what makes two records the same",
-    ),
+    str, option("--by source|key|value|header:NAME|json:PATH", "what makes two records the same")
 ]
 _PANEL = "Headers that name a record's source"
 
@@ -40,37 +33,26 @@ _PANEL = "Headers that name a record's source"
 class RecordSource:
     """For `--by source`: which headers tell what a record was made of."""
 
-    partition_header: Annotated[
-        str, typer.Option("--source-partition", metavar="HEADER", rich_help_panel=_PANEL)
-    ] = "source.partition"
-    offset_header: Annotated[
-        str, typer.Option("--source-offset", metavar="HEADER", rich_help_panel=_PANEL)
-    ] = "source.offset"
+    partition_header: Annotated[str, option("--source-partition HEADER", panel=_PANEL)] = (
+        "source.partition"
+    )
+    offset_header: Annotated[str, option("--source-offset HEADER", panel=_PANEL)] = "source.offset"
     index_header: Annotated[
         str | None,
-        typer.Option(
-            "--source-index",
-            metavar="HEADER",
-            help="which of the records made of one source record",
-            rich_help_panel=_PANEL,
+        option(
+            "--source-index HEADER", "which of the records made of one source record", panel=_PANEL
         ),
     ] = None
     topic_header: Annotated[
         str | None,
-        typer.Option(
-            "--source-topic",
-            metavar="HEADER",
-            help="where there are several source topics",
-            rich_help_panel=_PANEL,
-        ),
+        option("--source-topic HEADER", "where there are several source topics", panel=_PANEL),
     ] = None
     numbers: Annotated[
         str,
-        typer.Option(
-            "--numbers",
-            metavar="text|int",
-            help="decimal digits, or big-endian integers of 4 or 8 bytes",
-            rich_help_panel=_PANEL,
+        option(
+            "--numbers text|int",
+            "decimal digits, or big-endian integers of 4 or 8 bytes",
+            panel=_PANEL,
         ),
     ] = "text"
 
@@ -95,28 +77,22 @@ def dedup(
     execute: Execute,
     source: RecordSource,
     on: SparkOptions,
-    topic: Annotated[str, typer.Argument(metavar="INPUT", help="the topic with repeats")],
-    clean: Annotated[str, typer.Argument(metavar="OUTPUT", help="empty, with as many partitions")],
+    topic: Annotated[str, argument("INPUT", "the topic with repeats")],
+    clean: Annotated[str, argument("OUTPUT", "empty, with as many partitions")],
     by: By = "source",
     horizon: Annotated[
-        str | None,
-        typer.Option(
-            "--horizon", metavar="D|N", help="compare ids so far back: 7d, or 1000000 offsets"
-        ),
+        str | None, option("--horizon D|N", "compare ids so far back: 7d, or 1000000 offsets")
     ] = None,
-    job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="whose position [INPUT-OUTPUT]")
-    ] = None,
+    job: Annotated[str | None, option("--job NAME", "whose position [INPUT-OUTPUT]")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="go on with what came since the last run, for cron")
+        bool, option("--follow", "go on with what came since the last run, for cron")
     ] = False,
     max_rate: MaxRate = None,
     staging: Annotated[
         Path | None,
-        typer.Option(
-            "--staging",
-            metavar="DIR",
-            help="keep what was seen there: a folder that Spark's executors share [this host's]",
+        option(
+            "--staging DIR",
+            "keep what was seen there: a folder that Spark's executors share [this host's]",
         ),
     ] = None,
 ) -> int:

@@ -4,12 +4,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.emit import emit, table
 from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format, Output, Topics
+from eoctl.cli.options import Connection, Format, Output, Topics, argument, option
 from eoctl.cli.runner import ask, show, show_all
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose import status as status_operation
@@ -32,15 +30,12 @@ def txn_hanging(
     output: Output,
     topics: Topics,
     limits: Limits,
-    all_: Annotated[bool, typer.Option("--all", help="open and prepare too")] = False,
+    all_: Annotated[bool, option("--all", "open and prepare too")] = False,
     plan: Annotated[
-        Path | None,
-        typer.Option("--plan", metavar="FILE", help="write one plan of all remedies that may be"),
+        Path | None, option("--plan FILE", "write one plan of all remedies that may be")
     ] = None,
-    verdict: Annotated[
-        list[str] | None, typer.Option("--verdict", metavar="V", help="only these")
-    ] = None,
-    all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
+    verdict: Annotated[list[str] | None, option("--verdict V", "only these")] = None,
+    all_contexts: Annotated[bool, option("--all-contexts")] = False,
 ) -> int:
     """A verdict on every open transaction of the cluster, with its one safe remedy.
 
@@ -105,7 +100,7 @@ def status(
     connection: Connection,
     output: Output,
     limits: Limits,
-    all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
+    all_contexts: Annotated[bool, option("--all-contexts")] = False,
 ) -> int:
     """One screen: cluster, brokers, partitions held back, open transactions by verdict.
 
@@ -134,13 +129,11 @@ def status(
 def txn_history(
     connection: Connection,
     output: Output,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
-    pid: Annotated[list[int] | None, typer.Option("--pid", "--producer-id", metavar="N")] = None,
-    transactional_id: Annotated[
-        list[str] | None, typer.Option("--transactional-id", metavar="ID")
-    ] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME")] = None,
+    ids: Annotated[list[str] | None, argument("[ID]...")] = None,
+    pid: Annotated[list[int] | None, option("--pid, --producer-id N")] = None,
+    transactional_id: Annotated[list[str] | None, option("--transactional-id ID")] = None,
+    since: Annotated[str | None, option("--since TIME")] = None,
+    until: Annotated[str | None, option("--until TIME")] = None,
 ) -> int:
     """What `__transaction_state` recorded of a transactional id or a producer id.
 

@@ -4,10 +4,8 @@ import shutil
 import sys
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Format
+from eoctl.cli.options import Format, argument
 from eoctl.host.clock import now_ms
 from eoctl.render.columns.explain import WORDS
 from eoctl.render.explain import entries, explain_lines, explained
@@ -17,7 +15,7 @@ from recovery.rows.answers import Answer
 def explain(
     output: Format,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORD]...", help="orphan, LSO, 3, 'drop first'")
+        list[str] | None, argument("[WORD]...", "orphan, LSO, 3, 'drop first'")
     ] = None,
 ) -> int:
     """What a word in eoctl's output means, without a cluster; without a word, all there are.

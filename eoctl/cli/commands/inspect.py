@@ -3,9 +3,7 @@
 import re
 from typing import Annotated
 
-import typer
-
-from eoctl.cli.options import Connection, Output, Topics
+from eoctl.cli.options import Connection, Output, Topics, argument, option
 from eoctl.cli.runner import show, show_all
 from eoctl.operations.inspect import lists as operations
 from eoctl.render.columns.inspect import LSO, PRODUCERS, TXN_DESCRIBE, TXN_LIST
@@ -17,11 +15,9 @@ def lso(
     connection: Connection,
     output: Output,
     topics: Topics,
-    all_: Annotated[bool, typer.Option("--all", help="healthy partitions too")] = False,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="healthy internal partitions too")
-    ] = False,
-    all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
+    all_: Annotated[bool, option("--all", "healthy partitions too")] = False,
+    internal: Annotated[bool, option("--internal", "healthy internal partitions too")] = False,
+    all_contexts: Annotated[bool, option("--all-contexts")] = False,
 ) -> int:
     """Log start, LSO, high watermark, records held, and what blocks.
 
@@ -40,27 +36,15 @@ def lso(
 def txn_list(
     connection: Connection,
     output: Output,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Ongoing, Empty, ...")
-    ] = None,
-    pid: Annotated[list[int] | None, typer.Option("--pid", "--producer-id", metavar="N")] = None,
+    state: Annotated[list[str] | None, option("--state STATE", "Ongoing, Empty, ...")] = None,
+    pid: Annotated[list[int] | None, option("--pid, --producer-id N")] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(
-            "--pattern",
-            "--transactional-id-pattern",
-            metavar="RE",
-            help="ids whose whole name matches",
-        ),
+        option("--pattern, --transactional-id-pattern RE", "ids whose whole name matches"),
     ] = None,
     longer_than: Annotated[
         str | None,
-        typer.Option(
-            "--longer-than",
-            "--duration-filter",
-            metavar="D",
-            help="open for longer, by the coordinator's clock",
-        ),
+        option("--longer-than, --duration-filter D", "open for longer, by the coordinator's clock"),
     ] = None,
 ) -> int:
     """Every coordinator's transactions: state, age, timeout, partitions."""
@@ -90,10 +74,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 def txn_describe(
     connection: Connection,
     output: Output,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...")] = None,
-    transactional_id: Annotated[
-        list[str] | None, typer.Option("--transactional-id", metavar="ID")
-    ] = None,
+    ids: Annotated[list[str] | None, argument("ID...")] = None,
+    transactional_id: Annotated[list[str] | None, option("--transactional-id ID")] = None,
 ) -> int:
     """Transactional ids: coordinator, PID, epoch, state, timeout, start, age, partitions."""
     named = [*(ids or ()), *(transactional_id or ())]
@@ -106,23 +88,18 @@ def producers(
     connection: Connection,
     output: Output,
     topics: Topics,
-    pid: Annotated[list[int] | None, typer.Option("--pid", "--producer-id", metavar="N")] = None,
+    pid: Annotated[list[int] | None, option("--pid, --producer-id N")] = None,
     resolve: Annotated[
-        bool,
-        typer.Option("--resolve", help="with transactional ids and zombies, from coordinators"),
+        bool, option("--resolve", "with transactional ids and zombies, from coordinators")
     ] = False,
-    internal: Annotated[bool, typer.Option("--internal", help="internal topics too")] = False,
+    internal: Annotated[bool, option("--internal", "internal topics too")] = False,
     segment: Annotated[
-        list[str] | None,
-        typer.Option("--segment", metavar="DIR", help="a broker's own files: LOG_DIR/TOPIC-P"),
+        list[str] | None, option("--segment DIR", "a broker's own files: LOG_DIR/TOPIC-P")
     ] = None,
     blocks: Annotated[
-        bool,
-        typer.Option("--blocks", help="PID blocks handed out, by --segment or --zookeeper"),
+        bool, option("--blocks", "PID blocks handed out, by --segment or --zookeeper")
     ] = False,
-    zookeeper: Annotated[
-        str | None, typer.Option("--zookeeper", metavar="HOST:PORT", help="for --blocks")
-    ] = None,
+    zookeeper: Annotated[str | None, option("--zookeeper HOST:PORT", "for --blocks")] = None,
 ) -> int:
     """Producer ids, epochs, last sequences and open transactions, partition by partition."""
     if segment or blocks or zookeeper:

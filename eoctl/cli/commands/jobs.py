@@ -4,10 +4,8 @@ import shutil
 import sys
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Format
+from eoctl.cli.options import Format, argument, option
 from eoctl.host.clock import now_ms
 from eoctl.operations.jobs import records as jobs
 from eoctl.render.columns.jobs import JOBS
@@ -17,12 +15,12 @@ from eoctl.stores.jobs import Jobs
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="as `jobs list` shows it, or its start")]
+JobId = Annotated[str, argument("ID", "as `jobs list` shows it, or its start")]
 
 
 def list_(
     output: Format,
-    running: Annotated[bool, typer.Option("--running", help="only those that run now")] = False,
+    running: Annotated[bool, option("--running", "only those that run now")] = False,
 ) -> int:
     """Recovery jobs launched from here, the oldest first."""
     rows = [row for row in jobs.list_jobs() if not running or row.state == "running"]
@@ -34,7 +32,7 @@ def list_(
 def show(
     output: Format,
     job: JobId,
-    log: Annotated[bool, typer.Option("--log", help="write the job's whole log to stdout")] = False,
+    log: Annotated[bool, option("--log", "write the job's whole log to stdout")] = False,
 ) -> int:
     """One job: its state, progress, command line and the end of its log."""
     if log:

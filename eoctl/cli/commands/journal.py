@@ -4,11 +4,9 @@ import sys
 from contextlib import suppress
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.host.clock import now_ms
 from eoctl.operations.change.changes import damage, entry_answer, journal_row, named_context
 from eoctl.operations.change.undo import undo_plan
@@ -21,26 +19,22 @@ from recovery.errors import RefusedError, UsageError
 from recovery.rows.answers import Answer
 from recovery.times import instant, rfc3339
 
-EntryId = Annotated[str, typer.Argument(metavar="ID", help="as `journal list` shows it")]
+EntryId = Annotated[str, argument("ID", "as `journal list` shows it")]
 
 
 def list_(
     output: Format,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="2h ago, or RFC 3339")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="WHEN")] = None,
-    unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="only changes that have not ended")
-    ] = False,
+    since: Annotated[str | None, option("--since WHEN", "2h ago, or RFC 3339")] = None,
+    until: Annotated[str | None, option("--until WHEN")] = None,
+    unfinished: Annotated[bool, option("--unfinished", "only changes that have not ended")] = False,
 ) -> int:
     """List who changed what, when: the oldest first."""
     now = now_ms()
     first = instant(since, now, where="--since") if since else 0
     last = instant(until, now, where="--until") if until else now
-    for option, read in (("since", since and first), ("until", until and last)):
+    for word, read in (("since", since and first), ("until", until and last)):
         if read:
-            print(f"{option} {rfc3339(int(read))}", file=sys.stderr)
+            print(f"{word} {rfc3339(int(read))}", file=sys.stderr)
     content = Journal().find()
     rows = [
         journal_row(entry, content) for entry in content.entries if first <= entry.begun.at <= last
@@ -84,8 +78,7 @@ def resume(
     output: Format,
     entry: EntryId,
     abandon: Annotated[
-        bool,
-        typer.Option("--abandon", help="close the entry, send nothing, leave all as it is"),
+        bool, option("--abandon", "close the entry, send nothing, leave all as it is")
     ] = False,
 ) -> int:
     """Finish an unfinished change, or prove that nothing happened. --execute acts."""

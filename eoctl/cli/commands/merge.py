@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.operations.change.acting import permit, unfinished_entry
@@ -33,68 +31,34 @@ if TYPE_CHECKING:
 
 _PANEL = "Merge log"
 
-AppFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="[APP.toml]", help="an application file with [app.merge]"),
-]
-MaxRate = Annotated[
-    str | None,
-    typer.Option("--max-rate", metavar="BYTES/S", help="read inputs no faster: 20MiB"),
-]
+AppFile = Annotated[Path | None, argument("[APP.toml]", "an application file with [app.merge]")]
+MaxRate = Annotated[str | None, option("--max-rate BYTES/S", "read inputs no faster: 20MiB")]
 
 
 @dataclass(frozen=True)
 class MergeLogOptions:
     """The options that name a merge log: an application file's, or one described by options."""
 
-    merge_log: Annotated[
-        str | None,
-        typer.Option("--merge-log", metavar="TOPIC", rich_help_panel=_PANEL),
-    ] = None
-    format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="coast|json", rich_help_panel=_PANEL),
-    ] = None
-    input: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="TOPIC", help="each input", rich_help_panel=_PANEL),
-    ] = None
-    output_topic: Annotated[
-        str | None,
-        typer.Option("--output-topic", "--to", metavar="TOPIC", rich_help_panel=_PANEL),
-    ] = None
+    merge_log: Annotated[str | None, option("--merge-log TOPIC", panel=_PANEL)] = None
+    format: Annotated[str | None, option("--format coast|json", panel=_PANEL)] = None
+    input: Annotated[list[str] | None, option("--input TOPIC", "each input", panel=_PANEL)] = None
+    output_topic: Annotated[str | None, option("--output-topic, --to TOPIC", panel=_PANEL)] = None
     isolation: Annotated[
         str | None,
-        typer.Option(
-            "--isolation",
-            metavar="LEVEL",
-            help="what the inputs were read with [read_committed]",
-            rich_help_panel=_PANEL,
+        option(
+            "--isolation LEVEL", "what the inputs were read with [read_committed]", panel=_PANEL
         ),
     ] = None
     partition: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--partition", metavar="P", help="of the merge log [all]", rich_help_panel=_PANEL
-        ),
+        list[int] | None, option("--partition P", "of the merge log [all]", panel=_PANEL)
     ] = None
     from_merge_offset: Annotated[
         list[str] | None,
-        typer.Option(
-            "--from-merge-offset",
-            metavar="[P:]OFFSET",
-            help="a commit: the next entry",
-            rich_help_panel=_PANEL,
-        ),
+        option("--from-merge-offset [P:]OFFSET", "a commit: the next entry", panel=_PANEL),
     ] = None
     output_offset: Annotated[
         list[str] | None,
-        typer.Option(
-            "--output-offset",
-            metavar="[P:]OFFSET",
-            help="and the output's next offset with it",
-            rich_help_panel=_PANEL,
-        ),
+        option("--output-offset [P:]OFFSET", "and the output's next offset with it", panel=_PANEL),
     ] = None
 
     def merge(self, file: Path | None) -> Merge:
@@ -209,12 +173,11 @@ def replay(
     on: SparkOptions,
     app: AppFile = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="then extend the log from the inputs as they come")
+        bool, option("--follow", "then extend the log from the inputs as they come")
     ] = False,
     max_rate: MaxRate = None,
     staging: Annotated[
-        Path | None,
-        typer.Option("--staging", metavar="DIR", help="a folder that Spark's executors share"),
+        Path | None, option("--staging DIR", "a folder that Spark's executors share")
     ] = None,
 ) -> int:
     """Emit the merged stream again in the log's order: shows the plan, --execute acts."""

@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format, Output, Topics
+from eoctl.cli.options import Connection, Format, Output, Topics, argument, option
 from eoctl.cli.progress import reading_progress
 from eoctl.cli.runner import show_live
 from eoctl.host.clock import now_ms
@@ -20,10 +18,9 @@ from recovery.shared.offset_bounds import Bound, parse_bound
 from recovery.sizes import byte_rate
 
 MaxRate = Annotated[
-    str | None,
-    typer.Option("--max-rate", metavar="BYTES/S", help="read no faster from each broker: 20MiB"),
+    str | None, option("--max-rate BYTES/S", "read no faster from each broker: 20MiB")
 ]
-NoCrc = Annotated[bool, typer.Option("--no-crc", help="do not check the batches' checksums")]
+NoCrc = Annotated[bool, option("--no-crc", "do not check the batches' checksums")]
 
 
 def offsets_count(
@@ -31,20 +28,15 @@ def offsets_count(
     output: Format,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TOPIC[:P]... [FROM TO]",
-            help="FROM and TO: an offset, earliest, lso, hw, or an instant like '2h ago'",
+        argument(
+            "TOPIC[:P]... [FROM TO]",
+            "FROM and TO: an offset, earliest, lso, hw, or an instant like '2h ago'",
         ),
     ] = None,
-    start: Annotated[
-        str | None, typer.Option("--start", metavar="FROM", help="instead of FROM [earliest]")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--end", metavar="TO", help="instead of TO, not included [lso]")
-    ] = None,
+    start: Annotated[str | None, option("--start FROM", "instead of FROM [earliest]")] = None,
+    end: Annotated[str | None, option("--end TO", "instead of TO, not included [lso]")] = None,
     regex: Annotated[
-        list[str] | None,
-        typer.Option("--regex", metavar="RE", help="topics whose whole name matches"),
+        list[str] | None, option("--regex RE", "topics whose whole name matches")
     ] = None,
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,
@@ -95,21 +87,17 @@ def offsets_show(
     connection: Connection,
     output: Output,
     topics: Topics,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="G", help="only this group")
-    ] = None,
+    group: Annotated[list[str] | None, option("--group G", "only this group")] = None,
     store: Annotated[
         list[str] | None,
-        typer.Option(
-            "--store",
-            metavar="STORE",
-            help="positions in another place: APP.toml, group:G, file:PATH, topic:T#KEY, "
+        option(
+            "--store STORE",
+            "positions in another place: APP.toml, group:G, file:PATH, topic:T#KEY, "
             "zookeeper:HOSTS/PATH, sql:URL#TABLE, spark:DIR",
         ),
     ] = None,
     counting: Annotated[
-        bool,
-        typer.Option("--count", help="read the logs: records that wait for each group, exactly"),
+        bool, option("--count", "read the logs: records that wait for each group, exactly")
     ] = False,
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
 from eoctl.operations.remedy import remedies as operations
@@ -23,23 +21,20 @@ from recovery.selectors import parse_selector
 ACTING_SECONDS = 60.0
 MANY_SECONDS = 600.0
 
-ClusterId = Annotated[
-    str | None, typer.Option("--cluster-id", metavar="ID", help="refuse any other cluster")
-]
-Pid = Annotated[int | None, typer.Option("--pid", "--producer-id", metavar="N")]
+ClusterId = Annotated[str | None, option("--cluster-id ID", "refuse any other cluster")]
+Pid = Annotated[int | None, option("--pid, --producer-id N")]
 
 
 @dataclass(frozen=True)
 class OpenHere:
     """The one open transaction meant: its partition, its producer id and its first offset."""
 
-    where: Annotated[str | None, typer.Argument(metavar="TOPIC:P")] = None
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC")] = None
-    partition: Annotated[str | None, typer.Option("--partition", metavar="P")] = None
+    where: Annotated[str | None, argument("TOPIC:P")] = None
+    topic: Annotated[str | None, option("--topic TOPIC")] = None
+    partition: Annotated[str | None, option("--partition P")] = None
     pid: Pid = None
     start_offset: Annotated[
-        int | None,
-        typer.Option("--start-offset", metavar="O", help="first offset of the transaction"),
+        int | None, option("--start-offset O", "first offset of the transaction")
     ] = None
     cluster_id: ClusterId = None
 
@@ -147,21 +142,20 @@ def resolve(
     limits: Limits,
     open_here: OpenHere,
     outcome: Annotated[
-        str | None, typer.Option("--outcome", metavar="commit|abort", help="must be the proven one")
+        str | None, option("--outcome commit|abort", "must be the proven one")
     ] = None,
     without_proof: Annotated[
         bool,
-        typer.Option(
-            "--without-proof",
-            "--accept-unknown-outcome",
-            help="the cluster can never tell the outcome, and you know it otherwise",
+        option(
+            "--without-proof, --accept-unknown-outcome",
+            "the cluster can never tell the outcome, and you know it otherwise",
         ),
     ] = False,
     owner_is_gone: Annotated[
         bool,
-        typer.Option(
+        option(
             "--owner-is-gone",
-            help="a lost COMMIT under an open transaction of an owner gone for good: commit both",
+            "a lost COMMIT under an open transaction of an owner gone for good: commit both",
         ),
     ] = False,
 ) -> int:
@@ -190,14 +184,12 @@ def fence(
     output: Format,
     execute: Execute,
     limits: Limits,
-    transactional_id: Annotated[str, typer.Argument(metavar="ID")],
+    transactional_id: Annotated[str, argument("ID")],
     pid: Pid = None,
-    epoch: Annotated[int | None, typer.Option("--epoch", metavar="N")] = None,
+    epoch: Annotated[int | None, option("--epoch N")] = None,
     owner_is_gone: Annotated[
         bool,
-        typer.Option(
-            "--owner-is-gone", help="also within its limits, or idle: its owner is gone for good"
-        ),
+        option("--owner-is-gone", "also within its limits, or idle: its owner is gone for good"),
     ] = False,
     cluster_id: ClusterId = None,
 ) -> int:
@@ -234,7 +226,7 @@ def apply(
     connection: Connection,
     output: Format,
     execute: Execute,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="of `txn hanging --plan FILE`")],
+    file: Annotated[Path, argument("FILE", "of `txn hanging --plan FILE`")],
 ) -> int:
     """Carry out a plan of many remedies, each looked at again right before. --execute acts."""
     plan = plan_files.read(file)

@@ -8,13 +8,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.commands.journal import context_of
 from eoctl.cli.commands.restart_target import AdHocTarget
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.undo import undo_plan
@@ -40,21 +38,15 @@ PLANNING_SECONDS = 300.0
 STABLE_SECONDS = 30.0  # until the markers of a fence are everywhere
 ACTING_SECONDS = 300.0
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="of `restart plan --out PLAN`")]
-Env = Annotated[
-    bool, typer.Option("--env", help="only variables for a wrapper script, NAME=NUMBER a line")
-]
-EnvJson = Annotated[bool, typer.Option("--env-json", help="the same as one line of JSON")]
+PlanFile = Annotated[Path, argument("PLAN", "of `restart plan --out PLAN`")]
+Env = Annotated[bool, option("--env", "only variables for a wrapper script, NAME=NUMBER a line")]
+EnvJson = Annotated[bool, option("--env-json", "the same as one line of JSON")]
 Export = Annotated[
-    bool, typer.Option("--export", help="only topic,partition,offset, as kafka-consumer-groups")
+    bool, option("--export", "only topic,partition,offset, as kafka-consumer-groups")
 ]
 Pause = Annotated[
     str | None,
-    typer.Option(
-        "--pause",
-        metavar="D",
-        help="between two looks at ends, store and group [plan: 1s, verify: 5s]",
-    ),
+    option("--pause D", "between two looks at ends, store and group [plan: 1s, verify: 5s]"),
 ]
 
 
@@ -63,27 +55,19 @@ def plan(
     output: Format,
     execute: Execute,
     target: AdHocTarget,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[APP.toml]", help="see docs/restart.md")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="PLAN", help="write the plan to this file")
-    ] = None,
+    file: Annotated[Path | None, argument("[APP.toml]", "see docs/restart.md")] = None,
+    out: Annotated[Path | None, option("--out PLAN", "write the plan to this file")] = None,
     env: Env = False,
     env_as_json: EnvJson = False,
     export: Export = False,
     fence: Annotated[
-        bool,
-        typer.Option(
-            "--fence", help="first fence ids that hold commits of the group, with --execute"
-        ),
+        bool, option("--fence", "first fence ids that hold commits of the group, with --execute")
     ] = False,
     pause: Pause = None,
     max_rate: Annotated[
-        str | None,
-        typer.Option("--max-rate", metavar="BYTES/S", help="read no faster from each broker"),
+        str | None, option("--max-rate BYTES/S", "read no faster from each broker")
     ] = None,
-    no_crc: Annotated[bool, typer.Option("--no-crc", help="do not check checksums")] = False,
+    no_crc: Annotated[bool, option("--no-crc", "do not check checksums")] = False,
 ) -> int:
     """Tell where an application may start again, exactly once; changes nothing without --fence.
 

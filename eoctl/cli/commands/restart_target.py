@@ -4,8 +4,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from eoctl.cli.options import option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.restart.adhoc import MoveWish, resolve_move, stored
@@ -24,42 +23,31 @@ _PANEL = "Without an application file"
 class AdHocTarget:
     """A group, its partitions, and exactly one target."""
 
-    group: Annotated[str | None, typer.Option("--group", metavar="G", rich_help_panel=_PANEL)] = (
+    group: Annotated[str | None, option("--group G", panel=_PANEL)] = None
+    topic: Annotated[list[str] | None, option("--topic TOPIC[:P]", "orders, orders:0,1")] = None
+    all_topics: Annotated[
+        bool, option("--all-topics", "every partition the group has committed")
+    ] = False
+    to_earliest: Annotated[bool, option("--to-earliest", "the log's start")] = False
+    to_latest_stable: Annotated[bool, option("--to-latest-stable", "the last stable offset")] = (
+        False
+    )
+    to_lso: Annotated[bool, option("--to-lso", "the same")] = False
+    to_current: Annotated[bool, option("--to-current", "where it stands: looked at, not moved")] = (
+        False
+    )
+    to_offset: Annotated[int | None, option("--to-offset N")] = None
+    to_datetime: Annotated[
+        str | None, option("--to-datetime T", "RFC 3339, UTC without a zone")
+    ] = None
+    by_duration: Annotated[str | None, option("--by-duration D", "back from now: 90m, PT1H30M")] = (
         None
     )
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:P]", help="orders, orders:0,1"),
-    ] = None
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="every partition the group has committed")
-    ] = False
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="the log's start")] = False
-    to_latest_stable: Annotated[
-        bool, typer.Option("--to-latest-stable", help="the last stable offset")
-    ] = False
-    to_lso: Annotated[bool, typer.Option("--to-lso", help="the same")] = False
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="where it stands: looked at, not moved")
-    ] = False
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N")] = None
-    to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="T", help="RFC 3339, UTC without a zone")
-    ] = None
-    by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="D", help="back from now: 90m, PT1H30M")
-    ] = None
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="back where it is below 0")
-    ] = None
-    from_file: Annotated[
-        Path | None,
-        typer.Option("--from-file", metavar="F", help="CSV: topic,partition,offset"),
-    ] = None
+    shift_by: Annotated[int | None, option("--shift-by N", "back where it is below 0")] = None
+    from_file: Annotated[Path | None, option("--from-file F", "CSV: topic,partition,offset")] = None
 
     from_store: Annotated[
-        str | None,
-        typer.Option("--from-store", metavar="STORE", help="where another store stands: flink:DIR"),
+        str | None, option("--from-store STORE", "where another store stands: flink:DIR")
     ] = None
 
     def refuse_any(self) -> None:

@@ -5,10 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection
+from eoctl.cli.options import Connection, option
 from recovery.errors import Exit, UsageError
 from recovery.times import duration
 
@@ -21,20 +19,12 @@ def tui(
     connection: Connection,
     limits: Limits,
     interval: Annotated[
-        str, typer.Option("--interval", metavar="D", help="between two looks, if the cost allows")
+        str, option("--interval D", "between two looks, if the cost allows")
     ] = "5s",
-    theme: Annotated[
-        str, typer.Option("--theme", metavar="dark|light|contrast|ansi-dark|ansi-light")
-    ] = "dark",
-    record: Annotated[
-        Path | None, typer.Option("--record", metavar="FILE", help="keep every snapshot")
-    ] = None,
-    replay: Annotated[
-        Path | None, typer.Option("--replay", metavar="FILE", help="play a recording back")
-    ] = None,
-    no_mouse: Annotated[
-        bool, typer.Option("--no-mouse", help="leave the mouse to the terminal")
-    ] = False,
+    theme: Annotated[str, option("--theme dark|light|contrast|ansi-dark|ansi-light")] = "dark",
+    record: Annotated[Path | None, option("--record FILE", "keep every snapshot")] = None,
+    replay: Annotated[Path | None, option("--replay FILE", "play a recording back")] = None,
+    no_mouse: Annotated[bool, option("--no-mouse", "leave the mouse to the terminal")] = False,
 ) -> int:
     """The dashboard: what is held, by what, since when, and the way out; all day on one screen.
 

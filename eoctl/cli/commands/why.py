@@ -4,12 +4,10 @@ import shutil
 import sys
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.emit import emit, error_line, utf8
 from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format, Topics
+from eoctl.cli.options import Connection, Format, Topics, option
 from eoctl.cli.runner import ask
 from eoctl.operations.diagnose import why as operation
 from eoctl.operations.inspect.source import Source
@@ -28,12 +26,9 @@ def why(
     output: Format,
     topics: Topics,
     limits: Limits,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="G", help="why this group stands")
-    ] = None,
+    group: Annotated[str | None, option("--group G", "why this group stands")] = None,
     transactional_id: Annotated[
-        str | None,
-        typer.Option("--transactional-id", metavar="ID", help="what this id holds, or waits for"),
+        str | None, option("--transactional-id ID", "what this id holds, or waits for")
     ] = None,
 ) -> int:
     """What readers see, what holds it, who, since when, and the one safe remedy.

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-import typer
-
 from eoctl.cli.dialog.confirm import ask
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Format, Ranked
+from eoctl.cli.options import Format, Ranked, option
 from eoctl.host.clock import now_ms
 from eoctl.operations.change.acting import Door, Opened, Outcome, execute, permit
 from eoctl.render.columns.change import PLAN, STEPS
@@ -35,19 +33,13 @@ class Execute(Ranked):
     """Without --execute the plan is only shown. --dry-run says so for those who are used to it."""
 
     help_rank: ClassVar[int] = 0
-    execute: Annotated[
-        bool, typer.Option("--execute", help="carry the plan out", rich_help_panel=_PANEL)
-    ] = False
-    yes: Annotated[
-        bool, typer.Option("--yes", help="without a question", rich_help_panel=_PANEL)
-    ] = False
+    execute: Annotated[bool, option("--execute", "carry the plan out", panel=_PANEL)] = False
+    yes: Annotated[bool, option("--yes", "without a question", panel=_PANEL)] = False
     plan_sha256: Annotated[
-        str | None,
-        typer.Option("--plan-sha256", metavar="HEX", help="only this plan", rich_help_panel=_PANEL),
+        str | None, option("--plan-sha256 HEX", "only this plan", panel=_PANEL)
     ] = None
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="only show, as without --execute", rich_help_panel=_PANEL),
+        bool, option("--dry-run", "only show, as without --execute", panel=_PANEL)
     ] = field(default=False, compare=False)
 
     def __post_init__(self) -> None:

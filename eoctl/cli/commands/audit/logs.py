@@ -4,12 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from eoctl.cli.commands.dedup import By, RecordSource
 from eoctl.cli.commands.offsets import MaxRate, NoCrc, range_bounds
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.progress import reading_progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
@@ -34,20 +32,15 @@ class Ranges:
     """The options that say which records an audit reads, and how."""
 
     topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC[:P]...", help="orders, orders:3, 'orders-*'"),
+        list[str] | None, argument("TOPIC[:P]...", "orders, orders:3, 'orders-*'")
     ] = None
-    regex: Annotated[
-        list[str] | None,
-        typer.Option("--regex", metavar="RE", help="topics whose whole name matches"),
-    ] = None
+    regex: Annotated[list[str] | None, option("--regex RE", "topics whose whole name matches")] = (
+        None
+    )
     start: Annotated[
-        str | None,
-        typer.Option("--start", metavar="FROM", help="offset, instant or earliest [earliest]"),
+        str | None, option("--start FROM", "offset, instant or earliest [earliest]")
     ] = None
-    end: Annotated[
-        str | None, typer.Option("--end", metavar="TO", help="not included; also lso and hw")
-    ] = None
+    end: Annotated[str | None, option("--end TO", "not included; also lso and hw")] = None
 
     def selectors(self) -> Sequence[Selector]:
         """Raises UsageError where nothing is named: an audit reads all that it is told to."""
@@ -68,9 +61,7 @@ class Ranges:
 class Reads:
     """The options that say how logs are read, and how much of the answer is shown."""
 
-    most: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="rows shown; all are counted")
-    ] = 1000
+    most: Annotated[int, option("--limit N", "rows shown; all are counted", min=1)] = 1000
     max_rate: MaxRate = None
     no_crc: NoCrc = False
 
@@ -134,12 +125,9 @@ def transactions(
     on: SparkOptions,
     reads: Reads,
     topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC[:P]]...", help="judge these partitions only"),
+        list[str] | None, argument("[TOPIC[:P]]...", "judge these partitions only")
     ] = None,
-    skew: Annotated[
-        str, typer.Option("--clock-skew", metavar="D", help="of the brokers' clocks")
-    ] = "5s",
+    skew: Annotated[str, option("--clock-skew D", "of the brokers' clocks")] = "5s",
 ) -> int:
     """Decisions of coordinators against the markers in every partition that they name."""
     from eoctl.operations.audit.transactions import TransactionsAudit

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl.cli.commands.audit.logs import Reads
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.host.clock import now_ms
 from eoctl.render.columns.audit import MIRROR
 from recovery.errors import UsageError
@@ -24,20 +22,16 @@ _IGNORED = ("timestamp", "headers")
 class Mirror:
     """The options that say how to reach the mirror's cluster."""
 
-    mirror_context: Annotated[
-        str | None, typer.Option("--mirror-context", metavar="NAME", rich_help_panel=_PANEL)
-    ] = None
+    mirror_context: Annotated[str | None, option("--mirror-context NAME", panel=_PANEL)] = None
     mirror_server: Annotated[
-        str | None,
-        typer.Option("--mirror-bootstrap-server", metavar="HOSTS", rich_help_panel=_PANEL),
+        str | None, option("--mirror-bootstrap-server HOSTS", panel=_PANEL)
     ] = None
     mirror_config: Annotated[
         str | None,
-        typer.Option(
-            "--mirror-command-config",
-            metavar="FILE",
-            help="client properties, Java's or librdkafka's",
-            rich_help_panel=_PANEL,
+        option(
+            "--mirror-command-config FILE",
+            "client properties, Java's or librdkafka's",
+            panel=_PANEL,
         ),
     ] = None
 
@@ -55,29 +49,24 @@ def mirror(
     output: Format,
     where: Mirror,
     reads: Reads,
-    source: Annotated[str, typer.Argument(metavar="TOPIC[:P]", help="of the source")],
+    source: Annotated[str, argument("TOPIC[:P]", "of the source")],
     copy: Annotated[
-        str | None,
-        typer.Argument(metavar="MIRROR", help="its mirror [ALIAS.TOPIC, or the same name]"),
+        str | None, argument("MIRROR", "its mirror [ALIAS.TOPIC, or the same name]")
     ] = None,
     alias: Annotated[
-        str | None,
-        typer.Option("--source-alias", metavar="ALIAS", help="MirrorMaker's name of the source"),
+        str | None, option("--source-alias ALIAS", "MirrorMaker's name of the source")
     ] = None,
     start: Annotated[
-        str, typer.Option("--start", metavar="FROM", help="earliest, or an instant in both logs")
+        str, option("--start FROM", "earliest, or an instant in both logs")
     ] = "earliest",
     ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", metavar="timestamp|headers", help="do not compare these"),
+        list[str] | None, option("--ignore timestamp|headers", "do not compare these")
     ] = None,
     syncs: Annotated[
-        str | None,
-        typer.Option("--offset-syncs", metavar="TOPIC|none", help="[mm2-offset-syncs.*.internal]"),
+        str | None, option("--offset-syncs TOPIC|none", "[mm2-offset-syncs.*.internal]")
     ] = None,
     checkpoints: Annotated[
-        str | None,
-        typer.Option("--checkpoints", metavar="TOPIC|none", help="[*.checkpoints.internal]"),
+        str | None, option("--checkpoints TOPIC|none", "[*.checkpoints.internal]")
     ] = None,
 ) -> int:
     """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""

@@ -3,11 +3,9 @@
 import textwrap
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl.cli.commands.lab.kafka import Name
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Format
+from eoctl.cli.options import Format, argument, option
 from eoctl.cli.progress import note
 from eoctl.host.clock import now_ms
 from eoctl.lab import cluster
@@ -27,20 +25,14 @@ STORY_WIDTH = 80
 
 def drill(
     output: Format,
-    drill: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="of a drill [none: list them]")
-    ] = None,
+    drill: Annotated[str | None, argument("[NAME]", "of a drill [none: list them]")] = None,
     name: Name = "default",
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="of its names and numbers")
-    ] = None,
-    ask: Annotated[
-        str | None, typer.Option("--ask", metavar="ID", help="the owner of a transactional id")
-    ] = None,
+    seed: Annotated[int | None, option("--seed N", "of its names and numbers")] = None,
+    ask: Annotated[str | None, option("--ask ID", "the owner of a transactional id")] = None,
     grade: Annotated[
-        bool, typer.Option("--grade", help="what became of it; tells the truth: do it last")
+        bool, option("--grade", "what became of it; tells the truth: do it last")
     ] = False,
-    end: Annotated[bool, typer.Option("--end", help="clean up what it planted")] = False,
+    end: Annotated[bool, option("--end", "clean up what it planted")] = False,
 ) -> int:
     """Plant an incident in a running lab, tell its symptoms, and grade what you made of it.
 

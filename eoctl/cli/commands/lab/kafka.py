@@ -4,10 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Format, JsonFormat
+from eoctl.cli.options import Format, JsonFormat, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.host.clock import now_ms
 from eoctl.lab import admin, breaks, cluster
@@ -27,7 +25,7 @@ from recovery.times import duration
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
 
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="of the lab")]
+Name = Annotated[str, option("--name NAME", "of the lab")]
 
 
 def _rows(lab: "Lab") -> list[LabBrokerRow]:
@@ -50,32 +48,25 @@ def _rows(lab: "Lab") -> list[LabBrokerRow]:
 def up(
     output: Format,
     name: Name = "default",
-    brokers: Annotated[int, typer.Option("--brokers", metavar="1|2|3")] = 1,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", metavar="N", help="of the first broker [any free one]"),
-    ] = None,
+    brokers: Annotated[int, option("--brokers 1|2|3")] = 1,
+    port: Annotated[int | None, option("--port N", "of the first broker [any free one]")] = None,
     secure: Annotated[
-        bool,
-        typer.Option("--secure", help="TLS, SASL, ACLs: a listener per way of signing in"),
+        bool, option("--secure", "TLS, SASL, ACLs: a listener per way of signing in")
     ] = False,
     transaction_version: Annotated[
-        int | None,
-        typer.Option("--transaction-version", metavar="0|1|2", help="feature level (KIP-890)"),
+        int | None, option("--transaction-version 0|1|2", "feature level (KIP-890)")
     ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one more broker setting"),
+        list[str] | None, option("--set KEY=VALUE", "one more broker setting")
     ] = None,
     kafka_version: Annotated[
-        str | None, typer.Option("--kafka-version", metavar="V", help="one with a lock file")
+        str | None, option("--kafka-version V", "one with a lock file")
     ] = None,
     ivy_settings: Annotated[
         Path | None,
-        typer.Option(
-            "--ivy-settings",
-            metavar="FILE",
-            help="a company's ivysettings.xml, to fetch jars from its own repository",
+        option(
+            "--ivy-settings FILE",
+            "a company's ivysettings.xml, to fetch jars from its own repository",
         ),
     ] = None,
 ) -> int:
@@ -116,7 +107,7 @@ def down(
     output: Format,
     name: Name = "default",
     keep_data: Annotated[
-        bool, typer.Option("--keep-data", help="a later `lab up` starts it again as it was")
+        bool, option("--keep-data", "a later `lab up` starts it again as it was")
     ] = False,
 ) -> int:
     """End exactly what `lab up` started, and delete its data unless they are to be kept."""
@@ -134,7 +125,7 @@ def down(
     return 0
 
 
-def status(output: Format, name: Annotated[str | None, typer.Option("--name")] = None) -> int:
+def status(output: Format, name: Annotated[str | None, option("--name")] = None) -> int:
     """The labs on this machine and what of them runs."""
     names = cluster.lab_names() if name is None else [name]
     rows = [row for each in names for row in _rows(cluster.load(each))]
@@ -164,50 +155,29 @@ TRUTHS = Table(
 
 def break_(
     output: JsonFormat,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="one of those above")],
+    kind: Annotated[str, argument("KIND", "one of those above")],
     name: Name = "default",
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="[a new one, lab-KIND-N]")
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", metavar="P", help="the first one used [0]")
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", metavar="N", help="of partitions to break [1]")
-    ] = None,
+    topic: Annotated[str | None, option("--topic TOPIC", "[a new one, lab-KIND-N]")] = None,
+    partition: Annotated[int | None, option("--partition P", "the first one used [0]")] = None,
+    count: Annotated[int | None, option("--count N", "of partitions to break [1]")] = None,
     transactional_id: Annotated[
-        str | None,
-        typer.Option("--transactional-id", metavar="ID", help="with --count: ID.0, ID.1, ..."),
+        str | None, option("--transactional-id ID", "with --count: ID.0, ID.1, ...")
     ] = None,
-    records: Annotated[
-        int | None, typer.Option("--records", metavar="N", help="of the transaction [3]")
-    ] = None,
-    transaction_timeout: Annotated[
-        str | None, typer.Option("--transaction-timeout", metavar="D")
-    ] = None,
-    no_hold: Annotated[
-        bool, typer.Option("--no-hold", help="no process holds the transaction open")
-    ] = False,
-    variant: Annotated[
-        str | None, typer.Option("--kind", metavar="SORT", help="of those the kind has")
-    ] = None,
+    records: Annotated[int | None, option("--records N", "of the transaction [3]")] = None,
+    transaction_timeout: Annotated[str | None, option("--transaction-timeout D")] = None,
+    no_hold: Annotated[bool, option("--no-hold", "no process holds the transaction open")] = False,
+    variant: Annotated[str | None, option("--kind SORT", "of those the kind has")] = None,
     later: Annotated[
-        str | None,
-        typer.Option("--later", metavar="WHAT", help="the id did after its marker was lost"),
+        str | None, option("--later WHAT", "the id did after its marker was lost")
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", metavar="GROUP")] = None,
+    group: Annotated[str | None, option("--group GROUP")] = None,
     age: Annotated[
-        str | None,
-        typer.Option("--age", metavar="D", help="how old an orphan's records say they are"),
+        str | None, option("--age D", "how old an orphan's records say they are")
     ] = None,
     outcome: Annotated[
-        str | None,
-        typer.Option("--outcome", metavar="commit|abort", help="decided, then its marker lost"),
+        str | None, option("--outcome commit|abort", "decided, then its marker lost")
     ] = None,
-    ahead: Annotated[
-        int | None,
-        typer.Option("--ahead", metavar="N", help="epochs of a foreign marker [1000]"),
-    ] = None,
+    ahead: Annotated[int | None, option("--ahead N", "epochs of a foreign marker [1000]")] = None,
 ) -> int:
     given: dict[str, Any] = {
         "topic": topic,
@@ -241,13 +211,10 @@ def break_(
 
 
 def topic(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=1, max=10_000, help="how many")
-    ] = 1,
+    topic: Annotated[str, argument("TOPIC")],
+    partitions: Annotated[int, option("--partitions N", "how many", min=1, max=10_000)] = 1,
     configs: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="KEY=VALUE", help="one setting of the topic"),
+        list[str] | None, option("--config KEY=VALUE", "one setting of the topic")
     ] = None,
     name: Name = "default",
 ) -> int:
@@ -266,17 +233,12 @@ def job(
     output: Format,
     name: Name = "default",
     die_after: Annotated[
-        int | None,
-        typer.Option("--die-after", metavar="N", help="SIGKILL after so many outputs"),
+        int | None, option("--die-after N", "SIGKILL after so many outputs")
     ] = None,
-    env_file: Annotated[
-        Path | None,
-        typer.Option("--env-file", metavar="FILE", help="of `restart plan --env`"),
-    ] = None,
-    look: Annotated[bool, typer.Option("--look", help="only look at what is there")] = False,
+    env_file: Annotated[Path | None, option("--env-file FILE", "of `restart plan --env`")] = None,
+    look: Annotated[bool, option("--look", "only look at what is there")] = False,
     lose_store: Annotated[
-        bool,
-        typer.Option("--lose-store", help="delete its state store; what it held: totals.jsonl"),
+        bool, option("--lose-store", "delete its state store; what it held: totals.jsonl")
     ] = False,
 ) -> int:
     """Run a small job to practise with: it prices sales, keeps totals, and can die midway.

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.options import ADDRESSES, Connection, Format
+from eoctl.cli.options import ADDRESSES, Connection, Format, argument, option
 from eoctl.operations.change import acting
 from eoctl.operations.state.delivery import STREAMS, DeliveryWish
 from eoctl.settings.context import Context
@@ -29,65 +27,39 @@ class Delivering:
 
     with_offsets: Annotated[
         str | None,
-        typer.Option(
-            "--with-offsets",
-            metavar="TABLE",
-            help="restart offsets too, all in one transaction",
-            rich_help_panel=_PANEL,
-        ),
+        option("--with-offsets TABLE", "restart offsets too, all in one transaction", panel=_PANEL),
     ] = None
     input_topic: Annotated[
         str | None,
-        typer.Option(
-            "--input",
-            metavar="TOPIC",
-            help="of the offsets attached to a coast state",
-            rich_help_panel=_PANEL,
-        ),
+        option("--input TOPIC", "of the offsets attached to a coast state", panel=_PANEL),
     ] = None
     replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="the table's rows of another state go",
-            rich_help_panel=_PANEL,
-        ),
+        bool, option("--replace", "the table's rows of another state go", panel=_PANEL)
     ] = False
     accept_incomplete: Annotated[
-        bool,
-        typer.Option(
-            "--accept-incomplete",
-            help="deliver what is not provably complete",
-            rich_help_panel=_PANEL,
-        ),
+        bool, option("--accept-incomplete", "deliver what is not provably complete", panel=_PANEL)
     ] = False
     without_headers: Annotated[
         bool,
-        typer.Option(
+        option(
             "--without-headers",
-            help="deliver it although its records had headers, or may have had some",
-            rich_help_panel=_PANEL,
+            "deliver it although its records had headers, or may have had some",
+            panel=_PANEL,
         ),
     ] = False
 
     subtopology: Annotated[
         int | None,
-        typer.Option(
-            "--subtopology",
+        option(
+            "--subtopology N",
+            "of the stores, as Topology.describe() numbers it",
             min=0,
-            metavar="N",
-            help="of the stores, as Topology.describe() numbers it",
-            rich_help_panel=_PANEL,
+            panel=_PANEL,
         ),
     ] = None
     store: Annotated[
         list[str] | None,
-        typer.Option(
-            "--store",
-            metavar="NAME=KIND",
-            help="timestamped (the DSL's stores) or plain",
-            rich_help_panel=_PANEL,
-        ),
+        option("--store NAME=KIND", "timestamped (the DSL's stores) or plain", panel=_PANEL),
     ] = None
 
     @property
@@ -98,8 +70,8 @@ class Delivering:
     def words(self) -> list[str]:
         """Return the options as somebody types them."""
         words = []
-        for option, value in (("--with-offsets", self.with_offsets), ("--input", self.input_topic)):
-            words += [option, value] if value is not None else []
+        for name, value in (("--with-offsets", self.with_offsets), ("--input", self.input_topic)):
+            words += [name, value] if value is not None else []
         words += ["--replace"] if self.replace else []
         words += ["--accept-incomplete"] if self.accept_incomplete else []
         words += ["--without-headers"] if self.without_headers else []
@@ -150,13 +122,10 @@ def deliver(
     output: Format,
     execute: Execute,
     how: Delivering,
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="a finished state's folder"), ADDRESSES
-    ],
-    into: Annotated[str, typer.Option("--into", metavar=INTO, help="where it goes")],
+    folder: Annotated[Path, argument("DIR", "a finished state's folder"), ADDRESSES],
+    into: Annotated[str, option(f"--into {INTO}", "where it goes")],
     changelog: Annotated[
-        str | None,
-        typer.Option("--changelog", metavar="TOPIC", help="of a state made from several"),
+        str | None, option("--changelog TOPIC", "of a state made from several")
     ] = None,
 ) -> int:
     """Write a state's rows into a topic, a table, or the files of a Streams application.

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.commands.state.rebuild import At, Changelogs, FormatName, Rebuilding, ShortFormat, To
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection
+from eoctl.cli.options import Connection, argument, option
 from eoctl.cli.spark import Conf
 from eoctl.operations.jobs.spark_launch import read_options
 from eoctl.operations.state.export import export_rebuild
@@ -18,16 +16,13 @@ def export(
     connection: Connection,
     output: ShortFormat,
     making: Rebuilding,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a new folder, for the job")],
+    folder: Annotated[Path, argument("DIR", "a new folder, for the job")],
     changelogs: Changelogs,
     format_: FormatName,
     at: At,
     to: To,
     master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="spark://HOST:7077, yarn, ... [of spark-defaults.conf]"
-        ),
+        str | None, option("--master URL", "spark://HOST:7077, yarn, ... [of spark-defaults.conf]")
     ] = None,
     conf: Conf = [],  # noqa: B006 - as Typer declares a list
 ) -> int:

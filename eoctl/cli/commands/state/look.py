@@ -4,10 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
 from eoctl.cli.emit import emit
-from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked
+from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.cli.spark import Conf, JobProgress
 from eoctl.operations.jobs.spark_launch import read_options
 from eoctl.operations.state import compare as state_compare
@@ -26,35 +24,21 @@ class SparkStore(Ranked):
 
     help_rank: ClassVar[int] = 1
 
-    operator: Annotated[
-        int | None,
-        typer.Option("--operator", metavar="N", min=0, help="operatorId", rich_help_panel=_PANEL),
-    ] = None
-    store_name: Annotated[
-        str | None,
-        typer.Option("--store-name", metavar="NAME", help="storeName", rich_help_panel=_PANEL),
-    ] = None
-    join_side: Annotated[
-        str | None,
-        typer.Option("--join-side", metavar="left|right", help="joinSide", rich_help_panel=_PANEL),
-    ] = None
+    operator: Annotated[int | None, option("--operator N", "operatorId", min=0, panel=_PANEL)] = (
+        None
+    )
+    store_name: Annotated[str | None, option("--store-name NAME", "storeName", panel=_PANEL)] = None
+    join_side: Annotated[str | None, option("--join-side left|right", "joinSide", panel=_PANEL)] = (
+        None
+    )
     batch: Annotated[
-        int | None,
-        typer.Option(
-            "--batch", metavar="N", min=0, help="batchId [last committed]", rich_help_panel=_PANEL
-        ),
+        int | None, option("--batch N", "batchId [last committed]", min=0, panel=_PANEL)
     ] = None
     key_column: Annotated[
-        str | None,
-        typer.Option(
-            "--key-column", metavar="A.B", help="of the key's struct", rich_help_panel=_PANEL
-        ),
+        str | None, option("--key-column A.B", "of the key's struct", panel=_PANEL)
     ] = None
     value_column: Annotated[
-        str | None,
-        typer.Option(
-            "--value-column", metavar="A.B", help="of the value's struct", rich_help_panel=_PANEL
-        ),
+        str | None, option("--value-column A.B", "of the value's struct", panel=_PANEL)
     ] = None
     conf: Conf = field(default_factory=list)
 
@@ -80,31 +64,23 @@ def compare(
     connection: Connection,
     output: Format,
     store: SparkStore,
-    a: Annotated[
-        Path, typer.Argument(metavar="A", help="a state's folder, or its manifest"), ADDRESSES
-    ],
+    a: Annotated[Path, argument("A", "a state's folder, or its manifest"), ADDRESSES],
     b: Annotated[
         str,
-        typer.Argument(
-            metavar="B",
-            help="another one, a dump (.jsonl), `live`: the changelog, or spark:DIR, a checkpoint",
+        argument(
+            "B", "another one, a dump (.jsonl), `live`: the changelog, or spark:DIR, a checkpoint"
         ),
     ],
-    at: Annotated[
-        str | None, typer.Option("--at", metavar="CUT", help="of `live` [the cut of A]")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="differing entries shown")
-    ] = 20,
+    at: Annotated[str | None, option("--at CUT", "of `live` [the cut of A]")] = None,
+    limit: Annotated[int, option("--limit N", "differing entries shown", min=0)] = 20,
     ignore_timestamps: Annotated[
-        bool, typer.Option("--ignore-timestamps", help="only values count; reads all rows")
+        bool, option("--ignore-timestamps", "only values count; reads all rows")
     ] = False,
     key_serde: Annotated[
-        str, typer.Option("--key-serde", metavar=_SERDES, help="of A's keys, beside spark:DIR")
+        str, option(f"--key-serde {_SERDES}", "of A's keys, beside spark:DIR")
     ] = "string",
     value_serde: Annotated[
-        str,
-        typer.Option("--value-serde", metavar="SERDE", help="of A's values, beside spark:DIR"),
+        str, option("--value-serde SERDE", "of A's values, beside spark:DIR")
     ] = "string",
 ) -> int:
     """Entries only in one of two states, and entries that differ; exit 1 if there are any."""
@@ -129,18 +105,13 @@ def compare(
 def show(
     output: Format,
     store: SparkStore,
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="a state's folder, or spark:DIR, a checkpoint")
-    ],
-    key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="as --key-serde writes it; none: all")
-    ] = None,
-    key_serde: Annotated[str, typer.Option("--key-serde", metavar=_SERDES)] = "string",
+    folder: Annotated[str, argument("DIR", "a state's folder, or spark:DIR, a checkpoint")],
+    key: Annotated[str | None, argument("[KEY]", "as --key-serde writes it; none: all")] = None,
+    key_serde: Annotated[str, option(f"--key-serde {_SERDES}")] = "string",
     value_serde: Annotated[
-        str,
-        typer.Option("--value-serde", metavar="SERDE", help="the same; confluent-avro:FILE too"),
+        str, option("--value-serde SERDE", "the same; confluent-avro:FILE too")
     ] = "string",
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="entries shown")] = 100,
+    limit: Annotated[int, option("--limit N", "entries shown", min=1)] = 100,
 ) -> int:
     """A key's entries, decoded; exit 1 when the state has none."""
     with JobProgress() as progress:

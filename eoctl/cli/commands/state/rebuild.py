@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
 from eoctl.cli.commands.offsets import MaxRate, NoCrc
 from eoctl.cli.commands.state.deliver import INTO, Delivering, planned
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
-from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format, Ranked
+from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
@@ -31,23 +29,18 @@ from recovery.rows.answers import Answer, worst
 from recovery.sizes import byte_rate
 from recovery.times import duration, format_duration
 
-Changelogs = Annotated[
-    list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
-]
+Changelogs = Annotated[list[str], argument("CHANGELOG...", "topics, with one cut")]
 FormatName = Annotated[
     str,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="streams-kv, streams-window, streams-session, streams-versioned, samza, coast, "
+    option(
+        "--format FORMAT",
+        "streams-kv, streams-window, streams-session, streams-versioned, samza, coast, "
         "debezium, connect-offsets, plain, or module:Class",
     ),
 ]
-At = Annotated[str, typer.Option("--at", metavar="CUT", help="lso, hw, an instant, or a cut file")]
+At = Annotated[str, option("--at CUT", "lso, hw, an instant, or a cut file")]
 To = Annotated[
-    Path,
-    typer.Option("--output", metavar="DIR", help="a new folder, or s3://BUCKET/PATH, gs://..."),
-    ADDRESSES,
+    Path, option("--output DIR", "a new folder, or s3://BUCKET/PATH, gs://..."), ADDRESSES
 ]
 
 
@@ -55,7 +48,7 @@ To = Annotated[
 class ShortFormat(Format):
     """The options for how the answer is written, where --output is a folder."""
 
-    output: Annotated[str, typer.Option("-o", metavar="|".join(FORMATS))] = "table"
+    output: Annotated[str, option(f"-o {'|'.join(FORMATS)}")] = "table"
 
 
 @dataclass(frozen=True)
@@ -65,28 +58,20 @@ class Rebuilding(Ranked):
     help_rank: ClassVar[int] = 1
 
     retention: Annotated[
-        str | None,
-        typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
+        str | None, option("--retention D", "of the store [from the topic's settings]")
     ] = None
-    wait: Annotated[
-        str | None,
-        typer.Option("--wait", metavar="D", help="for what is open below --at hw [60s]"),
-    ] = None
+    wait: Annotated[str | None, option("--wait D", "for what is open below --at hw [60s]")] = None
     range_offsets: Annotated[
-        int | None,
-        typer.Option("--range-offsets", min=1, help="read bigger partitions in ranges"),
+        int | None, option("--range-offsets", "read bigger partitions in ranges", min=1)
     ] = None
-    format_option: Annotated[
-        list[str] | None,
-        typer.Option("--format-option", metavar="K=V", help="for the format"),
-    ] = None
+    format_option: Annotated[list[str] | None, option("--format-option K=V", "for the format")] = (
+        None
+    )
     since: Annotated[
-        Path | None,
-        typer.Option("--since", metavar="DIR", help="an earlier state: read only what came since"),
-        ADDRESSES,
+        Path | None, option("--since DIR", "an earlier state: read only what came since"), ADDRESSES
     ] = None
     clean: Annotated[
-        bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
+        bool, option("--clean", "throw away what an earlier run left unfinished there")
     ] = False
     max_rate: MaxRate = None
     no_crc: NoCrc = False
@@ -137,11 +122,10 @@ def rebuild(
     at: At,
     to: To,
     processes: Annotated[
-        int | None, typer.Option("--processes", min=1, help="of the local engine [one per core]")
+        int | None, option("--processes", "of the local engine [one per core]", min=1)
     ] = None,
     into: Annotated[
-        str | None,
-        typer.Option("--into", metavar=INTO, help="deliver it there, as `state deliver` does"),
+        str | None, option(f"--into {INTO}", "deliver it there, as `state deliver` does")
     ] = None,
 ) -> int:
     """A state from its changelogs, up to one cut, with the proof of what it is."""

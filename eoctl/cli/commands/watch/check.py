@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.emit import emit, error_line
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format
+from eoctl.cli.options import Connection, Format, option
 from eoctl.cli.runner import of_bundle, run_each
 from eoctl.host.clock import now_ms
 from eoctl.operations.diagnose.live import Live
@@ -37,13 +35,12 @@ def check(
     output: Format,
     limits: Limits,
     textfile: Annotated[
-        Path | None,
-        typer.Option("--textfile", metavar="FILE", help="write Prometheus metrics there"),
+        Path | None, option("--textfile FILE", "write Prometheus metrics there")
     ] = None,
     nagios: Annotated[
-        bool, typer.Option("--nagios", help="one line with perfdata; exit status 0, 2 or 3")
+        bool, option("--nagios", "one line with perfdata; exit status 0, 2 or 3")
     ] = False,
-    all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
+    all_contexts: Annotated[bool, option("--all-contexts")] = False,
 ) -> int:
     """The rules of the config file's [check], for cron.
 

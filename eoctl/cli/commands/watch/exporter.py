@@ -3,10 +3,8 @@
 import asyncio
 from typing import Annotated
 
-import typer
-
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection
+from eoctl.cli.options import Connection, option
 from eoctl.cli.progress import note
 from eoctl.operations.watch import check, exporting
 from eoctl.operations.watch.endpoint import is_loopback, parse_address, served
@@ -21,33 +19,26 @@ def exporter(
     connection: Connection,
     limits: Limits,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="port 0: one that is free")
+        str, option("--listen HOST:PORT", "port 0: one that is free")
     ] = "127.0.0.1:9465",
-    interval: Annotated[
-        str, typer.Option("--interval", metavar="D", help="between two looks at a cluster")
-    ] = "30s",
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", metavar="G", help="the lag of these groups only"),
-    ] = None,
+    interval: Annotated[str, option("--interval D", "between two looks at a cluster")] = "30s",
+    group: Annotated[list[str] | None, option("--group G", "the lag of these groups only")] = None,
     max_groups: Annotated[
-        int, typer.Option("--max-groups", metavar="N", min=0, help="that have series")
+        int, option("--max-groups N", "that have series", min=0)
     ] = series.Limits.groups,
     max_partitions: Annotated[
-        int, typer.Option("--max-partitions", metavar="N", min=0, help="of groups, with series")
+        int, option("--max-partitions N", "of groups, with series", min=0)
     ] = series.Limits.partitions,
     max_findings: Annotated[
-        int, typer.Option("--max-findings", metavar="N", min=0, help="that have a series each")
+        int, option("--max-findings N", "that have a series each", min=0)
     ] = series.Limits.findings,
     max_count: Annotated[
-        int,
-        typer.Option("--max-count", metavar="N", min=0, help="offsets read per look; 0: no count"),
+        int, option("--max-count N", "offsets read per look; 0: no count", min=0)
     ] = series.Limits.records,
     max_rate: Annotated[
-        str,
-        typer.Option("--max-rate", metavar="BYTES/S", help="read no faster from each broker"),
+        str, option("--max-rate BYTES/S", "read no faster from each broker")
     ] = "10MiB",
-    all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
+    all_contexts: Annotated[bool, option("--all-contexts")] = False,
 ) -> int:
     """Serve what `check` finds and the lags of groups to Prometheus, until it is stopped.
 
