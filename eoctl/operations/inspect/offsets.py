@@ -64,13 +64,7 @@ async def count_offsets(
         )
         for place in ((f.topic, f.partition) for f in facts)
     ]
-    return Answer(
-        schema="offsets-count",
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms(),
-        rows=rows,
-        errors=error_rows(missing),
-    )
+    return Answer("offsets-count", cluster.cluster_id, now_ms(), rows, error_rows(missing))
 
 
 async def bounded(
@@ -151,11 +145,11 @@ async def against_logs(
         records, more = await _waiting(cluster, offsets, facts, counting)
         missing += more
     return Answer(
-        schema="offsets-show",
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms(),
-        rows=offsets_show_rows(offsets, facts, pending_producers=pending, data_records=records),
-        errors=error_rows(missing),
+        "offsets-show",
+        cluster.cluster_id,
+        now_ms(),
+        offsets_show_rows(offsets, facts, pending_producers=pending, data_records=records),
+        error_rows(missing),
         extra=extra,
     )
 

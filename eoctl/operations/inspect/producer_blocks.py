@@ -126,10 +126,4 @@ def _block_row(block: ProducerIdBlock, offset: int | None, source: str) -> Produ
 def _blocks_answer(
     rows: Sequence[ProducerBlockRow], cluster_id: str | None, missing: Sequence[Missing]
 ) -> Answer:
-    return Answer(
-        schema="producers-blocks",
-        cluster_id=cluster_id,
-        collected_at=now_ms(),
-        rows=rows,
-        errors=error_rows(missing),
-    )
+    return Answer("producers-blocks", cluster_id, now_ms(), rows, error_rows(missing))

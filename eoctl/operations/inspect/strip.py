@@ -30,18 +30,12 @@ async def strip(cluster: Cluster, partition: str) -> Answer:
     ends = facts[0] if facts else PartitionFacts(partition, 0)
     rows, more = await stretches(cluster, ends, AROUND)
     missing += more
-    return Answer(
-        "strip",
-        cluster.cluster_id,
-        now_ms(),
-        rows,
-        error_rows(missing),
-        extra={
-            "log_start_offset": ends.log_start_offset,
-            "last_stable_offset": ends.last_stable_offset,
-            "high_watermark": ends.high_watermark,
-        },
-    )
+    extra = {
+        "log_start_offset": ends.log_start_offset,
+        "last_stable_offset": ends.last_stable_offset,
+        "high_watermark": ends.high_watermark,
+    }
+    return Answer("strip", cluster.cluster_id, now_ms(), rows, error_rows(missing), extra=extra)
 
 
 async def stretches(

@@ -110,26 +110,22 @@ def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answ
         for p in manifest.partitions
     ]
     cut = manifest.cut
+    extra = {
+        "manifest": storage.shown(state_folder.MANIFEST),
+        "format": manifest.format,
+        "at": cut.at,
+        "engine": manifest.engine,
+        "engine_why": why,
+        "reader": manifest.reader,
+        "digest": StateDigest(**manifest.digest.model_dump()).json_values(),
+        "consistent": manifest.consistent,
+        "split": [t.model_dump(mode="json") for t in cut.split],
+        "open": [t.model_dump(mode="json") for t in cut.open],
+        "notes": list(manifest.notes),
+        "seconds": manifest.seconds,
+    }
     return Answer(
-        schema="state-rebuild",
-        cluster_id=manifest.cluster_id,
-        collected_at=now_ms(),
-        rows=rows,
-        errors=not_complete(manifest),
-        extra={
-            "manifest": storage.shown(state_folder.MANIFEST),
-            "format": manifest.format,
-            "at": cut.at,
-            "engine": manifest.engine,
-            "engine_why": why,
-            "reader": manifest.reader,
-            "digest": StateDigest(**manifest.digest.model_dump()).json_values(),
-            "consistent": manifest.consistent,
-            "split": [t.model_dump(mode="json") for t in cut.split],
-            "open": [t.model_dump(mode="json") for t in cut.open],
-            "notes": list(manifest.notes),
-            "seconds": manifest.seconds,
-        },
+        "state-rebuild", manifest.cluster_id, now_ms(), rows, not_complete(manifest), extra=extra
     )
 
 
