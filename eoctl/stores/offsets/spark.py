@@ -1,11 +1,11 @@
 """A Spark checkpoint directory on this host: read only, Spark alone writes it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from eoctl.stores.offsets.bounded import SilentError, bounded
-from eoctl.stores.offsets.store import Contents, EnsureHeld, StoredValues, StoreEntry, Write
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from eoctl.stores.offsets.checkpoint import CheckpointOffsets
+from eoctl.stores.offsets.store import Contents, StoreEntry
+from recovery.errors import IncompleteError, UsageError
 from recovery.formats import spark_checkpoint
 from recovery.formats.reader import CorruptError
 from recovery.restart.stored import StoredOffset, StoredPartition
@@ -14,10 +14,11 @@ from recovery.shared.store_tables import SparkCheckpointStore
 MOST_BYTES = 64 << 20
 
 
-class SparkOffsets:
+class SparkOffsets(CheckpointOffsets):
     """The store of [app.store] kind = "spark-checkpoint". Raises UsageError for a remote path."""
 
-    compares = False
+    engine = "Spark"
+    instead = "give the query the plan's startingOffsets"
 
     def __init__(self, described: SparkCheckpointStore, seconds: float) -> None:
         path = described.path
@@ -29,17 +30,10 @@ class SparkOffsets:
                 remedy="copy metadata, offsets, commits and sources to this host",
             )
         self._path = Path(rest if colon else path.removeprefix("file:"))
-        self._seconds = seconds
-        self.name = f"Spark checkpoint {self._path}"
-
-    async def read(self) -> Contents:
-        """Entries: where the next batch begins, or the one in flight, which is run again."""
-        try:
-            return await bounded(lambda job: self._read(), self._seconds)
-        except SilentError as error:
-            raise IncompleteError(f"cannot be read: {error}", where=self.name) from None
+        super().__init__(str(self._path), seconds)
 
     def _read(self) -> Contents:
+        """Entries: where the next batch begins, or the one in flight, which is run again."""
         if not self._path.is_dir():
             raise IncompleteError("there is no such directory", where=self.name)
         try:
@@ -67,18 +61,6 @@ class SparkOffsets:
                 for (topic, partition), offset in sorted(stands.items())
             ),
             spark=checkpoint,
-        )
-
-    def kept(self, position: StoredPartition) -> StoredValues:
-        raise RefusedError("a checkpoint is Spark's: never written", where=self.name)
-
-    async def write(
-        self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
-    ) -> None:
-        raise RefusedError(
-            "a checkpoint is Spark's: never written",
-            where=self.name,
-            remedy="give the query the plan's startingOffsets",
         )
 
 
