@@ -5,10 +5,13 @@ GroupMetadataValue.json (values of versions 0 to 4; KIP-211) and the group coord
 CoordinatorRecordType (4.3); KIP-848 and KIP-932 for the newer kinds.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from recovery.formats.reader import Reader, UnknownVersion
+
+V = TypeVar("V")
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 KINDS = {
@@ -97,17 +100,26 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | OtherKey:
     return OffsetKey(reader.string(), reader.string(), reader.int32())
 
 
-def decode_value(value: bytes | None) -> OffsetValue | UnknownVersion | None:
-    """The value under an `OffsetKey`; None for a tombstone: the group has no offset there.
-
-    Raises CorruptError when the value is cut.
-    """
+def _decoded(value: bytes | None, rest: Callable[[Reader, int], V]) -> V | UnknownVersion | None:
+    """Decode a value's version, and by `rest` what follows it. None for a tombstone."""
     if value is None:
         return None
     reader = Reader(value, "value of a __consumer_offsets record")
     version = reader.int16()
     if not 0 <= version <= 4:
         return UnknownVersion(version)
+    return rest(reader, version)
+
+
+def decode_value(value: bytes | None) -> OffsetValue | UnknownVersion | None:
+    """The value under an `OffsetKey`; None for a tombstone: the group has no offset there.
+
+    Raises CorruptError when the value is cut.
+    """
+    return _decoded(value, _offset_value)
+
+
+def _offset_value(reader: Reader, version: int) -> OffsetValue:
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else -1
     metadata = reader.string(compact=version >= 4)
@@ -131,12 +143,10 @@ def decode_group(value: bytes | None) -> GroupValue | UnknownVersion | None:
 
     Raises CorruptError when the value is cut.
     """
-    if value is None:
-        return None
-    reader = Reader(value, "value of a __consumer_offsets record")
-    version = reader.int16()
-    if not 0 <= version <= 4:
-        return UnknownVersion(version)
+    return _decoded(value, _group_value)
+
+
+def _group_value(reader: Reader, version: int) -> GroupValue:
     compact = version >= 4
     protocol_type = reader.string(compact=compact)
     reader.int32()  # generation
