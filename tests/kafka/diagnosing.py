@@ -29,7 +29,7 @@ def judged(
     return with_cluster(
         resolve(asked),
         timeout,
-        lambda c: diagnose(c, scope, settings or Settings(), sample_interval=sample_interval),
+        lambda c: diagnose(c, scope, settings or Settings(), pause=sample_interval),
     )
 
 

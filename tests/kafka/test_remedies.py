@@ -95,7 +95,7 @@ def test_an_abort_is_done_when_readers_move_on(lab3: Lab, topic: MakeTopic) -> N
     )
 
     async def planned(cluster: Cluster) -> Step:
-        found = await remedy.plan(cluster, context, wish, Settings(), sample_interval=0.3)
+        found = await remedy.plan(cluster, context, wish, Settings(), pause=0.3)
         assert found.plan is not None
         return found.plan.steps[-1]
 

@@ -110,7 +110,7 @@ def compared(lab: Lab, names: Sequence[str], user: str = "operator") -> Compared
             found.alone[wish.transactional_id or ""] = await alone(cluster, context, wish)
         for name, look in looks.items():
             scope = Scope(tuple(parse_selector(f"{t}:{p}") for t, p in look.partitions))
-            own = await diagnose(cluster, scope, settings, sample_interval=INTERVAL)
+            own = await diagnose(cluster, scope, settings, pause=INTERVAL)
             found.verdicts[name] = verdicts_of(look.judged), verdicts_of(own.judged)
         return found
 

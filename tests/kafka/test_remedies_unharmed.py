@@ -164,7 +164,7 @@ def test_what_was_dropped_beyond_the_plan_is_told(lab: Lab, topic: MakeTopic) ->
         )
 
         async def plan(cluster: Cluster) -> None:
-            found = await remedy.plan(cluster, context, wish, Settings(), sample_interval=0.3)
+            found = await remedy.plan(cluster, context, wish, Settings(), pause=0.3)
             assert found.plan is not None
             made.append(found.plan)
 

@@ -371,7 +371,7 @@ def test_a_bundle_is_opened_and_nothing_can_be_changed(lab: Lab, tmp_path: Path)
     seen = with_cluster(
         context,
         40,
-        lambda c: bundle.collect(c, context, Settings(), sample_interval=1.0, history=True),
+        lambda c: bundle.collect(c, context, Settings(), pause=1.0, history=True),
     )
     path = tmp_path / "incident.eoctl"
     bundle.create(seen, path)

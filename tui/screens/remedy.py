@@ -62,7 +62,7 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
                 feed.context,
                 wish_of(rows[0]),
                 feed.settings,
-                sample_interval=feed.sample_interval,
+                pause=feed.sample_interval,
             )
         without = [r.where for r in rows if r.topic is None]
         if without:
@@ -75,7 +75,7 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
             cluster,
             Scope(tuple(parse_selector(name) for name in names)),
             feed.settings,
-            sample_interval=feed.sample_interval,
+            pause=feed.sample_interval,
         )
         # of the transactions on these partitions only those that were marked
         marked = {(r.topic, r.partition, r.producer_id, r.start_offset) for r in rows}
@@ -92,7 +92,7 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
             feed.context,
             diagnosis,
             {r.verdict for r in rows},
-            sample_interval=feed.sample_interval,
+            pause=feed.sample_interval,
             named=True,
         )
         if many.plan is None:

@@ -44,7 +44,7 @@ def create(
                 cluster,
                 context,
                 limits.settings(context),
-                sample_interval=limits.interval,
+                pause=limits.interval,
                 history=history,
                 on_part=line.write_over if line.on_terminal else None,
             ),

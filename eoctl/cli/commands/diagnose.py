@@ -49,9 +49,7 @@ def txn_hanging(
         raise UsageError("a plan is of one look at one cluster", where="--plan")
 
     async def judged(source: Source, context: Context) -> Answer:
-        diagnosis = await source.diagnose(
-            scope, limits.settings(context), sample_interval=limits.interval
-        )
+        diagnosis = await source.diagnose(scope, limits.settings(context), pause=limits.interval)
         if plan is not None and isinstance(source, Live):
             await _write_plan(source.cluster, context, diagnosis, verdicts, limits.interval, plan)
         return hanging_answer(
@@ -83,7 +81,7 @@ async def _write_plan(
     from eoctl.stores import plan_files
 
     many = await remedy_many.plan_many(
-        cluster, context, diagnosis, verdicts or remedy_many.MANY_VERDICTS, sample_interval=interval
+        cluster, context, diagnosis, verdicts or remedy_many.MANY_VERDICTS, pause=interval
     )
     for row in many.left_out:
         line = visible(f"left out: {subject(row)}: {row['reason']}", spaces=False)
@@ -115,7 +113,7 @@ def status(
             source,
             context,
             limits.settings(context),
-            sample_interval=limits.interval,
+            pause=limits.interval,
             on_first_look=lambda seen: first.show(
                 table(seen, STATUS, output) if first.active else ()
             ),
@@ -171,7 +169,7 @@ def runbook(connection: Connection, output: Format, limits: Limits) -> int:
 
     async def told(source: Source, context: Context) -> Answer:
         return await operation.runbook(
-            source, context, limits.settings(context), sample_interval=limits.interval
+            source, context, limits.settings(context), pause=limits.interval
         )
 
     answer, context = ask(connection, told)

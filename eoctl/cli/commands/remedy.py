@@ -106,7 +106,7 @@ def _run(
             context,
             wish,
             limits.settings(context),
-            sample_interval=limits.interval,
+            pause=limits.interval,
         )
 
     planned_now = with_cluster(context, seconds, planned)

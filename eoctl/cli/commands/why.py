@@ -52,7 +52,7 @@ def why(
             selectors,
             group,
             limits.settings(context),
-            sample_interval=limits.interval,
+            pause=limits.interval,
             transactional_id=transactional_id,
             on_first_look=lambda answer: first.show(
                 _lines(answer, context.title, first_look=True) if first.active else ()

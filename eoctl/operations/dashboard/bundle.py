@@ -42,7 +42,7 @@ async def collect(
     context: Context,
     settings: Settings,
     *,
-    sample_interval: float,
+    pause: float,
     history: bool,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
@@ -60,7 +60,7 @@ async def collect(
     begins("looking at transactions")
     transactions = await live.transactions(TxnFilter(), describe=True)
     begins("judging open transactions")
-    d = await live.diagnose(Scope(), settings, sample_interval=sample_interval)
+    d = await live.diagnose(Scope(), settings, pause=pause)
     rest, opened, looks = without_verdicts(d)
     begins("looking at groups, settings and history")
     groups, groups_missing = await live.groups(None)

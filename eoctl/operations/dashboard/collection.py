@@ -58,7 +58,7 @@ class LiveCollection:
 
     context: Context
     seconds: float = 10.0
-    sample_interval: float = 5.0
+    pause: float = 5.0
     settings: Settings = field(default_factory=Settings)
     _known: dict[int, BrokerRow] = field(default_factory=dict)
     _ends: EndsCount = field(default_factory=EndsCount)
@@ -96,11 +96,11 @@ class LiveCollection:
     async def judge(self, wants: Wants) -> Round:
         """Verdicts on every open transaction, and the pages that the screen wants."""
         if self._judging is None:
-            self._judging = Session(self.context, self.seconds + self.sample_interval)
+            self._judging = Session(self.context, self.seconds + self.pause)
 
         async def use(cluster: Cluster) -> Parts:
             return await _judged(
-                Live(cluster), self.context, self.settings, self.sample_interval, wants, cluster
+                Live(cluster), self.context, self.settings, self.pause, wants, cluster
             )
 
         return await _round(self._judging, use)
@@ -216,14 +216,14 @@ async def _judged(
     source: Source,
     context: Context,
     settings: Settings,
-    sample_interval: float,
+    pause: float,
     wants: Wants,
     cluster: Cluster | None = None,
 ) -> Parts:
     """cluster: None of a bundle, which has no records."""
-    jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, sample_interval)]
+    jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, pause)]
     if wants.why is not None:
-        jobs.append(_why(source, context, settings, sample_interval, wants.why))
+        jobs.append(_why(source, context, settings, pause, wants.why))
     if wants.history is not None:
         jobs.append(_history(source, wants.history))
     if wants.merge is not None:
@@ -236,17 +236,15 @@ async def _judged(
     return parts
 
 
-async def _verdicts(
-    source: Source, context: Context, settings: Settings, sample_interval: float
-) -> Parts:
-    diagnosis = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+async def _verdicts(source: Source, context: Context, settings: Settings, pause: float) -> Parts:
+    diagnosis = await source.diagnose(Scope(), settings, pause=pause)
     answer = hanging_answer(diagnosis, context.argv, show_all=True)
     known = {"prospects": await prospects(source, diagnosis)}
     return {"hanging": replace(answer, extra={**answer.extra, **known})}
 
 
 async def _why(
-    source: Source, context: Context, settings: Settings, sample_interval: float, about: str
+    source: Source, context: Context, settings: Settings, pause: float, about: str
 ) -> Parts:
     name = about[3:] if about.startswith("id ") else None
     named = [parse_selector(about)] if about and name is None else []  # none: the worst one
@@ -256,7 +254,7 @@ async def _why(
         named,
         None,
         settings,
-        sample_interval=sample_interval,
+        pause=pause,
         transactional_id=name,
     )
     return {"why": answer, "why_about": about}

@@ -62,7 +62,7 @@ def _of_bundle(path: Path) -> Report:
     bundle, _ = bundle_files.read(path)
     offline = Offline(bundle)
     settings = Settings(two_phase_patterns=offline.context.two_phase_patterns)
-    answer = asyncio.run(runbook(offline, offline.context, settings, sample_interval=0.0))
+    answer = asyncio.run(runbook(offline, offline.context, settings, pause=0.0))
     entries: list[JournalEntry] = []
     content = JournalContent([], frozenset(), [], 0)
     with suppress(UsageError, IncompleteError):  # no home, no journal: the bundle tells alone

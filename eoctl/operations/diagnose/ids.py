@@ -62,7 +62,7 @@ async def judge_ids(
     judged_already: Collection[str],
     settings: Settings,
     *,
-    sample_interval: float,
+    pause: float,
     only: str | None = None,
     on_first_look: Callable[[Sequence[JudgedId]], None] | None = None,
 ) -> JudgedIds:
@@ -92,11 +92,11 @@ async def judge_ids(
     again = [j.first.row for j in judged if j.verdict.rule in LOOK_AGAIN]
     if not again:
         return JudgedIds(tuple(judged), listed, tuple(dict.fromkeys(missing)))
-    pause = max(0.0, began + sample_interval - time.monotonic())
+    wait = max(0.0, began + pause - time.monotonic())
     left = cluster.deadline.seconds_left
-    if left is not None and left < pause + 1.0:
+    if left is not None and left < wait + 1.0:
         raise IncompleteError(
-            f"the second look, {sample_interval:g} s after the first, does not fit into the time",
+            f"the second look, {pause:g} s after the first, does not fit into the time",
             remedy="give more time with --timeout",
         )
     if on_first_look is not None:
@@ -105,7 +105,7 @@ async def judge_ids(
     more_records, more = await _records(cluster, unread, settings)
     records |= more_records
     missing += tuple(more)
-    await asyncio.sleep(max(0.0, began + sample_interval - time.monotonic()))
+    await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
     rows, more = await _described(cluster, again)
     missing += tuple(more)
     still = {t.transactional_id for t in rows}
@@ -116,7 +116,7 @@ async def judge_ids(
     newest = {look.row.transactional_id: look for look in second}
     distinct_missing = tuple(dict.fromkeys(missing))
     return JudgedIds(
-        tuple(_judge(kept, newest, records, settings)), listed, distinct_missing, sample_interval
+        tuple(_judge(kept, newest, records, settings)), listed, distinct_missing, pause
     )
 
 

@@ -65,8 +65,8 @@ async def diagnose(
     scope: Scope,
     settings: Settings,
     *,
-    sample_interval: float = 5.0,
-    on_first_look: OnFirstLook | None = None,
+    pause: float = 5.0,
+    on_first_look: OnFirstLook = None,
 ) -> Diagnosis:
     """Judge every open transaction on the held partitions in scope.
 
@@ -89,7 +89,7 @@ async def diagnose(
     if held or unseen:
         look = await _look(cluster, topics, held, settings, unseen)
     judged: list[Judged] = []
-    pause: float | None = None
+    paused: float | None = None
 
     def diagnosis(judged: Sequence[Judged], ids: Sequence[JudgedId]) -> Diagnosis:
         newest = {j.about.topic_partition: j.partition for j in judged}
@@ -119,8 +119,8 @@ async def diagnose(
             on_first_look(diagnosis(judged, ids))
 
     if look is not None:
-        judged, pause, more = await _judge_all(
-            cluster, look, topics, held, unseen, settings, sample_interval, first_look
+        judged, paused, more = await _judge_all(
+            cluster, look, topics, held, unseen, settings, pause, first_look
         )
         missing += [*look.missing, *more]
     others = JudgedIds((), look.transactions if look else Transactions(), ())
@@ -134,14 +134,14 @@ async def diagnose(
             cluster,
             holding,
             settings,
-            sample_interval=sample_interval,
+            pause=pause,
             on_first_look=lambda ids: first_look(judged, ids),
         )
         missing += others.missing
     return replace(
         diagnosis(judged, others.ids),
         transactions=look.transactions if look else others.transactions,
-        pause=pause if others.pause is None else others.pause,
+        pause=paused if others.pause is None else others.pause,
     )
 
 
@@ -295,7 +295,7 @@ async def _judge_all(
     held: Sequence[PartitionMetadata],
     unseen: Sequence[PartitionMetadata],
     settings: Settings,
-    sample_interval: float,
+    pause: float,
     on_first_look: Callable[[Sequence[Judged]], None],
 ) -> tuple[list[Judged], float | None, list[Missing]]:
     opened = _open_transactions(look, {(p.topic, p.partition) for p in held})
@@ -317,15 +317,15 @@ async def _judge_all(
     again = {j.about.topic_partition for j in judged if j.verdict.rule in SECOND_LOOK_RULES}
     if not again:
         return judged, None, missing
-    pause = max(0.0, look.at + sample_interval - time.monotonic())
+    wait = max(0.0, look.at + pause - time.monotonic())
     left = cluster.deadline.seconds_left
-    if left is not None and left < pause + 1.0:
+    if left is not None and left < wait + 1.0:
         raise IncompleteError(
-            f"the second look, {sample_interval:g} s after the first, does not fit into the time",
+            f"the second look, {pause:g} s after the first, does not fit into the time",
             remedy="give more time with --timeout",
         )
     on_first_look(judged)
-    await asyncio.sleep(max(0.0, look.at + sample_interval - time.monotonic()))
+    await asyncio.sleep(max(0.0, look.at + pause - time.monotonic()))
     second = await _look(
         cluster,
         topics,
@@ -334,7 +334,7 @@ async def _judge_all(
         [p for p in unseen if (p.topic, p.partition) in again],
     )
     missing += second.missing
-    return _judge(opened, starts, look, second, histories, settings), sample_interval, missing
+    return _judge(opened, starts, look, second, histories, settings), pause, missing
 
 
 def _judge(

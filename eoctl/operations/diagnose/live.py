@@ -75,12 +75,7 @@ class Live:
         return await history.read_state_logs(self.cluster, ids, producer_ids)
 
     async def diagnose(
-        self,
-        scope: Scope,
-        settings: Settings,
-        *,
-        sample_interval: float,
-        on_first_look: OnFirstLook | None = None,
+        self, scope: Scope, settings: Settings, *, pause: float, on_first_look: OnFirstLook = None
     ) -> Diagnosis:
         from eoctl.operations.diagnose import judging as diagnose
 
@@ -88,7 +83,7 @@ class Live:
             self.cluster,
             scope,
             settings,
-            sample_interval=sample_interval,
+            pause=pause,
             on_first_look=on_first_look,
         )
 

@@ -16,14 +16,12 @@ MOST_TOLD = 100
 """Partitions that are told one by one, the worst first: each is read to count what waits."""
 
 
-async def runbook(
-    source: Source, context: Context, settings: Settings, *, sample_interval: float
-) -> Answer:
+async def runbook(source: Source, context: Context, settings: Settings, *, pause: float) -> Answer:
     """Return the stories of what is held, and of ids that hold nothing; the rest is `status`'s.
 
     extra: also `left_out`, how many held partitions are not among the rows.
     """
-    d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    d = await source.diagnose(Scope(), settings, pause=pause)
     answer = await status_of(source, context, d)
     held = _worst_first(d)
     rows, missing = await rows_of(source, context, d, held[:MOST_TOLD])

@@ -18,7 +18,7 @@ async def status(
     context: Context,
     settings: Settings,
     *,
-    sample_interval: float,
+    pause: float,
     on_first_look: Callable[[Answer], None] | None = None,
 ) -> Answer:
     """Brokers, partitions held back, open transactions by verdict.
@@ -30,9 +30,7 @@ async def status(
         if on_first_look is not None:
             on_first_look(_answer(context, diagnosis, diagnosis.transactions))
 
-    diagnosis = await source.diagnose(
-        Scope(), settings, sample_interval=sample_interval, on_first_look=first_look
-    )
+    diagnosis = await source.diagnose(Scope(), settings, pause=pause, on_first_look=first_look)
     return await status_of(source, context, diagnosis)
 
 

@@ -40,7 +40,7 @@ async def why(
     group: str | None,
     settings: Settings,
     *,
-    sample_interval: float,
+    pause: float,
     transactional_id: str | None = None,
     on_first_look: Callable[[Answer], None] | None = None,
 ) -> Answer:
@@ -62,11 +62,9 @@ async def why(
 
     missing: list[Missing] = []
     if transactional_id is not None:
-        return await _of_id(
-            source, context, transactional_id, settings, sample_interval, first_look
-        )
+        return await _of_id(source, context, transactional_id, settings, pause, first_look)
     if group is not None:
-        return await _of_group(source, context, group, settings, sample_interval, first_look)
+        return await _of_group(source, context, group, settings, pause, first_look)
     scope = Scope(tuple(selectors))
     anything = not selectors
 
@@ -75,9 +73,7 @@ async def why(
         ids = [j for j in d.ids if anything and j.verdict.name not in HIDDEN]
         first_look(d, _targets(d, worst_only=False)[:MOST_FIRST], ids[:MOST_FIRST])
 
-    d = await source.diagnose(
-        scope, settings, sample_interval=sample_interval, on_first_look=worst_or_named
-    )
+    d = await source.diagnose(scope, settings, pause=pause, on_first_look=worst_or_named)
     missing += d.missing
     targets = _targets(d, worst_only=anything)
     if anything and (id_first := _worst_id(d, targets)) is not None:
@@ -95,7 +91,7 @@ async def _of_group(
     context: Context,
     group: str,
     settings: Settings,
-    sample_interval: float,
+    pause: float,
     first_look: FirstLook,
 ) -> Answer:
     """Judge what holds up a group: on its inputs, and on its partition of `__consumer_offsets`.
@@ -128,7 +124,7 @@ async def _of_group(
     d = await source.diagnose(
         scope,
         settings,
-        sample_interval=sample_interval,
+        pause=pause,
         on_first_look=lambda d: first_look(*holding(d), ()),
     )
     d, targets = holding(d)
@@ -224,7 +220,7 @@ async def _of_id(
     context: Context,
     name: str,
     settings: Settings,
-    sample_interval: float,
+    pause: float,
     first_look: FirstLook,
 ) -> Answer:
     """Judge what one transactional id holds; it has a row without a partition if nothing."""
@@ -242,7 +238,7 @@ async def _of_id(
     d = await source.diagnose(
         Scope(),
         settings,
-        sample_interval=sample_interval,
+        pause=pause,
         on_first_look=lambda d: first_look(d, *held_by_it(d)),
     )
     missing, notes = list(d.missing), []

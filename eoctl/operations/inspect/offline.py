@@ -201,12 +201,7 @@ class Offline:
         return StateLogs(history.partitions, logs, (*history.missing, *absent))
 
     async def diagnose(
-        self,
-        scope: Scope,
-        settings: Settings,
-        *,
-        sample_interval: float,
-        on_first_look: OnFirstLook | None = None,
+        self, scope: Scope, settings: Settings, *, pause: float, on_first_look: OnFirstLook = None
     ) -> Diagnosis:
         del on_first_look  # both looks were taken
         d = judged_again(self._bundle)

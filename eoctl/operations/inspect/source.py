@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to st
 Configs = Mapping[str, Mapping[str, str | None]]
 """Topic name or broker id, as text → settings in force."""
 
-OnFirstLook = Callable[["Diagnosis"], None]
+OnFirstLook = Callable[["Diagnosis"], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +80,12 @@ class Source(Protocol):
         ...
 
     async def diagnose(
-        self,
-        scope: Scope,
-        settings: Settings,
-        *,
-        sample_interval: float,
-        on_first_look: OnFirstLook | None = None,
+        self, scope: Scope, settings: Settings, *, pause: float, on_first_look: OnFirstLook = None
     ) -> Diagnosis:
         """Every open transaction on the held partitions in scope, judged.
 
-        on_first_look: called with what one look judges, before a pause and a second one.
+        pause: seconds between two looks. on_first_look: called with what one look judges, before
+        the pause and the second one.
         """
         ...
 

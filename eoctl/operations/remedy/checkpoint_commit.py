@@ -129,7 +129,7 @@ async def plan(
         observed={name: value for _, facts in steps for name, value in facts.items()}
         | _facts(folder, seen),
         settings=settings,
-        sample_interval=interval,
+        pause=interval,
         hits=hits + (f"-and-fence-{len(ended)}" if ended else ""),
         independent=True,
         all_or_none=True,

@@ -42,9 +42,7 @@ async def plan(
     """The plan of this commit. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
     where = wish.partition
-    diagnosis = await diagnose(
-        cluster, Scope((parse_selector(where),)), settings, sample_interval=interval
-    )
+    diagnosis = await diagnose(cluster, Scope((parse_selector(where),)), settings, pause=interval)
     mixed = _meant(diagnosis, wish)
     if mixed is None:
         if diagnosis.missing and diagnosis.partitions:
@@ -74,7 +72,7 @@ async def plan(
             steps=(step,),
             observed={subject: facts(row, judgement)},
             settings=settings,
-            sample_interval=interval,
+            pause=interval,
             hits=f"commit-owner-is-gone-{mixed.about.name}",
         )
     )
@@ -123,7 +121,7 @@ async def judged(
     partitions = await remedy_fence.partitions_of(cluster, row)
     before = await stands(cluster, partitions, pid)
     selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
-    diagnosis = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
+    diagnosis = await diagnose(cluster, Scope(selectors), settings, pause=interval)
     if diagnosis.missing:
         raise IncompleteError(diagnosis.missing[0].detail, where=name)
     mine = [j for j in diagnosis.judged if j.about.producer_id in (None, pid)]

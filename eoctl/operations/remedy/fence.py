@@ -112,7 +112,7 @@ async def plan(
         steps=(step,),
         observed={subject: observed},
         settings=settings,
-        sample_interval=interval,
+        pause=interval,
         hits=hits,
     )
 
@@ -291,7 +291,7 @@ async def judged_for(
     if look is None:
         partitions = await partitions_of(cluster, row)
         selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
-        diagnosis = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
+        diagnosis = await diagnose(cluster, Scope(selectors), settings, pause=interval)
         if diagnosis.missing:
             raise IncompleteError(diagnosis.missing[0].detail, where=name)
         look = Look(row, partitions, diagnosis.judged)

@@ -69,7 +69,7 @@ async def looks_at(
         return {}
     scope = Scope(_selectors({place for of_id in places.values() for place in of_id}))
     try:
-        diagnosis = await diagnose(cluster, scope, settings, sample_interval=interval)
+        diagnosis = await diagnose(cluster, scope, settings, pause=interval)
     except IncompleteError:
         return {}
     judged = grouped((j.about.topic_partition, j) for j in diagnosis.judged)

@@ -40,7 +40,7 @@ async def plan_many(
     diagnosis: Diagnosis,
     verdicts: Collection[str],
     *,
-    sample_interval: float,
+    pause: float,
     named: bool = False,
 ) -> Many:
     """One plan of all remedies of a diagnosis that may be carried out; each step for itself.
@@ -52,7 +52,7 @@ async def plan_many(
     observed: dict[str, Any] = {}
     left_out: list[Mapping[str, Any]] = []
     fences = await plan_each(
-        cluster, context, _fences(diagnosis, verdicts), diagnosis.settings, sample_interval
+        cluster, context, _fences(diagnosis, verdicts), diagnosis.settings, pause
     )
     for judged in diagnosis.judged:
         verdict = judged.verdict
@@ -100,7 +100,7 @@ async def plan_many(
         steps=tuple(steps.values()),
         observed=observed,
         settings=diagnosis.settings,
-        sample_interval=sample_interval,
+        pause=pause,
         hits=f"{len(steps)}-{_worst(steps.values())}",
         independent=True,
         left_out=left_out,

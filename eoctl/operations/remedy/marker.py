@@ -51,7 +51,7 @@ from recovery.selectors import parse_selector
 
 
 async def plan(
-    cluster: Cluster, context: Context, wish: Wish, settings: Settings, sample_interval: float
+    cluster: Cluster, context: Context, wish: Wish, settings: Settings, pause: float
 ) -> Planned:
     """The plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
@@ -59,7 +59,7 @@ async def plan(
         cluster,
         Scope((parse_selector(wish.partition),)),
         settings,
-        sample_interval=sample_interval,
+        pause=pause,
     )
     judged = next(
         (
@@ -77,7 +77,7 @@ async def plan(
         wish = replace(wish, without_proof=False)  # it is known: no need to do without
     if wish.without_proof and judged.second is None:
         # what can never be known is judged after one look; who may own it is not
-        await asyncio.sleep(sample_interval)
+        await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
         if again is None:
             raise RefusedError("it ended meanwhile", where=wish.partition, remedy="look again")
@@ -95,7 +95,7 @@ async def plan(
             steps=steps,
             observed=observed,
             settings=settings,
-            sample_interval=sample_interval,
+            pause=pause,
             hits=_hits(steps, wish),
         )
     )

@@ -76,7 +76,7 @@ def make_plan(
     steps: tuple[Step, ...],
     observed: Mapping[str, Any],
     settings: Settings,
-    sample_interval: float,
+    pause: float,
     hits: str,
     independent: bool = False,
     all_or_none: bool = False,
@@ -97,7 +97,7 @@ def make_plan(
         hits=hits,
         details={
             "left_out": list(left_out),
-            "sample_interval_ms": round(sample_interval * 1000),
+            "sample_interval_ms": round(pause * 1000),
             "long_after_ms": settings.long_after,
             "stuck_after_ms": settings.stuck_after,
             "clock_skew_ms": settings.clock_skew,
@@ -185,7 +185,7 @@ async def told_of_id(
     Where it could not be judged, the verdict is `unknown`, and what was missing is its evidence.
     """
     name = row.transactional_id
-    judged_ids = await judge_ids(cluster, (), settings, sample_interval=interval, only=name)
+    judged_ids = await judge_ids(cluster, (), settings, pause=interval, only=name)
     verdicts = [(j.verdict.name, j.verdict.rule, _evidence(j.verdict)) for j in judged_ids.ids]
     if not verdicts:
         reasons = [m.detail for m in judged_ids.missing]

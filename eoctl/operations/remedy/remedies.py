@@ -34,17 +34,17 @@ _COMMITS = (remedy_commit.ACTION, checkpoint_commit.ACTION)
 
 
 async def plan(
-    cluster: Cluster, context: Context, wish: Wish, settings: Settings, *, sample_interval: float
+    cluster: Cluster, context: Context, wish: Wish, settings: Settings, *, pause: float
 ) -> Planned:
     """The plan of one remedy. Raises RefusedError, which names the right remedy, and
     IncompleteError where it cannot be judged."""
     if wish.action == "fence":
         if (done := await remedy_fence.done_before(cluster, wish)) is not None:
             return Planned(None, done)
-        fence_plan = await remedy_fence.plan(cluster, context, wish, settings, sample_interval)
+        fence_plan = await remedy_fence.plan(cluster, context, wish, settings, pause)
         return Planned(await with_reach(cluster, fence_plan))
     of_marker = remedy_commit.plan if wish.owner_is_gone else remedy_marker.plan
-    planned = await of_marker(cluster, context, wish, settings, sample_interval)
+    planned = await of_marker(cluster, context, wish, settings, pause)
     if planned.plan is None:
         return planned
     return Planned(await with_reach(cluster, planned.plan))
@@ -126,7 +126,7 @@ class RemedyOperation:
                 self._cluster,
                 Scope(tuple(parse_selector(t) for t in sorted(targets))),
                 self._settings,
-                sample_interval=self._interval,
+                pause=self._interval,
             )
             self._judged = {remedy_marker.subject(j.about): j for j in diagnosis.judged}
         subjects = [s.stands_on[0] for s in steps]

@@ -68,12 +68,12 @@ async def check(
     limits: Thresholds,
     settings: Settings,
     *,
-    sample_interval: float,
+    pause: float,
 ) -> Checked:
     """One row per rule that is on, and the metrics. Known gaps of the context are notes."""
     split_accepted((), context.accept_missing)  # a wrong name is said before anything is asked
     began = time.monotonic()
-    observed = await _observe(source, limits, settings, sample_interval)
+    observed = await _observe(source, limits, settings, pause)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
@@ -108,10 +108,10 @@ async def check(
 
 
 async def _observe(
-    source: Source, limits: Thresholds, settings: Settings, sample_interval: float
+    source: Source, limits: Thresholds, settings: Settings, pause: float
 ) -> Observed:
     """Look at all that the enabled rules need, and no more."""
-    d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    d = await source.diagnose(Scope(), settings, pause=pause)
     within = limits.producer_id_expiry
     transactions = await source.transactions(TxnFilter(), describe=limits.need_ids)
     expiration: int | None = None

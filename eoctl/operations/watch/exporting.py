@@ -40,7 +40,7 @@ class Request:
     groups: Sequence[str]
     interval: float
     seconds: float
-    sample_interval: float
+    pause: float
     max_rate: float
 
     @property
@@ -134,9 +134,7 @@ async def _look(
     title = context.title
     checked = await _bounded(
         session,
-        lambda c: check(
-            Live(c), context, request.thresholds, settings, sample_interval=request.sample_interval
-        ),
+        lambda c: check(Live(c), context, request.thresholds, settings, pause=request.pause),
     )
     d = checked.diagnosis
     findings = [hanging_row(j, (), d.cluster_id) for j in d.findings]

@@ -72,9 +72,7 @@ def _run(
 
     async def looked(source: Source, context: Context) -> Checked:
         settings, interval = limits.settings(context), limits.interval
-        return await operation.check(
-            source, context, thresholds, settings, sample_interval=interval
-        )
+        return await operation.check(source, context, thresholds, settings, pause=interval)
 
     if (path := connection.bundle()) is not None:
         checked, context = of_bundle(path, looked)

@@ -59,7 +59,7 @@ def exporter(
         groups=group or (),
         interval=seconds,
         seconds=connection.seconds() or 30.0,
-        sample_interval=limits.interval,
+        pause=limits.interval,
         max_rate=byte_rate(max_rate, where="--max-rate"),
     )
     board = exporting.Board(
