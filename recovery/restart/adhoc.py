@@ -6,7 +6,7 @@ at-least-once: no record is left out, some may come twice. at-most-once: records
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
@@ -55,7 +55,7 @@ class Target:
             case "to-offset":
                 return self.value
             case "to-datetime" | "by-duration":
-                at_instant = observed.offset_at(OffsetAt(*log.place, self.value))
+                at_instant = observed.answer(OffsetAt(*log.place, self.value))
                 # A record that is not older than a later instant can only come at the end.
                 return log.high_watermark if at_instant is None else at_instant
             case "from-file" | "from-store":
@@ -71,9 +71,9 @@ class Target:
 
 def wanted_adhoc(
     target: Target, places: Sequence[TopicPartition], observed: Observed
-) -> tuple[Want, ...]:
+) -> tuple[Want[Any], ...]:
     """The questions whose answers `decide_adhoc` needs next; () when it has all."""
-    wants: dict[Want, None] = {}
+    wants: dict[Want[Any], None] = {}
     for place in places:
         try:
             _move(target, place, observed)

@@ -7,6 +7,7 @@ them are applied here.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
@@ -65,13 +66,13 @@ _BECAUSE = {
 _FROM_BEST = ("exactly-once", "at-least-once", "at-most-once")
 
 
-def wants(app: App, observed: Observed) -> tuple[Want, ...]:
+def wants(app: App, observed: Observed) -> tuple[Want[Any], ...]:
     """The questions whose answers `decide` needs next; () when it has all.
 
     Each round asks what can be asked of every partition at once. A partition that will be refused
     asks nothing more.
     """
-    wants: dict[Want, None] = {}
+    wants: dict[Want[Any], None] = {}
     for look in _looks(app, observed):
         try:
             look()

@@ -44,7 +44,7 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
             where=where,
             remedy="the topic was created again: begin again with [app.base] or --to-offset",
         )
-    end = observed.epoch_end(EpochEnd(*stored.place, epoch))
+    end = observed.answer(EpochEnd(*stored.place, epoch))
     if end is not None and end < stored.offset:
         raise RefusedError(
             f"the logs diverged: leader epoch {epoch} ends at {end}, the stored offset is "
@@ -139,6 +139,6 @@ def moved(
     if log.log_start_offset <= low and high <= log.high_watermark:
         records = visible(Count(*place, low, high), isolation, observed)
     if log.log_start_offset <= current <= log.high_watermark:
-        from_time = observed.time_at(TimeAt(*place, current))
-    to_time = observed.time_at(TimeAt(*place, restart))
+        from_time = observed.answer(TimeAt(*place, current))
+    to_time = observed.answer(TimeAt(*place, restart))
     return InputDecision(*place, current, restart, direction, records, from_time, to_time, checks)

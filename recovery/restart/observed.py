@@ -8,7 +8,7 @@ and asks again. Offsets are positions: the next one to read or to write.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from recovery.errors import IncompleteError
 from recovery.facts import ProducerFacts, TopicPartition
@@ -18,105 +18,102 @@ from recovery.restart.commits import GroupCommit, OutputEvidence
 from recovery.restart.producers import Producers
 from recovery.restart.stored import StoredPartition
 
+A = TypeVar("A")
+
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """Ask what became of the offsets [start, end). producers: also who wrote them."""
+class Want(Generic[A]):
+    """A question about one partition. A: what its answer is."""
 
     topic: str
     partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Want["Counted"]):
+    """Ask what became of the offsets [start, end). producers: also who wrote them."""
+
     start: int
     end: int
     producers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(Want["int | None"]):
     """Ask which offset follows the `records`-th visible data record from `start` on.
 
     uncommitted: visible to read_uncommitted, up to the high watermark; else up to the LSO.
+    None: there are fewer records.
     """
 
-    topic: str
-    partition: int
     start: int
     records: int
     uncommitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class TimeAt:
-    """Ask for the timestamp (epoch ms) of the first data record at or after `offset`."""
+class TimeAt(Want["int | None"]):
+    """Ask for the timestamp (epoch ms) of the first data record at or after `offset`.
 
-    topic: str
-    partition: int
+    None: there is no record, or it has no timestamp.
+    """
+
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetAt:
-    """Ask for the offset of the first record that is not older than `instant` (epoch ms)."""
+class OffsetAt(Want["int | None"]):
+    """Ask for the offset of the first record that is not older than `instant` (epoch ms).
 
-    topic: str
-    partition: int
+    None: every record is older.
+    """
+
     instant: int
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """Asks where this leader epoch ends in the leader's log (OffsetForLeaderEpoch)."""
+class EpochEnd(Want["int | None"]):
+    """Ask where this leader epoch ends in the leader's log (OffsetForLeaderEpoch).
 
-    topic: str
-    partition: int
+    None: the leader knows no such epoch.
+    """
+
     leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTail:
+class MergeTail(Want[Mapping[TopicPartition, "SourceRange"]]):
     """Ask what the entries [start, end) of a merge log's partition name."""
 
-    topic: str
-    partition: int
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class ChangelogTip:
-    """Ask what the last data record below `end` of a changelog's partition carries."""
+class ChangelogTip(Want["Attached | None"]):
+    """Ask what the last data record below `end` of a changelog's partition carries.
 
-    topic: str
-    partition: int
+    None: there is no record.
+    """
+
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class CommitOf:
+class CommitOf(Want[GroupCommit]):
     """Ask which record of `__consumer_offsets` holds the group's commit of this input partition."""
-
-    topic: str
-    partition: int
 
 
 @dataclass(frozen=True, slots=True)
-class InCommit:
+class InCommit(Want[OutputEvidence]):
     """Ask what shows that this output was written in the transaction of a commit.
 
     start, end: the output's log.
     """
 
-    topic: str
-    partition: int
     start: int
     end: int
     commit: GroupCommit
-
-
-Want = Count | Walk | TimeAt | OffsetAt | EpochEnd | MergeTail | ChangelogTip | CommitOf | InCommit
-W = TypeVar(
-    "W", Count, Walk, TimeAt, OffsetAt, EpochEnd, MergeTail, ChangelogTip, CommitOf, InCommit
-)
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +217,7 @@ class PendingCommit:
 class Unobserved(Exception):  # noqa: N818  (a question, no error)
     """Questions that were not asked yet: one, or more that need nothing of one another."""
 
-    def __init__(self, *wants: Want) -> None:
+    def __init__(self, *wants: Want[Any]) -> None:
         super().__init__(", ".join(map(str, wants)))
         self.wants = wants
 
@@ -228,7 +225,7 @@ class Unobserved(Exception):  # noqa: N818  (a question, no error)
 def each(looks: Iterable[Callable[[], A]]) -> list[A]:
     """Return all answers. Raises Unobserved with the questions of all of them at once."""
     results: list[A] = []
-    wants: dict[Want, None] = {}
+    wants: dict[Want[Any], None] = {}
     for look in looks:
         try:
             results.append(look())
@@ -248,7 +245,7 @@ class Observed:
     inputs, as positions; () = nothing. pending: commits of the group that are not decided.
     fenced: producer ids proven unable to write. owners: producer id → transactional id, of those
     that a coordinator knows. sources: source partition → source offset of a source connector.
-    unseen: questions that could not be answered, and why.
+    answers: question → answer. unseen: questions that could not be answered, and why.
     """
 
     cluster_id: str | None
@@ -261,16 +258,8 @@ class Observed:
     spark: Checkpoint | None = None
     flink: FlinkFacts | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
-    counted: Mapping[Count, Counted] = field(default_factory=dict)
-    walked: Mapping[Walk, int | None] = field(default_factory=dict)
-    times: Mapping[TimeAt, int | None] = field(default_factory=dict)
-    offsets_at: Mapping[OffsetAt, int | None] = field(default_factory=dict)
-    epoch_ends: Mapping[EpochEnd, int | None] = field(default_factory=dict)
-    merged: Mapping[MergeTail, Mapping[TopicPartition, SourceRange]] = field(default_factory=dict)
-    attached: Mapping[ChangelogTip, Attached | None] = field(default_factory=dict)
-    commits: Mapping[CommitOf, GroupCommit] = field(default_factory=dict)
-    in_commits: Mapping[InCommit, OutputEvidence] = field(default_factory=dict)
-    unseen: Mapping[Want, str] = field(default_factory=dict)
+    answers: Mapping[Want[Any], Any] = field(default_factory=dict)
+    unseen: Mapping[Want[Any], str] = field(default_factory=dict)
     _by_place: Mapping[TopicPartition, StoredPartition] = field(
         init=False, repr=False, compare=False
     )
@@ -289,48 +278,39 @@ class Observed:
         """Return what the store holds for an input partition."""
         return self._by_place.get(place)
 
-    def count(self, want: Count) -> Counted:
-        """An empty range needs no answer. The lookups here raise Unobserved while a question is
-        open, IncompleteError where it could not be answered."""
-        if want.start == want.end:
-            return Counted(Counts(), Producers() if want.producers else None)
-        return self._answer(self.counted, want)
+    @property
+    def counted(self) -> Mapping[Count, Counted]:
+        """Return all counts that were asked for."""
+        return {w: answer for w, answer in self.answers.items() if isinstance(w, Count)}
 
-    def walk(self, want: Walk) -> int | None:
-        """None: there are fewer records."""
-        return want.start if want.records == 0 else self._answer(self.walked, want)
-
-    def time_at(self, want: TimeAt) -> int | None:
-        """None: there is no record, or it has no timestamp."""
-        return self._answer(self.times, want)
-
-    def offset_at(self, want: OffsetAt) -> int | None:
-        """None: every record is older."""
-        return self._answer(self.offsets_at, want)
-
-    def epoch_end(self, want: EpochEnd) -> int | None:
-        """None: the leader knows no such epoch."""
-        return self._answer(self.epoch_ends, want)
-
-    def merge_tail(self, want: MergeTail) -> Mapping[TopicPartition, SourceRange]:
-        """Empty for an empty stretch."""
-        return {} if want.start == want.end else self._answer(self.merged, want)
-
-    def changelog_tip(self, want: ChangelogTip) -> Attached | None:
-        """None: there is no record."""
-        return None if want.end == 0 else self._answer(self.attached, want)
-
-    def commit_of(self, want: CommitOf) -> GroupCommit | str:
-        """A sentence where it could not be read: no reason to refuse, but no evidence either."""
-        return self.unseen[want] if want in self.unseen else self._answer(self.commits, want)
-
-    def in_commit(self, want: InCommit) -> OutputEvidence | str:
-        """A sentence where it could not be looked at."""
-        return self.unseen[want] if want in self.unseen else self._answer(self.in_commits, want)
-
-    def _answer(self, answers: Mapping[W, A], want: W) -> A:
-        if want in answers:
-            return answers[want]
+    def answer(self, want: Want[A]) -> A:
+        """Return what was answered. Raises Unobserved while the question is open, IncompleteError
+        where it could not be answered; so do the lookups of single questions."""
+        if want in self.answers:
+            answer: A = self.answers[want]
+            return answer
         if want in self.unseen:
             raise IncompleteError(self.unseen[want], where=f"{want.topic}:{want.partition}")
         raise Unobserved(want)
+
+    def evidence(self, want: Want[A]) -> A | str:
+        """A sentence where it could not be read: no reason to refuse, but no evidence either."""
+        return self.unseen[want] if want in self.unseen else self.answer(want)
+
+    def count(self, want: Count) -> Counted:
+        """An empty range needs no answer."""
+        if want.start == want.end:
+            return Counted(Counts(), Producers() if want.producers else None)
+        return self.answer(want)
+
+    def walk(self, want: Walk) -> int | None:
+        """A walk of no records needs no answer."""
+        return want.start if want.records == 0 else self.answer(want)
+
+    def merge_tail(self, want: MergeTail) -> Mapping[TopicPartition, SourceRange]:
+        """Empty for an empty stretch."""
+        return {} if want.start == want.end else self.answer(want)
+
+    def changelog_tip(self, want: ChangelogTip) -> Attached | None:
+        """An empty log needs no answer."""
+        return None if want.end == 0 else self.answer(want)

@@ -53,7 +53,7 @@ def _with_offset(
     """Check what the record of the group's commit proves."""
     place, name = entry.input.place, "commit-in-transaction"
     where = named(place)
-    commit = observed.commit_of(CommitOf(*place))
+    commit = observed.evidence(CommitOf(*place))
     if isinstance(commit, str):
         because = "whether the group's offset was committed in a transaction could not be seen"
         return Promise("at-least-once", because), [Check(name, None, commit, where)]
@@ -116,7 +116,7 @@ def _in_commit(observed: Observed, commit: GroupCommit, output: TopicPartition, 
     held: bool | None = None
     text: str = "no record was looked at: it is empty"
     if start < end:
-        shown = observed.in_commit(InCommit(*output, start, end, commit))
+        shown = observed.evidence(InCommit(*output, start, end, commit))
         held, text = _TOLD.get(shown, (None, shown))
     return Check("outputs-in-commit", held, text, named(output))
 

@@ -160,7 +160,7 @@ class World:
         held = {e.input.place: e for e in self.entries()} | {e.input.place: e for e in entries}
         self.stored = dump_stored(as_kept(held.values(), self.position))
 
-    def observe(self, answers: Mapping[str, Mapping[Any, Any]] | None = None) -> Observed:
+    def observe(self, answers: Mapping[Want[Any], Any] | None = None) -> Observed:
         counts: dict[str, int] = {}
         for topic, partition in self.logs:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
@@ -186,34 +186,33 @@ class World:
             spark=self.spark,
             flink=self.flink,
         )
-        return replace(found, **dict(answers or {}))  # type: ignore[arg-type]
+        return replace(found, answers=answers or {})
 
-    def answer(self, want: Want) -> tuple[str, Any]:
-        """(field of Observed, answer), by looking at every offset."""
+    def answer(self, want: Want[Any]) -> Any:
+        """The answer, by looking at every offset."""
         log = self.logs[want.topic, want.partition]
         match want:
             case Count():
                 runs = log.runs(want.start, want.end).producers if want.producers else None
-                return "counted", Counted(log.counted(want.start, want.end), runs)
+                return Counted(log.counted(want.start, want.end), runs)
             case Walk():
                 kinds = (DATA, ABORTED, OPEN) if want.uncommitted else (DATA,)
                 top = log.end if want.uncommitted else log.stable
                 seen = [i for i in range(want.start, top) if log.entries[i].kind in kinds]
-                found = seen[want.records - 1] + 1 if len(seen) >= want.records else None
-                return "walked", found
+                return seen[want.records - 1] + 1 if len(seen) >= want.records else None
             case TimeAt():
                 after = [i for i, _ in log.visible(want.offset)]
-                return "times", after[0] * 1000 if after else None
+                return after[0] * 1000 if after else None
             case OffsetAt():
                 after = [i for i, _ in log.visible() if i * 1000 >= want.instant]
-                return "offsets_at", after[0] if after else None
+                return after[0] if after else None
             case EpochEnd():
-                return "epoch_ends", log.end
+                return log.end
             case CommitOf():
-                return "commits", self.committed((want.topic, want.partition))
+                return self.committed((want.topic, want.partition))
             case InCommit():
                 mine = [e.producer_id for e in log.entries if e.kind == DATA]
-                return "in_commits", (
+                return (
                     OutputEvidence.DECISION
                     if want.commit.producer_id in mine
                     else OutputEvidence.NOTHING
@@ -221,9 +220,9 @@ class World:
             case ChangelogTip():
                 seen_records = log.visible(log.log_start, want.end)
                 if not seen_records:
-                    return "attached", None
+                    return None
                 offset, (upstream, downstream, _) = seen_records[-1]
-                return "attached", Attached(upstream, downstream, offset)
+                return Attached(upstream, downstream, offset)
             case MergeTail():
                 sources: dict[TopicPartition, SourceRange] = {}
                 for _, (place, offset) in log.visible(want.start, want.end):
@@ -238,7 +237,7 @@ class World:
                             before.rising and offset > before.last,
                         )
                     )
-                return "merged", sources
+                return sources
 
     def committed(self, place: TopicPartition) -> GroupCommit:
         """The record of a group's commit, in its transaction or in none."""
@@ -251,16 +250,15 @@ class World:
 
     def plan(self, app: App) -> RestartPlan:
         """Ask, answer, ask again, decide. Fails when the questions never end."""
-        answers: dict[str, dict[Any, Any]] = {}
+        answers: dict[Want[Any], Any] = {}
         for _ in range(8):
             observed = self.observe(answers)
             questions = wants(app, observed)
             if not questions:
                 return decide(app, observed)
             for want in questions:
-                name, answer = self.answer(want)
-                assert want not in answers.setdefault(name, {}), f"asked twice: {want}"
-                answers[name][want] = answer
+                assert want not in answers, f"asked twice: {want}"
+                answers[want] = self.answer(want)
         raise AssertionError(f"still asking: {questions}")
 
     def look(self, topic: str, partition: int, start: int) -> OutputNow:

@@ -22,7 +22,7 @@ from recovery.restart.decision import (
     StateBound,
     gathered,
 )
-from recovery.restart.observed import EpochEnd, PendingCommit
+from recovery.restart.observed import EpochEnd, PendingCommit, Want
 from recovery.restart.rows import (
     env_json,
     env_lines,
@@ -240,15 +240,14 @@ def test_without_an_answer_to_its_questions_nothing_is_planned() -> None:
 
 
 def adhoc(made: World, target: Target, places: Any = (PLACE,)) -> RestartPlan:
-    answers: dict[str, dict[Any, Any]] = {}
+    answers: dict[Want[Any], Any] = {}
     for _ in range(5):
         observed = made.observe(answers)
         wants = wanted_adhoc(target, places, observed)
         if not wants:
             return decide_adhoc(target, "g", places, observed)
         for want in wants:
-            name, answer = made.answer(want)
-            answers.setdefault(name, {})[want] = answer
+            answers[want] = made.answer(want)
     raise AssertionError(wants)
 
 
@@ -359,7 +358,8 @@ def test_a_pair_is_not_kept_for_another_offset() -> None:
 @pytest.mark.parametrize("target", [Target("shift-by", -1), Target("to-current")])
 def test_a_move_from_a_commit_of_another_log(target: Target) -> None:
     """The commit (5, leader epoch 3): that epoch ended at 4, what is at 5 now is another record."""
-    made, diverged = world(), {"epoch_ends": {EpochEnd("in", 0, 3): 4}}
+    made = world()
+    diverged: dict[Want[Any], Any] = {EpochEnd("in", 0, 3): 4}
     assert wanted_adhoc(target, (PLACE,), made.observe()) == (EpochEnd("in", 0, 3),)
     with pytest.raises(RefusedError) as caught:
         decide_adhoc(target, "g", (PLACE,), made.observe(diverged))

@@ -58,7 +58,7 @@ def test_who_wrote_the_range_is_kept_where_the_leader_knows_nobody_any_more() ->
     """Its producer state has expired, the batches are there."""
     log = Log("out", 0, "id", 5, 0, (LogEnd(10, 10, 10),) * 2, producers=())
     told = Counted(Any, Producers(last={7: (0, 2)}))  # type: ignore[arg-type]
-    observed = Observed("c", {"out": 1}, {("out", 0): log}, counted={Count("out", 0, 3, 10): told})
+    observed = Observed("c", {"out": 1}, {("out", 0): log}, answers={Count("out", 0, 3, 10): told})
     decision = RestartPlan("a", "commit-pair", (), (OUT,), (), "exactly-once", "", (), ())
     assert _producers(RestartLook(observed, decision, None, None)) == {"out:0": [7]}
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from eoctl.operations.restart.request import asked_again, read_app_file
 from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.formats.counting import Counts
 from recovery.restart.decide import decide, wants
-from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed
+from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed, Want
 from recovery.restart.producers import Producers
 from recovery.restart.source_offsets import parse_offsets
 from recovery.shared.app_file import App, named, parse_app_file
@@ -38,11 +39,11 @@ def observed(sources: dict[str, str], *, records: int | None = None) -> Observed
         ("out", p): Log("out", p, "T", 0, 0, (LogEnd(end, end, end),) * 2)
         for p, end in ends.items()
     }
-    counted = {}
+    counted: dict[Want[Any], Any] = {}
     if records is not None:
         want = Count("out", 0, 0, ends[0], producers=True)
         counted = {want: Counted(Counts(data=records, control=1), Producers())}
-    return Observed("K", {"out": 2}, logs, sources=sources, counted=counted)
+    return Observed("K", {"out": 2}, logs, sources=sources, answers=counted)
 
 
 def test_given_offsets_in_any_order_of_keys() -> None:

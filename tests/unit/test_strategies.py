@@ -28,6 +28,7 @@ from recovery.restart.observed import (
     PendingCommit,
     TimeAt,
     Walk,
+    Want,
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.shared.app_file import App, MergeLog
@@ -75,15 +76,14 @@ def world(*entries: StoredPartition, inputs: int = 8, outputs: int = 5) -> World
 
 def answered(made: World, application: App, change: Callable[[Observed], Observed]) -> Observed:
     """All answers, with `change` made to the facts each time they are looked at."""
-    answers: dict[str, dict[Any, Any]] = {}
+    answers: dict[Want[Any], Any] = {}
     for _ in range(8):
         observed = change(made.observe(answers))
         questions = wants(application, observed)
         if not questions:
             return observed
         for want in questions:
-            name, answer = made.answer(want)
-            answers.setdefault(name, {})[want] = answer
+            answers[want] = made.answer(want)
     raise AssertionError(questions)
 
 
@@ -439,7 +439,7 @@ def test_a_leader_epoch_that_diverged() -> None:
     assert held(plan(made), "leader-epoch") is None  # the output's is not stored
 
     def shorter(place: tuple[str, int]) -> Callable[[Observed], Observed]:
-        return lambda o: replace(o, epoch_ends={**o.epoch_ends, EpochEnd(*place, 0): 1})
+        return lambda o: replace(o, answers={**o.answers, EpochEnd(*place, 0): 1})
 
     error = refused(made, change=shorter(IN))
     assert "leader epoch 0 ends at 1, the stored offset is 4" in error.what
@@ -449,8 +449,8 @@ def test_a_leader_epoch_that_diverged() -> None:
 
 def test_a_leader_epoch_that_is_known_and_one_that_is_not() -> None:
     def ends(end: int | None) -> Callable[[Observed], Observed]:
-        made = {EpochEnd(*place, 0): end for place in (IN, OUT)}
-        return lambda o: replace(o, epoch_ends=made)
+        made: dict[Want[Any], Any] = {EpochEnd(*place, 0): end for place in (IN, OUT)}
+        return lambda o: replace(o, answers={**o.answers, **made})
 
     made = world(entry(leader_epoch=0, out_leader_epoch=0))
     for end, expected in ((100, True), (4, True), (None, None)):
@@ -771,10 +771,10 @@ def test_what_shows_outputs_in_the_commit(
 ) -> None:
     made = in_transaction(entry(8))
     want = InCommit(*OUT, 0, 6, made.committed(IN))
-    found = plan(made, GROUPED, lambda o: replace(o, in_commits={want: shown}))
+    found = plan(made, GROUPED, lambda o: replace(o, answers={**o.answers, want: shown}))
     of_out = next(c for c in found.checks if (c.name, c.where) == ("outputs-in-commit", "out:0"))
     assert (found.guarantee, of_out.held) == (guarantee, worst)
-    unseen = plan(made, GROUPED, lambda o: replace(o, in_commits={}, unseen={want: "TIMED_OUT"}))
+    unseen = plan(made, GROUPED, lambda o: replace(o, unseen={want: "TIMED_OUT"}))
     of_out = next(c for c in unseen.checks if c.detail == "TIMED_OUT")
     assert (unseen.guarantee, of_out.held) == ("exactly-once", None)
 
@@ -1187,13 +1187,12 @@ def test_rounds_do_not_grow_with_the_partitions() -> None:
 
 def rounds(made: World, application: App) -> list[int]:
     """How many questions each round asks."""
-    answers: dict[str, dict[Any, Any]] = {}
+    answers: dict[Want[Any], Any] = {}
     found = []
     while questions := wants(application, made.observe(answers)):
         found.append(len(questions))
         for want in questions:
-            name, answer = made.answer(want)
-            answers.setdefault(name, {})[want] = answer
+            answers[want] = made.answer(want)
     return found
 
 
@@ -1220,8 +1219,11 @@ def test_a_step_from_the_logs_very_end_is_told_in_time() -> None:
         None,
         {},
         {IN: log},
-        counted={Count("in", 0, 4, 8): Counted(Counts(data=4), None)},
-        times={TimeAt("in", 0, 8): 77, TimeAt("in", 0, 4): 44},
+        answers={
+            Count("in", 0, 4, 8): Counted(Counts(data=4), None),
+            TimeAt("in", 0, 8): 77,
+            TimeAt("in", 0, 4): 44,
+        },
     )
     found = moved(8, 4, log, "read_committed", seen)
     assert (found.direction, found.records) == ("rewind", 4)

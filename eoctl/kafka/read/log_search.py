@@ -6,7 +6,7 @@ could not be read is told beside the answers, with why.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import fetch
@@ -22,7 +22,7 @@ LEAST_TAIL = 64
 TIME_BYTES = 16 << 10
 TIME_CHUNKS = 4
 
-W = TypeVar("W", bound=Want)
+W = TypeVar("W", bound="Want[Any]")
 A = TypeVar("A")
 
 

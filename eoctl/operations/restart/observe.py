@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from eoctl.kafka.ask import collect, configs
 from eoctl.kafka.ask.log_ends import read_ends
@@ -51,11 +51,14 @@ from recovery.restart.observed import (
 from recovery.restart.producers import ProducerRuns, ended_a_transaction
 from recovery.shared.store_tables import KafkaGroupStore
 
+W = TypeVar("W", bound="Want[Any]")
+A = TypeVar("A")
+
 PAUSE_SECONDS = 1.0  # between two looks at ends, store and group
 EMPTY = (None, "Empty", "Dead")
 
-Answers = dict[str, dict[Any, Any]]
-"""Field of Observed → question → answer."""
+Answers = tuple[Mapping[W, A], Mapping[W, str]]
+"""What was answered, and why others could not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,53 +214,54 @@ class _Observer:
 
     async def _answered(self, observed: Observed) -> Observed:
         """Ask until nothing is wanted any more; each round has a new question."""
-        before: set[Want] = set()
+        before: set[Want[Any]] = set()
         while wants := self._asked.wants(observed):
             assert not before.issuperset(wants), f"still asking: {wants[0]}"
             before |= set(wants)
             answers, unseen = await self._answer(wants)
-            more: dict[str, Any] = {
-                name: {**getattr(observed, name), **values} for name, values in answers.items()
-            }
-            observed = replace(observed, unseen={**observed.unseen, **unseen}, **more)
+            observed = replace(
+                observed,
+                answers={**observed.answers, **answers},
+                unseen={**observed.unseen, **unseen},
+            )
         return observed
 
-    async def _answer(self, wants: Sequence[Want]) -> tuple[Answers, dict[Want, str]]:
-        answers: Answers = {}
-        unseen: dict[Want, str] = {}
+    async def _answer(self, wants: Sequence[Want[Any]]) -> Answers[Want[Any], Any]:
+        answers: dict[Want[Any], Any] = {}
+        unseen: dict[Want[Any], str] = {}
 
-        def put(name: str, values: Mapping[Any, Any], not_seen: Mapping[Any, str]) -> None:
-            answers.setdefault(name, {}).update(values)
+        def put(values: Mapping[Any, Any], not_seen: Mapping[Any, str]) -> None:
+            answers.update(values)
             unseen.update(not_seen)
 
-        def of(kind: type) -> list[Any]:
+        def of(kind: type[W]) -> list[W]:
             return [w for w in wants if isinstance(w, kind)]
 
         if counts := of(Count):
-            put("counted", *await self._count(counts))
+            put(*await self._count(counts))
         if walks := of(Walk):
             tops = {p: (g.last_stable_offset, g.high_watermark) for p, g in self._logs.items()}
             walked = await log_search.walk(self._cluster, walks, tops)
-            put("walked", walked.answers, walked.unseen)
+            put(walked.answers, walked.unseen)
         if times := of(TimeAt):
             ends = {p: g.high_watermark for p, g in self._logs.items()}
             searched = await log_search.times(self._cluster, times, ends)
-            put("times", searched.answers, searched.unseen)
+            put(searched.answers, searched.unseen)
         if instants := of(OffsetAt):
-            put("offsets_at", *await self._offsets_at(instants))
+            put(*await self._offsets_at(instants))
         if epochs := of(EpochEnd):
-            put("epoch_ends", *await self._epoch_ends(epochs))
+            put(*await self._epoch_ends(epochs))
         if tips := of(ChangelogTip):
-            put("attached", *await self._tips(tips))
+            put(*await self._tips(tips))
         if tails := of(MergeTail):
-            put("merged", *await self._tails(tails))
+            put(*await self._tails(tails))
         if commits := of(CommitOf):
-            put("commits", *await self._commits(commits))
+            put(*await self._commits(commits))
         if outputs := of(InCommit):
-            put("in_commits", *await self._in_commits(outputs))
+            put(*await self._in_commits(outputs))
         return answers, unseen
 
-    async def _count(self, wants: Sequence[Count]) -> tuple[dict[Count, Counted], dict[Count, str]]:
+    async def _count(self, wants: Sequence[Count]) -> Answers[Count, Counted]:
         answers: dict[Count, Counted] = {}
         unseen: dict[Count, str] = {}
         for one in log_search.in_turn(wants):
@@ -282,9 +286,7 @@ class _Observer:
                 )
         return answers, unseen
 
-    async def _offsets_at(
-        self, wants: Sequence[OffsetAt]
-    ) -> tuple[dict[OffsetAt, int | None], dict[OffsetAt, str]]:
+    async def _offsets_at(self, wants: Sequence[OffsetAt]) -> Answers[OffsetAt, int | None]:
         places = {(w.topic, w.partition) for w in wants}
         by_instant, _ = await collect.offsets_at(
             self._cluster, [self._partitions[p] for p in places], {w.instant for w in wants}
@@ -299,9 +301,7 @@ class _Observer:
                 answers[w] = offsets.get(w.instant)
         return answers, unseen
 
-    async def _epoch_ends(
-        self, wants: Sequence[EpochEnd]
-    ) -> tuple[dict[EpochEnd, int | None], dict[EpochEnd, str]]:
+    async def _epoch_ends(self, wants: Sequence[EpochEnd]) -> Answers[EpochEnd, int | None]:
         answers: dict[EpochEnd, int | None] = {}
         unseen: dict[EpochEnd, str] = {}
         for one in log_search.in_turn(wants):
@@ -318,9 +318,7 @@ class _Observer:
                     unseen[w] = "its leader did not tell where the stored leader epoch ends"
         return answers, unseen
 
-    async def _tips(
-        self, wants: Sequence[ChangelogTip]
-    ) -> tuple[dict[ChangelogTip, Attached | None], dict[ChangelogTip, str]]:
+    async def _tips(self, wants: Sequence[ChangelogTip]) -> Answers[ChangelogTip, Attached | None]:
         starts = {p: g.log_start_offset for p, g in self._logs.items()}
         records = await log_search.last_records(self._cluster, wants, starts)
         answers: dict[ChangelogTip, Attached | None] = {}
@@ -335,9 +333,7 @@ class _Observer:
                 answers[want] = Attached(change.upstream, change.downstream, record.offset)
         return answers, records.unseen
 
-    async def _tails(
-        self, wants: Sequence[MergeTail]
-    ) -> tuple[dict[MergeTail, Any], dict[MergeTail, str]]:
+    async def _tails(self, wants: Sequence[MergeTail]) -> Answers[MergeTail, Any]:
         app = self._asked.app
         assert app is not None
         assert app.merge is not None
@@ -354,9 +350,7 @@ class _Observer:
         searched = await log_search.tails(self._cluster, wants, each)
         return {w: tails[w].sources for w in searched.answers}, searched.unseen
 
-    async def _commits(
-        self, wants: Sequence[CommitOf]
-    ) -> tuple[dict[CommitOf, GroupCommit], dict[CommitOf, str]]:
+    async def _commits(self, wants: Sequence[CommitOf]) -> Answers[CommitOf, GroupCommit]:
         """The records behind what the coordinator told of the group's offsets."""
         store = self._asked.store
         assert isinstance(store, KafkaGroupStore)
@@ -379,9 +373,7 @@ class _Observer:
                 answers[want] = commit
         return answers, unseen
 
-    async def _in_commits(
-        self, wants: Sequence[InCommit]
-    ) -> tuple[dict[InCommit, OutputEvidence], dict[InCommit, str]]:
+    async def _in_commits(self, wants: Sequence[InCommit]) -> Answers[InCommit, OutputEvidence]:
         """Answer by the decisions of the ids that committed; under v2 also by the outputs."""
         pids = {w.commit.producer_id for w in wants if w.commit.producer_id is not None}
         owners = await look_at_owners(self._cluster, sorted(pids))

@@ -59,7 +59,7 @@ class RestartRequest(Protocol):
     def topics(self) -> Sequence[str]: ...
     @property
     def growing(self) -> frozenset[str]: ...
-    def wants(self, observed: Observed) -> tuple[Want, ...]: ...
+    def wants(self, observed: Observed) -> tuple[Want[Any], ...]: ...
     def decide(self, observed: Observed) -> RestartPlan: ...
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
         """Return the request as a plan keeps it, with each offset decided."""
@@ -102,7 +102,7 @@ class OfApp:
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs | self.growing)
 
-    def wants(self, observed: Observed) -> tuple[Want, ...]:
+    def wants(self, observed: Observed) -> tuple[Want[Any], ...]:
         return restart.wants(self.app, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:
@@ -140,7 +140,7 @@ class AdHoc:
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs)
 
-    def wants(self, observed: Observed) -> tuple[Want, ...]:
+    def wants(self, observed: Observed) -> tuple[Want[Any], ...]:
         return wanted_adhoc(self.target, self.places, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:
