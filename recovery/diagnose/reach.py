@@ -8,7 +8,7 @@ hand. Readers that commit nothing to Kafka are not seen.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from recovery.facts import GroupFacts, Missing, TopicPartition
 
@@ -16,8 +16,7 @@ MOST_NAMED = 20  # partitions, and groups, that a plan names of one transaction 
 MOST_UNSEEN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Beyond:
+class Beyond(NamedTuple):
     """A group past a transaction's first record, and the offset that it committed."""
 
     group: str
@@ -40,7 +39,7 @@ class Reach:
         """Return the fields that a plan's step has of it: the first of each, and how many more."""
         return {
             **_first("also_holds", self.also_holds, MOST_NAMED, _name),
-            **_first("groups_beyond", self.groups_beyond, MOST_NAMED, asdict),
+            **_first("groups_beyond", self.groups_beyond, MOST_NAMED, Beyond._asdict),
             **_first("partitions_unseen", self.partitions_unseen, MOST_UNSEEN, asdict),
             **_first("groups_unseen", self.groups_unseen, MOST_UNSEEN, asdict),
         }

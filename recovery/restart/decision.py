@@ -1,7 +1,7 @@
 """A strategy's answer and the decision on it: the values between strategies and the plan."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
@@ -51,8 +51,7 @@ class Check:
     where: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StateBound:
+class StateBound(NamedTuple):
     """The state that belongs to the restart: a changelog's partition up to `end`, not included."""
 
     topic: str
@@ -79,8 +78,7 @@ class Basis:
     promise: "Promise | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(NamedTuple):
     """One partition's restart. because: the evidence, or what is missing of it."""
 
     guarantee: Guarantee
@@ -126,8 +124,7 @@ class SourceDecision:
     restart_offset: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChange:
+class StoreChange(NamedTuple):
     """One compare-and-set on a store: `after` instead of exactly `before`. None: no entry."""
 
     before: StoredPartition | None

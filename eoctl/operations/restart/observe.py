@@ -191,7 +191,9 @@ class _Observer:
             pending=await self._pending(contents),
             spark=contents.spark if contents else None,
             flink=contents.flink if contents else None,
-            sources={e.place[0]: e.kept["offset"] for e in (contents.sources if contents else ())},
+            sources={p: kept["offset"] for (p, _), kept in contents.sources.items()}
+            if contents
+            else {},
         )
         return await self._owned(await self._answered(observed))
 

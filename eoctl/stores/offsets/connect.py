@@ -21,7 +21,6 @@ from eoctl.stores.offsets.connect_rest import Connector, ConnectRest
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    SourceEntry,
     StoredValues,
     Write,
     held_before,
@@ -64,11 +63,8 @@ class ConnectOffsets:
         by_topic = await asyncio.gather(*(self._topic(name) for name in dict.fromkeys(topics)))
         offsets = {p: o for found in by_topic for p, o in found.items() if o is not None}
         self._refuse_disagreement(connector, offsets)
-        entries = (
-            SourceEntry(source_place(partition), {"offset": offset})
-            for partition, offset in sorted(offsets.items())
-        )
-        return Contents(True, sources=tuple(entries))
+        entries = {source_place(p): {"offset": offset} for p, offset in sorted(offsets.items())}
+        return Contents(True, sources=entries)
 
     def kept(self, position: StoredPartition) -> StoredValues:
         raise RefusedError("it holds source offsets, none of a topic", where=self.name)

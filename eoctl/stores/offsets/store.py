@@ -57,22 +57,14 @@ class StoreEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceEntry:
-    """A source partition of Kafka Connect. kept: `offset`, its source offset as JSON text."""
-
-    place: TopicPartition
-    kept: StoredValues
-
-
-@dataclass(frozen=True, slots=True)
 class Contents:
     """The result of one read of a store.
 
     exists: there is such a group, node, file, key or table. entries: all of them, sorted,
     whatever their topics. facts: what else must not change meanwhile (a group: type, state and
     members). pending: a group's commits that an open transaction holds. spark: the checkpoint.
-    flink: what it says besides its offsets. sources: the entries of a source connector, which are
-    no offsets of topics.
+    flink: what it says besides its offsets. sources: source partition of a source connector →
+    `offset`, its source offset as JSON text, which is no offset of a topic.
     """
 
     exists: bool
@@ -81,13 +73,12 @@ class Contents:
     pending: tuple[GroupOffsetFacts, ...] = ()
     spark: Checkpoint | None = None
     flink: FlinkFacts | None = None
-    sources: tuple[SourceEntry, ...] = ()
+    sources: Mapping[TopicPartition, StoredValues] = field(default_factory=dict)
 
     @property
     def kept(self) -> dict[TopicPartition, StoredValues]:
         """Return what the store keeps, by place."""
-        known = {entry.place: entry.kept for entry in self.entries}
-        return known | {entry.place: entry.kept for entry in self.sources}
+        return {entry.place: entry.kept for entry in self.entries} | dict(self.sources)
 
     def at(self, place: TopicPartition) -> StoreEntry | None:
         return next((entry for entry in self.entries if entry.place == place), None)
