@@ -7,11 +7,9 @@ local engine commits, under its transactional ids, so either goes on where the o
 """
 
 import asyncio
-import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
-from pathlib import Path
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.connection.access import Access
@@ -19,8 +17,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
-from eoctl.settings.folders import local_path
-from recovery.errors import RefusedError
+from eoctl.stores.storage import Storage, storage_at
+from recovery.errors import EoctlError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.merge.log import Tail, merge_format
@@ -54,22 +52,24 @@ def work(
     """The job: read the log, refuse it or stage the merged stream, send it."""
     replay = job.understood(ReplayRequest.model_validate, request)
     sink.refuse_speculation(spark)
-    parent = local_path(replay.staging)
-    shutil.rmtree(parent, ignore_errors=True)  # a killed run's: all is read again from its commit
-    folder = parent / uuid.uuid4().hex
-    executors.check(spark, folder, PROBES)
+    root, _, name = replay.staging.rpartition("/")
+    shared = storage_at(root)
+    shared.delete([name])  # a killed run's: all is read again from its commit
+    storage = storage_at(f"{replay.staging}/{uuid.uuid4().hex}")
+    executors.check_storage(spark, storage, shared, PROBES)
     stages = _Stages(progress)
     try:
         stages.stage("read the log")
         scans = _scanned(spark, replay, access)
         ranges, entries = _judged(replay, scans)
         stages.stage("join and sort", sum(entries))
-        files = _staged(spark, replay, access, folder, ranges)
+        files = _staged(spark, replay, access, storage, ranges)
         _refuse_other_rows(replay, files, entries)
         stages.stage("send", sum(f.rows for f in files))
-        answers = _sent(spark, replay, access, folder, files, scans)
+        answers = _sent(spark, replay, access, storage, files, scans)
     finally:
-        shutil.rmtree(parent, ignore_errors=True)
+        with suppress(EoctlError):  # the next run removes it
+            shared.delete([name])
     return {
         "sent": {str(a["partition"]): a["sent"] for a in answers},
         "takeovers": sum(a["takeovers"] for a in answers),
@@ -194,7 +194,7 @@ def _staged(
     spark: "SparkSession",
     replay: ReplayRequest,
     access: Access,
-    folder: Path,
+    storage: Storage,
     ranges: list[NumberedRange],
 ) -> list[staging.StagedFile]:
     """A file for each part: its records in the log's order, without those to be dropped."""
@@ -203,7 +203,7 @@ def _staged(
     numbers = {part.partition: number for number, part in enumerate(parts)}
     log = {(replay.merge, p.partition): (p.position, p.tip) for p in parts if p.position < p.tip}
     options = {"columns": "partition,offset,key,value"}
-    entries = _source(spark, access, LOG, replay, log, folder, options).mapInArrow(
+    entries = _source(spark, access, LOG, replay, log, storage, options).mapInArrow(
         decode(replay.format, replay.merge, numbers),
         "part int, merge_offset bigint, topic string, partition int, offset bigint",
     )
@@ -217,9 +217,9 @@ def _staged(
     }
     if replay.max_rate is not None:
         options["max_rate"] = str(replay.max_rate)
-    records = _source(spark, access, INPUTS, replay, inputs, folder, options)
+    records = _source(spark, access, INPUTS, replay, inputs, storage, options)
     ordered = _joined_in_order(spark, entries, records, ranges, len(parts))
-    return staging.stage(ordered, folder, len(parts), checked(replay))
+    return staging.stage(ordered, storage, len(parts), checked(replay))
 
 
 def _source(
@@ -228,13 +228,13 @@ def _source(
     name: str,
     replay: ReplayRequest,
     ranges: dict[TopicPartition, tuple[int, int]],
-    folder: Path,
+    storage: Storage,
     options: dict[str, str],
 ) -> "DataFrame":
     """The Data Source for these ranges of a cut."""
-    path = folder / f"{name}.json"
-    path.write_text(cut_files.dump(replay.cut(ranges)), encoding="utf-8")
-    options |= {"cut": str(path), "range_offsets": str(replay.range_offsets)}
+    file = f"{name}.json"
+    storage.put(file, cut_files.dump(replay.cut(ranges)).encode())
+    options |= {"cut": storage.shown(file), "range_offsets": str(replay.range_offsets)}
     register(spark, access, name, **options)
     return spark.read.format(name).load()
 
@@ -284,7 +284,7 @@ def _sent(
     spark: "SparkSession",
     replay: ReplayRequest,
     access: Access,
-    folder: Path,
+    storage: Storage,
     files: list[staging.StagedFile],
     scans: list[tuple[Sources, Sources, int]],
 ) -> list[dict[str, int]]:
@@ -298,7 +298,7 @@ def _sent(
                 manifest="",
                 partition=part.partition,
                 file=file,
-                folder=str(folder),
+                folder=storage.address,
                 transaction_timeout_ms=sink.TRANSACTION_TIMEOUT_MS,
                 rows_per_transaction=ROWS_PER_TRANSACTION,
             ),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import exactly_once
 from eoctl.kafka.write.exactly_once import CommittedPosition as Committed
+from eoctl.stores.storage import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.merge.replay import ReplayPosition
@@ -66,7 +67,7 @@ class ReplayAttempt(Attempt):
             )
         if at.merge_offset >= self._end and not at.drop_left:
             return None
-        return staging.row_at(self.work.folder, self.work.file, at.merge_offset)
+        return staging.row_at(storage_at(self.work.folder), self.work.file, at.merge_offset)
 
     def mark(self, row: int, last: staging.Row | None) -> Mapping[TopicPartition, Committed]:
         if row == self.work.file.rows:

@@ -78,12 +78,11 @@ class SparkEngine:
 
     def _check(self, tasks: int) -> None:
         """Try once, by a Spark job, whether workers write where this session reads."""
-        if not isinstance(self._storage, LocalFolder):
-            executors.check_objects(self._spark, self._storage, tasks)
-            return
-        folder = self._storage.path
-        parent = folder if folder.is_mount() else folder.resolve().parent
-        executors.check_within(self._spark, folder, parent, tasks)
+        shared = self._storage
+        if isinstance(shared, LocalFolder):
+            folder = shared.path
+            shared = LocalFolder(folder if folder.is_mount() else folder.resolve().parent)
+        executors.check_storage(self._spark, self._storage, shared, tasks)
 
     def _looking(
         self, tasks: "Sequence[Task]", progress_folder: Path | None

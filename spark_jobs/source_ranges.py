@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -13,6 +12,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read import cuts
+from eoctl.stores.storage import read_text
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared import cut as cut_files
@@ -90,7 +90,7 @@ async def _spans(access: Access, given: Mapping[str, str]) -> list[Span]:
     if "cut" in given:
         if "failondataloss" in given:
             raise UsageError("a cut is read whole or not at all", where="option failOnDataLoss")
-        cut = _cut_file(given["cut"])
+        cut = cut_files.load(read_text(given["cut"]), given["cut"])
     else:
         wanted = source_options.wanted(given)
     async with Cluster(access.settings(), Deadline(LOAD_SECONDS), read_only=True) as cluster:
@@ -195,14 +195,6 @@ def _span(facts: PartitionFacts, start: int, end: int, wanted: Wanted) -> Span:
         start = min(facts.log_start_offset, end)
     stable, log = facts.last_stable_offset, (facts.topic_id, facts.leader_epoch)
     return Span(facts.topic, facts.partition, start, end, stable, *log)
-
-
-def _cut_file(path: str) -> Cut:
-    try:
-        return cut_files.load(Path(path).read_text(encoding="utf-8"), path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise UsageError(f"cannot be read: {reason}", where=path) from None
 
 
 async def _of_cut(cluster: Cluster, cut: Cut) -> list[Span]:

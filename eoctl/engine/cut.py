@@ -9,6 +9,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import cuts
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
+from eoctl.stores.storage import is_address, read_text
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared import cut as model
@@ -21,13 +22,8 @@ At = Cut | Bound
 
 def parse_at(text: str) -> At:
     """Parse --at. Raises UsageError."""
-    path = Path(text)
-    if text.endswith(".json") or path.is_file():
-        try:
-            return model.load(path.read_text(encoding="utf-8"), text)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise UsageError(f"cannot be read: {reason}", where=text) from None
+    if text.endswith(".json") or is_address(text) or Path(text).is_file():
+        return model.load(read_text(text), text)
     bound = parse_bound(text, now_ms(), where="--at")
     if bound.kind in ("offset", "earliest"):
         raise UsageError(

@@ -176,6 +176,20 @@ def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
     return storage_at(path.parent), path.name
 
 
+def read_text(given: str | Path) -> str:
+    """Return the text of a file, or of an object whose address is given.
+
+    Raises UsageError, UnreachableError.
+    """
+    folder, name = Path(given).parent, Path(given).name
+    storage = storage_at(folder)
+    try:
+        return storage.get(name).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise UsageError(f"cannot be read: {reason}", where=str(given)) from None
+
+
 def not_written(path: Path, error: OSError) -> EoctlError:
     """Return the error for a file that cannot be written."""
     why = os.strerror(error.errno) if error.errno else str(error)
@@ -334,14 +348,24 @@ def _linked(written: Path, path: Path) -> bool:
     try:
         os.link(written, path)
     except OSError as error:
-        if error.errno in _NO_LINKS and not path.exists():
+        no_links = error.errno in _NO_LINKS
+        if no_links and _claimed(path):
             written.replace(path)
             return True
         written.unlink()
-        if path.exists():
+        if no_links or isinstance(error, FileExistsError):
             return False
         raise
     written.unlink()
+    return True
+
+
+def _claimed(path: Path) -> bool:
+    """Make an empty file, which the content replaces; False if there is one, whoever made it."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
     return True
 
 

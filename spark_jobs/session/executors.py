@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from eoctl.engine.code_zip import code_zip
 from eoctl.stores import private
-from eoctl.stores.storage import PROBE, Storage, not_written, storage_at
+from eoctl.stores.storage import PROBE, LocalFolder, Storage, not_written, storage_at
 from recovery import errors
 from recovery.errors import (
     EoctlError,
@@ -335,11 +335,19 @@ def _describe(spark: "SparkSession", what: str | None) -> None:
 SHARED = "name a folder that all of them share, as one user: what is written there is private"
 
 
-def check_within(spark: "SparkSession", folder: Path, shared: Path, tasks: int) -> None:
-    """Make a folder, and `check` it once for all folders within `shared`: it is a job of Spark's.
+def check_storage(spark: "SparkSession", storage: Storage, shared: Storage, tasks: int) -> None:
+    """Prove once for all within `shared` that executors and this process see one storage.
 
-    Raises what `check` does.
+    Raises what `check` does, and UnreachableError; RefusedError for object storage that writes over
+    what may only be created.
     """
+    if isinstance(storage, LocalFolder) and isinstance(shared, LocalFolder):
+        _check_within(spark, storage.path, shared.path, tasks)
+    else:
+        _check_objects(spark, shared, tasks)
+
+
+def _check_within(spark: "SparkSession", folder: Path, shared: Path, tasks: int) -> None:
     shared = shared.resolve()
     if shared in _checked.get(_application(spark), ()):
         try:
@@ -389,15 +397,12 @@ def _holds(probe: Path, token: str) -> bool:
         return False
 
 
-def check_objects(spark: "SparkSession", storage: Storage, tasks: int) -> None:
-    """Prove once for an address of object storage what `check` proves for a folder.
-
-    Executors take credentials from an environment of their own. Raises what `check` does, and
-    UnreachableError.
-    """
+def _check_objects(spark: "SparkSession", storage: Storage, tasks: int) -> None:
+    """Executors take credentials from an environment of their own."""
     address = storage.address
     if address in _checked.get(_application(spark), ()):
         return
+    storage.prove()
     token = uuid.uuid4().hex
     written = [f"{PROBE}{token}"]
     storage.put(written[0], token.encode())

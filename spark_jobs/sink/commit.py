@@ -12,6 +12,7 @@ from itertools import islice
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.write.exactly_once import CommittedPosition
+from eoctl.stores.storage import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from spark_jobs.sink import markers, staging
@@ -24,7 +25,8 @@ AT_ONCE = 1000  # rows between two looks at the time
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One staged file of one batch. patience: seconds without progress of whoever took over."""
+    """One staged file of one batch. folder: the batch's, or its address in object storage.
+    patience: seconds without progress of whoever took over."""
 
     access: Access
     job: str
@@ -94,7 +96,7 @@ class Attempt(TakingOver):
         }
 
     def _send_from(self, row: int) -> None:
-        rows = staging.rows_from(self.work.folder, self.work.file, row)
+        rows = staging.rows_from(storage_at(self.work.folder), self.work.file, row)
         row = self._transaction(rows, row)  # of a file without rows: the marker alone
         while row < self.work.file.rows:
             row = self._transaction(rows, row)

@@ -7,7 +7,6 @@ and never again, names those that count. Whoever sends, sends what the manifest 
 
 import hashlib
 import json
-import os
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.stores import private
-from eoctl.stores.plan_files import sync_folder
-from eoctl.stores.storage import not_written
-from recovery.errors import RefusedError, UsageError
+from eoctl.stores.storage import Storage, not_written, storage_at
+from recovery.errors import EoctlError, RefusedError, UsageError
 from spark_jobs.session import executors
 
 if TYPE_CHECKING:
@@ -33,6 +30,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "timestamp": ("timestamp",),
 }
 """What a row may hold, and of which Spark types: as Spark's own Kafka sink."""
+MANIFEST = "manifest.json"
 
 
 Through = Callable[[Iterator[Any]], Iterator[Any]]
@@ -102,11 +100,10 @@ class Manifest:
         return hashlib.sha256(self.encode()).hexdigest()
 
 
-def load(folder: Path) -> Manifest | None:
+def load(storage: Storage) -> Manifest | None:
     """The manifest published in a batch's folder, None before that. Raises RefusedError."""
-    path = folder / "manifest.json"
     try:
-        fields = json.loads(path.read_bytes())
+        fields = json.loads(storage.get(MANIFEST))
         files = tuple(StagedFile(**f) for f in fields["files"])
         if outside := [
             f.file for f in files if f.file in ("", "..") or Path(f.file).name != f.file
@@ -116,29 +113,17 @@ def load(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise RefusedError(f"not a staging manifest: {error}", where=str(path)) from None
+        where = storage.shown(MANIFEST)
+        raise RefusedError(f"not a staging manifest: {error}", where=where) from None
 
 
-def publish(folder: Path, manifest: Manifest) -> Manifest:
+def publish(storage: Storage, manifest: Manifest) -> Manifest:
     """Publish, unless another run was first: the manifest that stands from now on.
 
-    Raises IncompleteError: disk full.
+    Raises IncompleteError: disk full; UnreachableError.
     """
-    temporary = folder / f".manifest-{uuid.uuid4().hex}"
-    try:
-        with private.make_file(temporary).open("wb") as file:
-            file.write(manifest.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(temporary, folder / "manifest.json")  # never over another one
-        sync_folder(folder)
-    except OSError as error:
-        raise not_written(folder / "manifest.json", error) from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-    published = load(folder)
+    storage.put_new(MANIFEST, manifest.encode())  # never over another one
+    published = load(storage)
     assert published is not None
     return published
 
@@ -167,16 +152,16 @@ def as_records(frame: "DataFrame") -> "DataFrame":
 
 
 def stage(
-    frame: "DataFrame", folder: Path, partitions: int | None, through: Through | None = None
+    frame: "DataFrame", storage: Storage, partitions: int | None, through: Through | None = None
 ) -> list[StagedFile]:
-    """Evaluate the frame once: a file per partition of it. Raises UsageError, and IncompleteError
-    where the disk is full.
+    """Evaluate the frame once: a file per partition of it. Raises UsageError, IncompleteError
+    where the disk is full, and UnreachableError where object storage does not answer.
 
     partitions: of the sink, None: not known. A frame may give fewer (one that Spark knows to be
     empty has none, adaptive execution joins small ones): the rest are files without rows.
     through: makes rows of what the frame gives, in its tasks; None: the frame has their columns.
     """
-    path, token = str(folder), uuid.uuid4().hex
+    address, token = storage.address, uuid.uuid4().hex
     executors.ship(frame.sparkSession)
     refusals = executors.Refusals(frame.sparkSession)
 
@@ -184,7 +169,7 @@ def stage(
         import pyarrow as pa
 
         rows = batches if through is None else through(batches)
-        answer = refusals.tried(lambda given: _staged(path, token, given), rows)
+        answer = refusals.tried(lambda given: _staged(address, token, given), rows)
         yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
 
     given = as_records(frame) if through is None else frame
@@ -194,9 +179,8 @@ def stage(
         answers = [json.loads(row["answer"]) for row in rows]
         executors.raise_first(answers)
     except Exception:  # what the other tasks staged counts no more
-        for staged in folder.glob(f"part-*-{token}-*"):
-            with suppress(OSError):
-                staged.unlink()
+        with suppress(OSError, EoctlError):
+            storage.delete(name for name in storage.top() if token in name)
         raise
     if not answers and partitions is None:
         raise UsageError(
@@ -204,65 +188,66 @@ def stage(
             remedy="give partitions=",
         )
     empty = range(len(answers), partitions or 0)
-    answers += [{"answer": _write(path, token, p, iter(()))} for p in empty]
+    answers += [{"answer": _write(address, token, p, iter(()))} for p in empty]
     files = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
     if [f.partition for f in files] != list(range(len(files))):
-        raise RefusedError("the DataFrame's partitions are not numbered from 0", where=path)
+        raise RefusedError("the DataFrame's partitions are not numbered from 0", where=address)
     for one in files:
-        staged = folder / one.file
-        if not staged.exists() or staged.stat().st_size != one.bytes:
+        size = None
+        with suppress(OSError):
+            size = storage.size(one.file)
+        if size != one.bytes:
             raise RefusedError(
-                "a staged file is not seen by the process that publishes it", where=str(staged)
+                "a staged file is not seen by the process that publishes it",
+                where=storage.shown(one.file),
             )
     return files
 
 
-def _staged(folder: str, token: str, batches: Iterator[Any]) -> dict[str, Any]:
+def _staged(address: str, token: str, batches: Iterator[Any]) -> dict[str, Any]:
     """One task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    return _write(folder, token, context.partitionId(), batches)
+    return _write(address, token, context.partitionId(), batches)
 
 
-def _write(folder: str, token: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
-    """Rows into a file of this attempt's own name, synced; none where they cannot be written.
+def _write(address: str, token: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
+    """Rows into a file of this attempt's own name; none where they cannot be written.
 
     token: of the whole staging.
     """
+    storage = storage_at(address)
     name = f"part-{partition:05}-{token}-{uuid.uuid4().hex}.parquet"
-    path = Path(folder) / name
     try:
-        rows, digest = _written(path, batches)
+        with storage.writing(name):
+            return asdict(_written(storage, name, partition, batches))
     except BaseException as error:
-        with suppress(OSError):
-            path.unlink()
+        with suppress(OSError, EoctlError):
+            storage.delete([name])
         if isinstance(error, OSError):
-            raise not_written(path, error) from None
+            raise not_written(Path(storage.shown(name)), error) from None
         raise
-    size = path.stat().st_size
-    return asdict(StagedFile(partition, name, rows, size, digest))
 
 
-def _written(path: Path, batches: Iterator[Any]) -> tuple[int, str]:
-    """Rows, SHA-256."""
+def _written(storage: Storage, name: str, partition: int, batches: Iterator[Any]) -> StagedFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    file = storage.new_file(name)
     rows, writer = 0, None
     for batch in batches:
         _refuse_zero_timestamps(batch, rows)
         if writer is None:
-            writer = pq.ParquetWriter(private.make_file(path), batch.schema, compression="zstd")
+            writer = pq.ParquetWriter(file.sink, batch.schema, compression="zstd")
         writer.write_batch(batch)
         rows += batch.num_rows
     if writer is None:
-        writer = pq.ParquetWriter(private.make_file(path), pa.schema([("value", pa.binary())]))
+        writer = pq.ParquetWriter(file.sink, pa.schema([("value", pa.binary())]))
     writer.close()
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        return rows, hashlib.file_digest(file, "sha256").hexdigest()
+    size, sha256 = file.finish()
+    return StagedFile(partition, name, rows, size, sha256)
 
 
 def _refuse_zero_timestamps(batch: Any, before: int) -> None:
@@ -283,14 +268,14 @@ def _millis(timestamps: Any) -> Any:
     return timestamps.cast("timestamp[ms]", safe=False).cast("int64")
 
 
-def row_at(folder: str, staged: StagedFile, position: int) -> int:
+def row_at(storage: Storage, staged: StagedFile, position: int) -> int:
     """The first staged row at or above a position; the rows lie in the order of theirs."""
     import pyarrow.parquet as pq
 
     if not staged.rows:
         return 0
     rows_before = 0
-    for batch in pq.ParquetFile(Path(folder) / staged.file).iter_batches(columns=["position"]):
+    for batch in pq.ParquetFile(storage.opened(staged.file)).iter_batches(columns=["position"]):
         positions = batch.column(0).to_pylist()
         if positions[-1] >= position:
             return rows_before + bisect_left(positions, position)
@@ -298,20 +283,19 @@ def row_at(folder: str, staged: StagedFile, position: int) -> int:
     return rows_before
 
 
-def rows_from(folder: str, staged: StagedFile, start: int) -> Iterator[Row]:
+def rows_from(storage: Storage, staged: StagedFile, start: int) -> Iterator[Row]:
     """The staged rows from number `start` on, in file order. Raises RefusedError if changed."""
     import pyarrow.parquet as pq
 
-    path = Path(folder) / staged.file
+    where = storage.shown(staged.file)
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = storage.sha256(staged.file)
     except OSError as error:
-        raise RefusedError(f"staged file is gone: {error.strerror}", where=str(path)) from None
+        raise RefusedError(f"staged file is gone: {error.strerror}", where=where) from None
     if digest != staged.sha256:
-        raise RefusedError("staged file is not what the manifest says", where=str(path))
+        raise RefusedError("staged file is not what the manifest says", where=where)
     at = 0
-    for batch in pq.ParquetFile(path).iter_batches():
+    for batch in pq.ParquetFile(storage.opened(staged.file)).iter_batches():
         if at + batch.num_rows > start:
             yield from _rows(batch.slice(max(0, start - at)))
         at += batch.num_rows

@@ -14,7 +14,6 @@ several, so readers may see part of it while it is written (`atomic: false`).
 
 import json
 import re
-import shutil
 import threading
 import time
 from contextlib import suppress
@@ -26,9 +25,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.kafka.write.exactly_once import DECIDED_SECONDS, FencedError, Writer
-from eoctl.settings.folders import local_path
-from eoctl.stores import private
-from eoctl.stores.storage import not_written
+from eoctl.stores.storage import Storage, storage_at
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs.session import executors
 from spark_jobs.sink import commit, markers, query, staging
@@ -42,7 +39,8 @@ TRANSACTION_TIMEOUT_MS = 60_000
 ROWS_PER_TRANSACTION = 500_000
 UNKNOWN_RETENTION_MS = 2 * 3_600_000
 PROBES = 4
-SENT = "batch-*/done.json"
+DONE = "done.json"
+SENT = rf"batch-(\d+)/{re.escape(DONE)}"
 
 
 def write_exactly_once(
@@ -89,16 +87,18 @@ def write_exactly_once(
     run = run_id if sender is None else sender.id
     if not allow_speculation:
         refuse_speculation(spark)
-    folder = local_path(staging_folder) / job / f"batch-{batch}"
-    executors.check_within(spark, folder, Path(staging_folder), PROBES)
+    root = storage_at(staging_folder)
+    storage = storage_at(f"{root.address}/{job}/batch-{batch}")
+    folder = storage.address
+    executors.check_storage(spark, storage, root, PROBES)
     by_name = markers.topics(access, [topic, markers.name(job)])
     if topic not in by_name:
         raise UsageError("no such topic, or no permission to see it", where=topic)
     marker_topic = by_name.get(markers.name(job))
-    manifest = staging.load(folder)
+    manifest = staging.load(storage)
     planned = None if sender is None else sender.planned
     if manifest is not None:
-        commit.refuse_other_run(manifest, run, str(folder))
+        commit.refuse_other_run(manifest, run, folder)
     if manifest is None:
         had = None
         if marker_topic is not None:
@@ -112,10 +112,10 @@ def write_exactly_once(
             frame = frame.repartition(partitions)
         elif had is not None:
             frame = frame.coalesce(had)
-        files = staging.stage(frame, folder, partitions or had)
+        files = staging.stage(frame, storage, partitions or had)
         marker_topic = _markers_ready(access, job, len(files), by_name[topic], marker_topic)
         manifest = staging.publish(
-            folder,
+            storage,
             Manifest(
                 job=job,
                 batch=batch,
@@ -128,13 +128,13 @@ def write_exactly_once(
                 planned=planned,
             ),
         )
-        commit.refuse_other_run(manifest, run, str(folder))  # which may have published first
-    query.refuse_planned_anew(manifest, planned, str(folder))
+        commit.refuse_other_run(manifest, run, folder)  # which may have published first
+    query.refuse_planned_anew(manifest, planned, folder)
     _refuse_changes(manifest, topic, by_name[topic], marker_topic)
     limits = transaction_timeout_ms, rows_per_transaction
-    report = _send(spark, manifest, folder, access, *limits, in_query=sender is not None)
+    report = _send(spark, manifest, storage, access, *limits, in_query=sender is not None)
     if keep_batches is not None:
-        _remove_older(folder, keep_batches)
+        _remove_older(storage_at(f"{root.address}/{job}"), batch, keep_batches)
     return report
 
 
@@ -145,15 +145,14 @@ def _refuse_words(job: str, batch: int) -> None:
         raise UsageError(f"a batch is a number from 0, not {batch!r}")
 
 
-def _remove_older(folder: Path, kept: int) -> None:
-    """Remove the staged files of batches that were sent before this one, but for the last ones."""
-    numbers = sorted(
-        (int(path.parent.name.removeprefix("batch-")) for path in folder.parent.glob(SENT)),
-        reverse=True,
-    )
-    this = int(folder.name.removeprefix("batch-"))
-    for number in [n for n in numbers if n <= this][kept:]:
-        shutil.rmtree(folder.parent / f"batch-{number}", ignore_errors=True)
+def _remove_older(storage: Storage, batch: int, kept: int) -> None:
+    """Remove the staged files of batches that were sent before this one, but for the last ones.
+
+    storage: the folder of the job.
+    """
+    sent = (re.fullmatch(SENT, name) for name in storage.names(""))
+    numbers = sorted((int(match[1]) for match in sent if match), reverse=True)
+    storage.delete(f"batch-{n}" for n in [n for n in numbers if n <= batch][kept:])
 
 
 def refuse_speculation(spark: "SparkSession") -> None:
@@ -271,7 +270,7 @@ def _refuse_changes(
 def _send(
     spark: "SparkSession",
     manifest: Manifest,
-    folder: Path,
+    storage: Storage,
     access: Access,
     transaction_timeout_ms: int,
     rows_per_transaction: int,
@@ -289,7 +288,7 @@ def _send(
             manifest=digest,
             partition=staged.partition,
             file=staged,
-            folder=str(folder),
+            folder=storage.address,
             transaction_timeout_ms=transaction_timeout_ms,
             rows_per_transaction=rows_per_transaction,
             run=manifest.run,
@@ -300,7 +299,7 @@ def _send(
     if absent := [w.partition for w in works if w.partition not in before]:  # or pending only
         before |= markers.committed(access, job, absent, DECIDED_SECONDS)
     _judged(works, before)
-    done_before = (folder / "done.json").exists()
+    done_before = DONE in storage.top()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and in_query:
         query.refuse_earlier(before[newer[0]], manifest.batch, f"{markers.name(job)}:{newer[0]}")
@@ -336,15 +335,10 @@ def _send(
         "seconds": round(time.monotonic() - begin, 3),
     }
     if not done_before:
-        try:
-            with suppress(FileExistsError):  # another run of the batch was as quick
-                private.make_file(folder / "done.json").write_text(json.dumps(report, indent=1))
-        except OSError as error:
-            raise not_written(folder / "done.json", error) from None
+        storage.put_new(DONE, json.dumps(report, indent=1).encode())  # or another run's stays
         listed = {staged.file for staged in manifest.files}
-        for path in folder.glob("part-*.parquet"):  # of attempts that did not count
-            if path.name not in listed:
-                path.unlink(missing_ok=True)
+        stale = [n for n in storage.top() if n.startswith("part-") and n not in listed]
+        storage.delete(stale)  # of attempts that did not count
     return report
 
 

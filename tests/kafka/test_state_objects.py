@@ -141,10 +141,9 @@ def test_a_state_there_is_that_of_a_dict_whatever_fails(
         ran = eoctl(*words(log, address, "--range-offsets", "500"), lab=lab1, env=there)
         assert ran.status == 0, ran.stderr
         objects.check(lab1, log)
-        local, cut = tmp_path / "local", tmp_path / "cut.json"
-        cut.write_bytes(objects.read("cut.json"))
-        asked = [str(cut) if word == "lso" else word for word in words(log, str(local))]
-        ran = eoctl(*asked, lab=lab1)
+        local, cut = tmp_path / "local", f"{address}/cut.json"
+        asked = [cut if word == "lso" else word for word in words(log, str(local))]
+        ran = eoctl(*asked, lab=lab1, env=there)
         assert ran.status == 0, ran.stderr
         assert Rebuilt(local).digest == objects.digest
         ran = eoctl("state", "compare", f"{address}/manifest.json", str(local), env=there)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from eoctl.stores.storage import LocalFolder
 from recovery.audit.request import DuplicatesFound
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from spark_jobs import audits
@@ -195,6 +196,6 @@ def test_a_staging_that_is_refused_ends_at_once_and_leaves_no_file(
     frame = spark.range(0, 3, 1, 3).coalesce(3)
     begin = time.monotonic()
     with pytest.raises(RefusedError, match="not this row"):
-        staging.stage(frame, tmp_path, 3, refused)
+        staging.stage(frame, LocalFolder(tmp_path), 3, refused)
     assert time.monotonic() - begin < LONG / 2
     assert list(tmp_path.iterdir()) == []

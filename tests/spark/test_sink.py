@@ -20,6 +20,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.write.exactly_once import FencedError
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from eoctl.stores.storage import LocalFolder
 from recovery.errors import EoctlError, RefusedError, UnverifiedError, UsageError
 from spark_jobs.session import executors
 from spark_jobs.sink import markers, staging
@@ -407,7 +408,7 @@ class Half(Attempt):
     """Commits 400 rows, and ends as if it had sent all."""
 
     def _send_from(self, row: int) -> None:
-        rows = staging.rows_from(self.work.folder, self.work.file, row)
+        rows = staging.rows_from(LocalFolder(Path(self.work.folder)), self.work.file, row)
         self._transaction(iter([next(rows) for _ in range(400)]), row)
 
 

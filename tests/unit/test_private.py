@@ -108,7 +108,7 @@ def test_states_and_staged_batches(tmp_path: Path) -> None:
     values = pa.RecordBatch.from_pydict({"value": [b"v"]})
     file = staging.StagedFile(**staging._write(str(batch), "of-one-staging", 0, iter([values])))
     staging._write(str(batch), "of-one-staging", 1, iter(()))
-    staging.publish(batch, staging.Manifest("job", 0, "t", None, None, (file,), 0))
+    staging.publish(LocalFolder(batch), staging.Manifest("job", 0, "t", None, None, (file,), 0))
     assert len(list(tmp_path.rglob("*"))) > 10
     assert readable_by_others(tmp_path) == []
 

@@ -18,6 +18,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.kafka.write.exactly_once import FencedError
+from eoctl.stores.storage import LocalFolder
 from recovery.errors import (
     EoctlError,
     IncompleteError,
@@ -241,7 +242,7 @@ def test_a_batch_counts_as_sent_once_its_markers_say_so(
 
     def send() -> Any:
         access = Access({"bootstrap.servers": "127.0.0.1:1"})
-        return sink._send(None, manifest, tmp_path, access, 60_000, 10, in_query=False)  # type: ignore[arg-type]
+        return sink._send(None, manifest, LocalFolder(tmp_path), access, 60_000, 10, in_query=False)  # type: ignore[arg-type]
 
     if next_row == 3:
         assert send()["rows_sent_now"] == 6
@@ -266,7 +267,7 @@ def test_a_query_whose_checkpoint_was_set_back_is_refused(
     monkeypatch.setattr(markers, "last_committed", lambda *given: {0: later})
     (tmp_path / "done.json").write_text("{}")
     access = Access({"bootstrap.servers": "127.0.0.1:1"})
-    given: Any = (None, staged(run="q"), tmp_path, access, 60_000, 10)
+    given: Any = (None, staged(run="q"), LocalFolder(tmp_path), access, 60_000, 10)
     assert sink._send(*given, in_query=False)["rows_sent_now"] == 0
     with pytest.raises(RefusedError, match="batch 5 was sent after it") as refused:
         sink._send(*given, in_query=True)
@@ -315,7 +316,7 @@ def test_a_staging_manifest_lists_files_of_its_own_folder(tmp_path: Path, name: 
     made = replace(staged(), files=(StagedFile(0, name, 3, 9, ""),))
     (tmp_path / "manifest.json").write_bytes(made.encode())
     with pytest.raises(RefusedError, match="leads out of the batch's folder"):
-        staging.load(tmp_path)
+        staging.load(LocalFolder(tmp_path))
 
 
 def test_another_run_that_published_first_is_refused(
@@ -330,13 +331,13 @@ def test_another_run_that_published_first_is_refused(
 
     def stage(*given: Any) -> list[StagedFile]:
         folder.mkdir(parents=True)
-        staging.publish(folder, staged(run="other"))
+        staging.publish(LocalFolder(folder), staged(run="other"))
         return list(staged().files)
 
     def send(*given: Any, **named: Any) -> Any:
         raise AssertionError("it sends the rows of another run")
 
-    monkeypatch.setattr(executors, "check_within", lambda *given: None)
+    monkeypatch.setattr(executors, "check_storage", lambda *given: None)
     monkeypatch.setattr(markers, "topics", lambda *given: topics)
     monkeypatch.setattr(markers, "last_committed", lambda *given: {})
     monkeypatch.setattr(staging, "stage", stage)
@@ -370,7 +371,6 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
     from eoctl.engine.rebuild_task import BucketTask, Making, Run
     from eoctl.stores.state import folder as state_folder
     from eoctl.stores.state.runs import write_run
-    from eoctl.stores.storage import LocalFolder
     from spark_jobs.rebuild import _work
 
     run = write_run(LocalFolder(tmp_path), "t-0", [])

@@ -1,5 +1,6 @@
 """A state's folder: one rebuild at a time, a state never over another, no file taken on trust."""
 
+import errno
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -159,3 +160,23 @@ def test_a_row_whose_files_are_elsewhere_is_not_kept(tmp_path: Path) -> None:
     assert kept.find("key") is not None
     (tmp_path / "there").write_bytes(b"1234")
     assert kept.find("key") is None
+
+
+def test_where_files_cannot_be_linked_one_is_still_never_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAT and some network file systems: another file arrives just then."""
+    storage = LocalFolder(tmp_path)
+
+    def link(written: Path, path: Path) -> None:
+        if path.name == "theirs.json":
+            path.write_bytes(b"theirs")
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr("os.link", link)
+    assert storage.put_new("manifest.json", b"mine")
+    assert not storage.put_new("manifest.json", b"again")
+    assert (tmp_path / "manifest.json").read_bytes() == b"mine"
+    assert not storage.put_new("theirs.json", b"mine")
+    assert (tmp_path / "theirs.json").read_bytes() == b"theirs"
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["manifest.json", "theirs.json"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Connection, Format, argument, option
+from eoctl.cli.options import ADDRESSES, Connection, Format, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.operations.change.acting import permit, unfinished_entry
@@ -177,7 +177,9 @@ def replay(
     ] = False,
     max_rate: MaxRate = None,
     staging: Annotated[
-        Path | None, option("--staging DIR", "a folder that Spark's executors share")
+        Path | None,
+        option("--staging DIR", "a folder that Spark's executors share, or s3://..."),
+        ADDRESSES,
     ] = None,
 ) -> int:
     """Emit the merged stream again in the log's order: shows the plan, --execute acts."""

@@ -7,6 +7,7 @@ offsets are looked at here, and what they mean goes to the job as numbers.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
@@ -16,6 +17,7 @@ from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.operations.merge.acting import Replaying, Running, asked_again
 from eoctl.operations.merge.planning import Merge, MergeLook, Reached, look, reached
 from eoctl.settings.context import Context, state_dir
+from eoctl.stores.storage import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.merge.replay import Base
@@ -123,7 +125,7 @@ class _OnSpark(Replaying):
                     committed=None if raw is None else (raw.offset, raw.metadata),
                 )
             )
-        staging = (self._staging or state_dir() / "merge-staging").absolute()
+        staging = storage_at(self._staging or state_dir() / "merge-staging").address
         return ReplayRequest(
             merge=merge.topic,
             format=merge.format,
@@ -131,7 +133,7 @@ class _OnSpark(Replaying):
             output=output,
             isolation=merge.isolation,
             group=merge.group,
-            staging=str(staging / f"{self._cluster.cluster_id}-{merge.group}"),
+            staging=f"{staging}/{self._cluster.cluster_id}-{quote(merge.group, safe='')}",
             cluster_id=self._cluster.cluster_id,
             created_at=rfc3339(now_ms()) or "",
             topic_ids={topic: f.topic_id for (topic, _), f in logs.facts.items()},

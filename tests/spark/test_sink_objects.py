@@ -1,0 +1,205 @@
+"""The sink, and merges on Spark, staged in object storage: moto's server, a fake, which fails."""
+
+import io
+import os
+import random
+import signal
+import threading
+import urllib.parse
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eoctl.lab.cluster import Lab
+from recovery.errors import EoctlError, RefusedError
+from spark_jobs.sink.write import write_exactly_once
+from tests.kafka.command import eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.merging import World
+from tests.kafka.test_state_objects import BUCKET, Objects
+from tests.object_store import Fault, Faulty, environment, make_bucket, s3_server
+from tests.share import kills
+from tests.spark.sinking import python_workers, values, watched
+from tests.spark.test_merge import KEPT, SPARK, WHOLE, words
+from tests.spark.test_sink import access
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@dataclass
+class Store:
+    """A bucket behind a proxy. fault: what befalls requests."""
+
+    port: int
+    fault: Callable[[str], Fault] = lambda line: None
+    lines: list[str] = field(default_factory=list)
+
+    def __call__(self, line: str) -> Fault:
+        self.lines.append(line)
+        return self.fault(line)
+
+    def batch(self, root: str, job: str, number: int) -> Objects:
+        return Objects(self.port, f"{root}/{job}/batch-{number}")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    with s3_server() as port:
+        make_bucket(port, BUCKET)
+        there = Store(port)
+        with closing(Faulty(port, there)) as proxy:
+            for name, value in environment(proxy.port).items():
+                monkeypatch.setenv(name, value)
+            yield there
+
+
+@pytest.fixture
+def executors_see(store: Store, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python workers of the tests' own session get the storage's variables too."""
+    for name in environment(0):
+        monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
+
+
+def staged_values(batch: Objects) -> Counter[bytes]:
+    """The values that a batch's manifest lists, by pyarrow and plain HTTP."""
+    import pyarrow.parquet as pq
+
+    found: Counter[bytes] = Counter()
+    for one in batch.manifest["files"]:
+        table = pq.read_table(io.BytesIO(batch.read(one["file"])))
+        found.update(table.column("value").to_pylist())
+    return found
+
+
+def test_batches_staged_in_a_storage_that_fails(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
+) -> None:
+    """Rows that differ at each evaluation: those that the first manifest lists, each once."""
+    name, root, chance = topic(lab1, 2), f"of sink/{uuid.uuid4().hex}", random.Random(7)
+    store.fault = lambda line: chance.choice(["503", "cut", "lost"] + [None] * 15)
+
+    def write(batch: int, **options: Any) -> dict[str, Any]:
+        frame = spark.range(0, 900, 1, 3).selectExpr("uuid() key", "uuid() value")
+        return write_exactly_once(
+            frame,
+            topic=name,
+            job=name,
+            batch=batch,
+            staging_folder=f"s3://{BUCKET}/{root}",
+            access=access(lab1),
+            rows_per_transaction=200,
+            **options,
+        )
+
+    assert write(0)["rows_sent_now"] == 900
+    first, second = store.batch(root, name, 0), store.batch(root, name, 1)
+    sent = staged_values(first)
+    assert (sent.total(), values(lab1, name)) == (900, sent)
+    assert write(0)["rows_sent_now"] == 0
+    assert write(1, keep_batches=1)["rows_sent_now"] == 900
+    assert values(lab1, name) == sent + staged_values(second)
+    assert first.names() == []
+    listed = [one["file"] for one in second.manifest["files"]]
+    assert sorted(second.names()) == sorted(["done.json", "manifest.json", *listed])
+
+
+@pytest.mark.long
+def test_workers_killed_while_the_storage_fails(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
+) -> None:
+    """Killed while they stage and while they send, in each of the runs."""
+    name, root, killed = topic(lab1, 2), f"kills/{uuid.uuid4().hex}", 0
+    sent: Counter[bytes] = Counter()
+    for seed in range(kills(10)):
+        chance, job, ended = random.Random(seed), f"{name}-{seed}", threading.Event()
+        store.fault = lambda line, c=chance: c.choice(["503", "cut", "lost"] + [None] * 30)  # type: ignore[misc]
+
+        def kill(draw: random.Random = random.Random(seed), ended: threading.Event = ended) -> None:
+            nonlocal killed
+            seen = len(store.lines)
+            while len(store.lines) < seen + draw.randrange(1, 30) and not ended.wait(0.01):
+                pass
+            with watched(lab1, name) as written:
+                begin, rows = written(), 0
+                for rows in (0, draw.randrange(1, 4000)):
+                    while written() < begin + rows and not ended.wait(0.005):
+                        pass
+                    if not ended.is_set() and (workers := python_workers(spark)):
+                        with suppress(ProcessLookupError):
+                            os.kill(draw.choice(workers), signal.SIGKILL)
+                            killed += 1
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        try:
+            for attempt in range(5):
+                frame = spark.range(0, 6000, 1, 3).selectExpr("uuid() key", "uuid() value")
+                try:
+                    write_exactly_once(
+                        frame,
+                        topic=name,
+                        job=job,
+                        batch=0,
+                        staging_folder=f"s3://{BUCKET}/{root}",
+                        access=access(lab1),
+                        rows_per_transaction=700,
+                    )
+                    break
+                except EoctlError:
+                    assert attempt < 4
+        finally:
+            ended.set()
+            thread.join()
+        staged = staged_values(store.batch(root, job, 0))
+        assert staged.total() == 6000
+        sent += staged
+    assert killed >= kills(10)
+    assert values(lab1, name) == sent
+
+
+def test_a_storage_that_writes_over_what_may_only_be_created_is_refused(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
+) -> None:
+    name, root = topic(lab1, 1), uuid.uuid4().hex
+    store.fault = lambda line: "overwrite" if line.startswith("PUT ") else None
+    with pytest.raises(RefusedError, match="writes over an object that may only be created"):
+        write_exactly_once(
+            spark.range(3).selectExpr("uuid() value"),
+            topic=name,
+            job=name,
+            batch=0,
+            staging_folder=f"s3://{BUCKET}/{root}",
+            access=access(lab1),
+        )
+    assert Objects(store.port, root).names() == []
+    assert values(lab1, name).total() == 0
+
+
+@pytest.mark.long
+def test_a_merge_is_staged_there_and_nothing_is_left(
+    lab1: Lab, topic: MakeTopic, store: Store, tmp_path: Path
+) -> None:
+    world, root = World(lab1, topic, "json", partitions=2), f"merges/{uuid.uuid4().hex}"
+    world.output = topic(lab1, 2, 1, KEPT)
+    world.write_logs()
+    chance = random.Random(3)
+    store.fault = lambda line: chance.choice(["503", "cut", "lost"] + [None] * 15)
+    more = ["--staging", f"s3://{BUCKET}/{root}", *WHOLE, *SPARK]
+    more += ["--from-merge-offset=1:0", "--output-offset=1:0"]
+    there = {name: os.environ[name] for name in environment(0)}
+    there["EOCTL_STATE_DIR"] = str(tmp_path)
+    ran = eoctl(*words(world, *more), lab=lab1, env=there, timeout=300)
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+    put = [urllib.parse.unquote(line.split()[1]) for line in store.lines if "PUT" in line]
+    assert any(".parquet" in one for one in put), "it was staged there"
+    assert Objects(store.port, root).names() == []
