@@ -4,7 +4,16 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
-from eoctl.render.columns.table import FINDING, PLACE, Table, place, plain, with_gaps
+from eoctl.render.columns.table import (
+    FINDING,
+    PID,
+    PLACE,
+    TRANSACTIONAL_ID,
+    Table,
+    place,
+    plain,
+    with_gaps,
+)
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
 from recovery.rows.answers import Answer
@@ -24,13 +33,19 @@ def _with_engine(text: str, answer: Answer) -> str:
     return with_gaps(f"{text}; by the {extra['engine']} engine ({extra['engine_why']})", answer)
 
 
+def _shown(answer: Answer, words: str = "shown") -> str:
+    """Say how many of the findings are shown, where these are not all."""
+    rows = len(answer.rows)
+    return f", {count(rows)} {words}" if rows < answer.extra["findings"] else ""
+
+
 def _sequence_summary(answer: Answer) -> str:
     examined = answer.extra["examined"]
-    findings = answer.extra["findings"]
     records = sum(e["records"] - e["unnumbered"] for e in examined)
-    text = f"{counted(findings, 'finding')} in {counted(records, 'numbered record')}"
-    if len(answer.rows) < findings:
-        text += f", {count(len(answer.rows))} shown"
+    text = (
+        f"{counted(answer.extra['findings'], 'finding')} in "
+        f"{counted(records, 'numbered record')}{_shown(answer)}"
+    )
     if unnumbered := sum(e["unnumbered"] for e in examined):
         text += f"; {count(unnumbered)} without sequences, not judged"
     if explained := sum(e["explained"] for e in examined):
@@ -44,7 +59,7 @@ SEQUENCES = Table(
         FINDING,
         PLACE,
         Column("finding", "FINDING", "word"),
-        Column("producer_id", "PID", "number"),
+        PID,
         Column("producer_epoch", "EPOCH", "number", spare="any"),
         Column("after_offset", "AFTER", "number", spare="any"),
         *plain("number", offset="OFFSET", expected="EXPECTED", found="FOUND", records="RECORDS"),
@@ -77,9 +92,8 @@ def _transaction_summary(answer: Answer) -> str:
     text = (
         f"{counted(findings, 'finding')} in {counted(judged, 'transaction')} "
         f"of {counted(len(covered), 'id')}, {counted(read, 'partition')} read"
+        f"{_shown(answer)}"
     )
-    if len(answer.rows) < findings:
-        text += f", {count(len(answer.rows))} shown"
     if unproven := sum(not c["whole"] for c in covered):
         text += f"; {counted(unproven, 'id')} not whole: compaction took what it decided earlier"
     return _with_engine(text, answer)
@@ -90,8 +104,8 @@ TRANSACTIONS = Table(
     (
         FINDING,
         Column("finding", "FINDING", "word"),
-        Column("transactional_id", "TRANSACTIONAL ID", "name"),
-        Column("producer_id", "PID", "number"),
+        TRANSACTIONAL_ID,
+        PID,
         Column("producer_epoch", "EPOCH", "number", spare="any"),
         Column("decided", "DECIDED", "word"),
         Column("decided_at", "AT", "time", spare="any"),
@@ -126,10 +140,8 @@ def _duplicate_summary(answer: Answer) -> str:
     text = (
         f"{counted(findings, 'id')} with {counted(repeats, 'repeat')} "
         f"in {counted(records, 'record')} of {counted(partitions, 'partition')}, "
-        f"by {answer.extra['by']}"
+        f"by {answer.extra['by']}{_shown(answer)}"
     )
-    if len(answer.rows) < findings:
-        text += f", {count(len(answer.rows))} shown"
     if without:
         text += f"; {count(without)} have no such id"
     return _with_engine(text, answer)
@@ -162,10 +174,8 @@ def _mirror_summary(answer: Answer) -> str:
     same = sum(e["same"] for e in examined)
     text = (
         f"{counted(findings, 'finding')}, {counted(same, 'record')} the same "
-        f"in {counted(len(examined), 'partition')}"
+        f"in {counted(len(examined), 'partition')}{_shown(answer, 'rows shown')}"
     )
-    if len(answer.rows) < findings:
-        text += f", {count(len(answer.rows))} rows shown"
     if behind := sum(e["behind"] for e in examined):
         text += f"; the mirror is {counted(behind, 'record')} behind"
     return with_gaps(text, answer)

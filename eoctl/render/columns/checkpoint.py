@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from eoctl.render.columns.table import Table, marked, with_gaps
+from eoctl.render.columns.table import EPOCH, Table, marked, with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import Age, count, counted
 from recovery.rows.answers import Answer
@@ -73,7 +73,7 @@ COMMITTABLES = Table(
         Column("fate", "FATE", "text", min_width=9),
         Column("transactional_id", "TRANSACTIONAL ID", "name", min_width=12),
         Column("producer_id", "PID", "number", wide_only=True),
-        Column("producer_epoch", "EPOCH", "number", wide_only=True),
+        EPOCH,
         Column("checkpoint_id", "CHECKPOINT", "number", wide_only=True),
         Column("state", "STATE", "text", wide_only=True),
         Column("records", "RECORDS", "number", min_width=7),
@@ -112,7 +112,7 @@ SALVAGE = Table(
         Column("status", "STATUS", "text", min_width=8),
         Column("transactional_id", "TRANSACTIONAL ID", "name", min_width=12),
         Column("producer_id", "PID", "number", wide_only=True),
-        Column("producer_epoch", "EPOCH", "number", wide_only=True),
+        EPOCH,
         Column(
             "partition",
             "TOPIC:PARTITION",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from eoctl.render.columns.table import Table, marked, plain
+from eoctl.render.columns.table import DETAIL, Table, marked, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
@@ -64,7 +64,7 @@ TESTS = Table(
         Column("check", "CHECK", "name", _check),
         Column("sees", "ALLOWED", "text", _stands),
         Column("cannot_say", "SO CANNOT SAY", "text", lambda r: ", ".join(r.cannot_say) or None),
-        Column("detail", "DETAIL", "text"),
+        DETAIL,
     ),
     names=("check",),
     summary=_test_summary,

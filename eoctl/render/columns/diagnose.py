@@ -1,6 +1,16 @@
 """The columns of verdicts, the status of a cluster and the history of an id."""
 
-from eoctl.render.columns.table import Table, age_cell, age_of, marked, place, plain, with_gaps
+from eoctl.render.columns.table import (
+    EPOCH,
+    TRANSACTIONAL_ID,
+    Table,
+    age_cell,
+    age_of,
+    marked,
+    place,
+    plain,
+    with_gaps,
+)
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, spoken_age
 from recovery.diagnose.diagnosis import mark
@@ -39,7 +49,7 @@ HANGING = Table(
         Column("partition", "TOPIC:PARTITION", "partition", place, min_width=16),
         Column("age", "AGE", "age", age_of, min_width=4),
         Column("producer_id", "PID", "number", min_width=6),
-        Column("producer_epoch", "EPOCH", "number", wide_only=True),
+        EPOCH,
         Column("start_offset", "START OFFSET", "number"),
         Column("owner", "OWNER", "name", lambda row: row.transactional_id or "none", min_width=6),
         Column("state", "STATE", "text", wide_only=True),
@@ -121,7 +131,7 @@ HISTORY = Table(
     HistoryRow,
     (
         Column("timestamp", "TIME", "number", lambda row: rfc3339(row.timestamp)),
-        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        TRANSACTIONAL_ID,
         Column("state", "STATE", "text", lambda row: "(forgotten)" if row.tombstone else row.state),
         *plain("number", producer_id="PID", producer_epoch="EPOCH"),
         Column("epoch_bump", "BUMP", "text"),

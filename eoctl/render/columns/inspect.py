@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
-from eoctl.render.columns.table import PLACE, Table, age_of, marked, plain, with_gaps
+from eoctl.render.columns.table import (
+    PLACE,
+    RANGE,
+    TRANSACTIONAL_ID,
+    Table,
+    age_of,
+    marked,
+    plain,
+    with_gaps,
+)
 from eoctl.render.tables import Column
 from eoctl.render.words import Age, count, counted, spoken_age
 from recovery.rows.answers import Answer
@@ -119,7 +128,7 @@ def _connect(row: TxnDescribeRow) -> str | None:
 TXN_DESCRIBE = Table(
     TxnDescribeRow,
     (
-        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        TRANSACTIONAL_ID,
         *plain("number", coordinator="COORD", producer_id="PID", producer_epoch="EPOCH"),
         Column("state", "STATE", "text"),
         Column("age", "AGE", "age", lambda row: row.age_seconds),
@@ -166,7 +175,7 @@ PRODUCERS = Table(
         Column("last_timestamp", "LAST WRITE", "number", _last_write, wide_only=True),
         Column("coordinator_epoch", "CEPOCH", "number", wide_only=True),
         Column("current_txn_start_offset", "TXN START", "number"),
-        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        TRANSACTIONAL_ID,
         Column(
             "stale",
             "STALE",
@@ -211,8 +220,7 @@ COUNT = Table(
     (
         marked(lambda row: "?" if row.error else None),
         PLACE,
-        Column("from", "FROM", "number", lambda row: row.start),
-        Column("to", "TO", "number", lambda row: row.end),
+        *RANGE,
         *plain("number", data_records="DATA", aborted_records="ABORTED", control_records="CONTROL"),
         *plain("number", open_records="OPEN", missing_offsets="MISSING"),
         Column("error", "ERROR", "text"),

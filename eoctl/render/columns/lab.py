@@ -1,6 +1,6 @@
 """The columns of the lab's brokers, of its small job and of its drills."""
 
-from eoctl.render.columns.table import Table, marked, plain
+from eoctl.render.columns.table import TRANSACTIONAL_ID, Table, marked, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import age, counted
 from recovery.rows.answers import Answer
@@ -90,9 +90,8 @@ DRILLS = Table(
 ANSWER = Table(
     DrillAnswerRow,
     (
-        Column("transactional_id", "TRANSACTIONAL ID", "name"),
-        Column("answer", "ANSWER", "text"),
-        Column("words", "WORDS", "text"),
+        TRANSACTIONAL_ID,
+        *plain("text", answer="ANSWER", words="WORDS"),
     ),
     names=("transactional_id",),
 )
@@ -101,7 +100,7 @@ GRADE = Table(
     (
         marked(lambda row: _SIGNS.get(row.result)),
         Column("subject", "SUBJECT", "name"),
-        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        TRANSACTIONAL_ID,
         *plain("text", wanted="WANTED", outcome="OUTCOME", result="RESULT"),
         *plain("number", points="POINTS", records_lost="LOST", records_doubled="DOUBLED"),
         Column("because", "BECAUSE", "text"),

@@ -1,6 +1,6 @@
 """The columns of merge logs and their findings."""
 
-from eoctl.render.columns.table import FINDING, Table, place, plain
+from eoctl.render.columns.table import DETAIL, FINDING, Table, place, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
@@ -30,7 +30,7 @@ VERIFY = Table(
         Column("finding", "FINDING", "word"),
         Column("input", "INPUT", "partition", _input),
         *plain("number", offset="OFFSET", records="RECORDS"),
-        Column("detail", "DETAIL", "text"),
+        DETAIL,
     ),
     names=("topic", "partition", "merge_offset"),
     summary=_verify_summary,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from eoctl.render.columns.table import FINDING, Table, marked, place
+from eoctl.render.columns.table import DETAIL, FINDING, PID, Table, marked, place
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, render_table
 from eoctl.render.words import counted, hanging
@@ -145,8 +145,8 @@ VERIFY = Table(
         FINDING,
         Column("finding", "FINDING", "word"),
         Column("where", "WHERE", "name"),
-        Column("producer_id", "PID", "number"),
-        Column("detail", "DETAIL", "text"),
+        PID,
+        DETAIL,
     ),
     names=("where",),
     summary=_verify_summary,

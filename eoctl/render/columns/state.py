@@ -2,7 +2,7 @@
 
 import json
 
-from eoctl.render.columns.table import PLACE, Table, marked, place, plain
+from eoctl.render.columns.table import PLACE, RANGE, Table, marked, place, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
 from recovery.rows.answers import Answer
@@ -133,8 +133,7 @@ REBUILD = Table(
     (
         marked(lambda row: "?" if row.incomplete else None),
         PLACE,
-        Column("from", "FROM", "number", lambda row: row.start),
-        Column("to", "TO", "number", lambda row: row.end),
+        *RANGE,
         *plain("number", rows="ENTRIES", data_records="DATA"),
         Column("aborted_records", "ABORTED", "number", spare="zero"),
         Column("control_records", "CONTROL", "number", wide_only=True),

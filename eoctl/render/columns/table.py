@@ -64,6 +64,14 @@ def plain(kind: CellKind, **titles: str) -> tuple[Column, ...]:
 
 FINDING = marked(lambda row: "!")
 PLACE = Column("partition", "TOPIC:PARTITION", "partition", place)
+RANGE = (
+    Column("from", "FROM", "number", lambda row: row.start),
+    Column("to", "TO", "number", lambda row: row.end),
+)
+TRANSACTIONAL_ID = Column("transactional_id", "TRANSACTIONAL ID", "name")
+PID = Column("producer_id", "PID", "number")
+EPOCH = Column("producer_epoch", "EPOCH", "number", wide_only=True)
+DETAIL = Column("detail", "DETAIL", "text")
 
 
 def with_gaps(text: str, answer: Answer) -> str:

@@ -1,6 +1,6 @@
 """The columns of checked rules and of a bundle's parts."""
 
-from eoctl.render.columns.table import Table, marked, with_gaps
+from eoctl.render.columns.table import DETAIL, Table, marked, with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
@@ -32,7 +32,7 @@ CHECK = Table(
         Column("threshold", "THRESHOLD", "number", lambda row: amount(row.threshold)),
         Column("unit", "UNIT", "text"),
         Column("ok", "STATE", "text", lambda row: _STATES[row.ok]),
-        Column("detail", "DETAIL", "text"),
+        DETAIL,
     ),
     names=("rule",),
     summary=_summary,
@@ -52,7 +52,7 @@ BUNDLE = Table(
         Column("part", "PART", "text"),
         Column("count", "COUNT", "number"),
         Column("not_seen", "NOT SEEN", "number", lambda row: row.not_seen or None),
-        Column("detail", "DETAIL", "text"),
+        DETAIL,
     ),
     names=("part",),
     summary=_bundle_summary,

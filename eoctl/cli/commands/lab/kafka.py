@@ -13,7 +13,7 @@ from eoctl.lab.breaks.stage import COMMON
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.record import LabSpec
 from eoctl.render.columns.lab import BROKERS, DOWN, JOB
-from eoctl.render.columns.table import PLACE, Table
+from eoctl.render.columns.table import EPOCH, PID, PLACE, TRANSACTIONAL_ID, Table, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.errors import UsageError
@@ -140,12 +140,10 @@ TRUTHS = Table(
     (
         Column("kind", "KIND", "text"),
         PLACE,
-        Column("producer_id", "PID", "number"),
-        Column("producer_epoch", "EPOCH", "number", wide_only=True),
-        Column("start_offset", "FROM", "number"),
-        Column("last_stable_offset", "LSO", "number"),
-        Column("high_watermark", "HW", "number"),
-        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        PID,
+        EPOCH,
+        *plain("number", start_offset="FROM", last_stable_offset="LSO", high_watermark="HW"),
+        TRANSACTIONAL_ID,
         Column("owner_pid", "OWNER", "number", wide_only=True),
     ),
     names=("topic", "partition"),
