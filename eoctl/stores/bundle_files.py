@@ -22,14 +22,7 @@ from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import Verdict, judge
 from recovery.diagnose.waiting import Waiting
 from recovery.errors import UsageError
-from recovery.facts import (
-    BrokerFacts,
-    Facts,
-    GroupFacts,
-    Missing,
-    ProducerFacts,
-    Transactions,
-)
+from recovery.facts import BrokerFacts, Facts, GroupFacts, Missing, ProducerFacts, Transactions
 from recovery.inspect.history import History, StateLog, StateRecord
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, StartBatch

@@ -15,12 +15,7 @@ from recovery.inspect.history import Decision, History, StateRecord, still_open_
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.inspect.two_phase import (
-    TWO_PHASE_TIMEOUT,
-    deadline,
-    is_two_phase,
-    looks_precommitted,
-)
+from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT, deadline, is_two_phase, looks_precommitted
 
 CYCLES_PATIENCE = 2
 """A coordinator that let so many of its abort cycles pass does not abort what is overdue."""

@@ -22,13 +22,7 @@ from eoctl.engine.code_zip import code_zip
 from eoctl.stores import private
 from eoctl.stores.storage import PROBE, LocalFolder, Storage, not_written, storage_at
 from recovery import errors
-from recovery.errors import (
-    EoctlError,
-    IncompleteError,
-    RefusedError,
-    UnreachableError,
-    UsageError,
-)
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.formats.reader import CorruptError
 
 if TYPE_CHECKING:

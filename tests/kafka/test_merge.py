@@ -19,15 +19,7 @@ from recovery.rows.answers import Answer
 from recovery.rows.merge import MergeFindingRow
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.merging import (
-    Named,
-    World,
-    consumed,
-    entries,
-    producer,
-    write_copies,
-    write_plain,
-)
+from tests.kafka.merging import Named, World, consumed, entries, producer, write_copies, write_plain
 
 
 @pytest.mark.parametrize("form", ["json", pytest.param("coast", marks=pytest.mark.long)])

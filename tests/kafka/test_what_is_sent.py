@@ -16,14 +16,7 @@ from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from tests.kafka.command import FAST, Ran, environment, eoctl, unfinished
-from tests.kafka.relay import (
-    END_TXN,
-    INIT_PRODUCER_ID,
-    METADATA,
-    WRITE_TXN_MARKERS,
-    Relay,
-    relayed,
-)
+from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, METADATA, WRITE_TXN_MARKERS, Relay, relayed
 from tests.kafka.tools import kafka_tool
 
 # where an answer has its error code: EndTxn v5 behind length, correlation id, tags and throttle

@@ -5,13 +5,7 @@ import pytest
 from eoctl.operations.watch.check import thresholds
 from eoctl.settings.context import CheckThresholds
 from recovery.errors import UsageError
-from recovery.facts import (
-    CoordinatorFacts,
-    GroupFacts,
-    GroupOffsetFacts,
-    Missing,
-    TransactionFacts,
-)
+from recovery.facts import CoordinatorFacts, GroupFacts, GroupOffsetFacts, Missing, TransactionFacts
 from recovery.rows.check import CheckRow
 from recovery.watch.check_rules import (
     GAPS,

@@ -18,13 +18,7 @@ import pytest
 from eoctl.lab.certificates import Authority, write_certificate, write_key
 from eoctl.stores.offsets.bounded import BlockingCall, LostError
 from eoctl.stores.offsets.connect_rest import ConnectRest
-from recovery.errors import (
-    EoctlError,
-    IncompleteError,
-    RefusedError,
-    UnreachableError,
-    UsageError,
-)
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.shared.store_tables import ConnectStore
 
 Answer = Callable[[BaseHTTPRequestHandler], None]

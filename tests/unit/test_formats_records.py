@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from recovery.errors import EoctlError
 from recovery.formats.batches import HEADER_SIZE, batch_headers, header_at
 from recovery.formats.reader import CorruptError
-from recovery.formats.records import (
-    ControlType,
-    Marker,
-    Record,
-    control_record,
-    marker,
-    records,
-)
+from recovery.formats.records import ControlType, Marker, Record, control_record, marker, records
 from tests.unit.formats_build import Item, batch, seal
 from tests.unit.test_formats_batches import logs
 

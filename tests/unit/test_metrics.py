@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from recovery.diagnose.diagnosis import ORDER
 from recovery.facts import CoordinatorFacts
 from recovery.watch.check_rules import Thresholds, check_rows
-from recovery.watch.metrics import (
-    HELP,
-    Sample,
-    check_samples,
-    exposition,
-    unseen_samples,
-)
+from recovery.watch.metrics import HELP, Sample, check_samples, exposition, unseen_samples
 from tests.unit.check_facts import judged, observed, partition
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"

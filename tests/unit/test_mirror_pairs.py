@@ -18,12 +18,7 @@ from recovery.audit.mirror_pairs import Pairing, Translated
 from recovery.audit.mirror_places import Places, sorted_digests
 from recovery.errors import IncompleteError
 from recovery.formats.columns import ColumnBatch
-from recovery.formats.mirror_maker import (
-    Checkpoint,
-    OffsetSync,
-    decode_checkpoint,
-    decode_sync,
-)
+from recovery.formats.mirror_maker import Checkpoint, OffsetSync, decode_checkpoint, decode_sync
 from recovery.formats.reader import CorruptError
 from recovery.shared.record_digests import (
     KEY_RANGES,

@@ -8,13 +8,7 @@ import pytest
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS, GroupValue, OffsetKey
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
-from recovery.restart.commits import (
-    GroupCommit,
-    LastCommits,
-    OutputEvidence,
-    decided,
-    written_with,
-)
+from recovery.restart.commits import GroupCommit, LastCommits, OutputEvidence, decided, written_with
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 IN, OUT, HOME = ("in", 0), ("out", 0), 12

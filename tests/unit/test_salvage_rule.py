@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 
 from recovery.errors import RefusedError
-from recovery.formats.flink_checkpoint import (
-    Committable,
-    FlinkCheckpoint,
-    SourceOffset,
-    sources,
-)
+from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint, SourceOffset, sources
 from recovery.remedy.salvage import MARGIN_MS, Piece, forgotten, name, refused
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")

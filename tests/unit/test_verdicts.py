@@ -13,13 +13,7 @@ import pytest
 
 from recovery.diagnose.id_verdicts import RULES as ID_RULES
 from recovery.diagnose.verdicts import RULES, Verdict, judge
-from recovery.facts import (
-    Missing,
-    PartitionFacts,
-    ProducerFacts,
-    TransactionFacts,
-    Transactions,
-)
+from recovery.facts import Missing, PartitionFacts, ProducerFacts, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -27,15 +21,7 @@ from recovery.inspect.history import History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.remedy import repairs
 from recovery.remedy.repairs import commit_refused, remedy_allowed
-from tests.unit.transaction_model import (
-    TEN_YEARS,
-    Eyes,
-    Id,
-    World,
-    history,
-    sample,
-    start_batch,
-)
+from tests.unit.transaction_model import TEN_YEARS, Eyes, Id, World, history, sample, start_batch
 
 P, Q, APPEND_TIME = ("t", 0), ("t", 1), ("t", 2)
 SETTINGS = Settings()

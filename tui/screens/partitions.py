@@ -8,14 +8,7 @@ from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis import mark
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import LsoRow
-from tui.screens.rows import (
-    Cell,
-    Picked,
-    Text,
-    cells_of,
-    nothing,
-    table_row,
-)
+from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, table_row
 from tui.screens.views import MARK
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend

@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.columns import inspect
 from recovery.rows.row import ProducerRow
-from tui.screens.rows import (
-    AGE,
-    Picked,
-    Text,
-    aged,
-    cells_of,
-    nothing,
-    since,
-    table_row,
-)
+from tui.screens.rows import AGE, Picked, Text, aged, cells_of, nothing, since, table_row
 from tui.screens.views import MARK
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 

@@ -9,15 +9,7 @@ from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis import ORDER, mark
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import TxnListRow
-from tui.screens.rows import (
-    Picked,
-    Text,
-    aged,
-    cells_of,
-    nothing,
-    numbered,
-    table_row,
-)
+from tui.screens.rows import Picked, Text, aged, cells_of, nothing, numbered, table_row
 from tui.screens.views import MARK
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 

@@ -12,12 +12,7 @@ from functools import partial
 from typing import Any
 
 from eoctl.kafka.ask import collect
-from eoctl.kafka.ask.groups import (
-    NOT_FOUND,
-    GroupAnswers,
-    at_coordinators,
-    offsets_partitions,
-)
+from eoctl.kafka.ask.groups import NOT_FOUND, GroupAnswers, at_coordinators, offsets_partitions
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, refuse_short
 from eoctl.kafka.read.fetch import Range, read_all

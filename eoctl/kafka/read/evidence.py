@@ -15,12 +15,7 @@ from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Range, read, read_all
 from eoctl.kafka.read.log_checks import asked_epoch_ends
 from recovery.facts import PartitionFacts, TopicPartition, known
-from recovery.formats.batches import (
-    BatchHeader,
-    batch_headers,
-    header_places,
-    verify_crcs,
-)
+from recovery.formats.batches import BatchHeader, batch_headers, header_places, verify_crcs
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
 from recovery.formats.reader import CorruptError

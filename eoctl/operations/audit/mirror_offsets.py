@@ -10,12 +10,7 @@ from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.operations.audit.ranges import seen_by_readers
 from recovery.errors import EoctlError, IncompleteError, UsageError
-from recovery.formats.mirror_maker import (
-    Checkpoint,
-    OffsetSync,
-    decode_checkpoint,
-    decode_sync,
-)
+from recovery.formats.mirror_maker import Checkpoint, OffsetSync, decode_checkpoint, decode_sync
 
 NOTHING = "none"
 MirrorEntry = TypeVar("MirrorEntry", OffsetSync, Checkpoint)

@@ -18,14 +18,7 @@ from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.source import StateLogs
 from eoctl.settings.context import Context
 from eoctl.stores import bundle_files
-from eoctl.stores.bundle_files import (
-    Bundle,
-    Origin,
-    SeenHistory,
-    SeenId,
-    listed,
-    without_verdicts,
-)
+from eoctl.stores.bundle_files import Bundle, Origin, SeenHistory, SeenId, listed, without_verdicts
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.waiting import Waiting
 from recovery.facts import GroupFacts, Missing

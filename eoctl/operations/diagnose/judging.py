@@ -23,13 +23,7 @@ from eoctl.stores.history_cache import StateCache, state_cache
 from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.diagnose.verdicts import judge
 from recovery.errors import IncompleteError
-from recovery.facts import (
-    Missing,
-    PartitionFacts,
-    TopicPartition,
-    TransactionFacts,
-    Transactions,
-)
+from recovery.facts import Missing, PartitionFacts, TopicPartition, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.history import History, StateLog, read_history
 from recovery.inspect.id_facts import IdFacts

@@ -15,13 +15,7 @@ from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.read.pump import Reading as Reading
 from eoctl.operations.inspect.lists import Scope, selected
 from recovery.errors import UsageError
-from recovery.facts import (
-    GroupFacts,
-    GroupOffsetFacts,
-    Missing,
-    PartitionFacts,
-    TopicPartition,
-)
+from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, PartitionFacts, TopicPartition
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.groups import offsets_count_row, offsets_show_rows
 from recovery.selectors import Selector

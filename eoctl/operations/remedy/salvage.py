@@ -18,12 +18,7 @@ from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.read.chunks import Chunk, Range
 from eoctl.kafka.read.fetch import read
 from eoctl.kafka.read.producer_records import Written, written
-from eoctl.kafka.write.exactly_once import (
-    CommittedPosition,
-    Writer,
-    committed,
-    last_committed,
-)
+from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.remedy.checkpoint import Fate, Seen, look

@@ -21,10 +21,7 @@ from eoctl.stores.offsets.store import (
     refuse_differences,
     write_at_once,
 )
-from recovery.errors import (
-    RefusedError,
-    UnreachableError,
-)
+from recovery.errors import RefusedError, UnreachableError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.restart.stored import StoredPartition, as_kept, next_positions

@@ -32,11 +32,7 @@ from eoctl.stores.offsets.zookeeper_nodes import (
     get_all,
     read_consumer,
 )
-from recovery.errors import (
-    RefusedError,
-    UnreachableError,
-    UsageError,
-)
+from recovery.errors import RefusedError, UnreachableError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.restart.stored import StoredOffset, StoredPartition, as_kept, next_positions
