@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.engine import dedup_task
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.stores.storage import Storage, storage_at
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.shared.source_numbers import Chunk, Scattered
@@ -37,7 +37,8 @@ def work(
     copying, rule = job.understood(_read, request)
     sink.refuse_speculation(spark)
     if copying.memory is not None and copying.shared:
-        executors.check(spark, Path(copying.memory), PROBES)
+        storage = storage_at(copying.memory)
+        executors.check_storage(spark, storage, storage, PROBES)
     offsets = sum(part.end - part.start for part in copying.parts)
     stage = {"stage": "copy" if copying.copies else "look", "stages_done": 0, "stages_total": 1}
     progress.watch({**stage, "records": None, "records_total": offsets}.copy)
@@ -73,7 +74,10 @@ class Tasks:
 
     def __init__(self, access: Access, rule: DedupJob, copying: DedupRequest) -> None:
         self.access, self.rule, self.asked = access, rule, copying
-        self.memory = None if copying.memory is None else Path(copying.memory)
+
+    @property
+    def memory(self) -> Storage | None:
+        return None if self.asked.memory is None else storage_at(self.asked.memory)
 
     def look(self, part: DedupPart, scattered: Scattered | None) -> dict[str, int]:
         """The tally of one part. scattered: takes in its source records."""

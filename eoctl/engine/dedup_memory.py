@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.settings.folders import state_dir
-from eoctl.stores.textfile import write_whole
+from eoctl.stores.storage import Storage
 from recovery.errors import EoctlError
 
 
@@ -19,28 +19,29 @@ def own_folder() -> Path:
     return state_dir() / "dedup"
 
 
-def _path(folder: Path, job: str, partition: int) -> Path:
-    name = hashlib.sha256(job.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return folder / name / f"{partition}.json"
+def _name(job: str, partition: int) -> str:
+    folder = hashlib.sha256(job.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{folder}/{partition}.json"
 
 
 def save(
-    folder: Path, job: str, partition: int, position: int, settings: str, memory: dict[str, Any]
+    storage: Storage, job: str, partition: int, position: int, settings: str, memory: dict[str, Any]
 ) -> None:
     """Keep the memory of all records below `position`. A failure to write is no failure."""
-    path = _path(folder, job, partition)
     content = {"settings": settings, "position": position, "memory": memory}
     with suppress(EoctlError, OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(path, json.dumps(content).encode("ascii"), mode=0o600)
+        storage.put(_name(job, partition), json.dumps(content).encode("ascii"))
 
 
 def load(
-    folder: Path, job: str, partition: int, settings: str, most: int
+    storage: Storage, job: str, partition: int, settings: str, most: int
 ) -> tuple[int, dict[str, Any]] | None:
-    """Return (position, memory) kept with these settings, up to offset `most`, or None."""
+    """Return (position, memory) kept with these settings, up to offset `most`, or None.
+
+    Raises UnreachableError.
+    """
     try:
-        content = json.loads(_path(folder, job, partition).read_bytes())
+        content = json.loads(storage.get(_name(job, partition)))
         if content["settings"] != settings or content["position"] > most:
             return None
         return int(content["position"]), dict(content["memory"])

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import asdict
-from pathlib import Path
 
 from eoctl.engine import dedup_memory
 from eoctl.kafka.ask import collect
@@ -18,6 +17,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed
+from eoctl.stores.storage import Storage
 from recovery.dedup.repeats import Deduplicator, Tally, visible
 from recovery.dedup.request import DedupJob, DedupPart
 from recovery.errors import IncompleteError, RefusedError
@@ -38,11 +38,11 @@ async def look(
     cluster: Cluster,
     job: DedupJob,
     part: DedupPart,
-    memory: Path | None,
+    memory: Storage | None,
     scattered: Scattered | None = None,
     progress: CopyProgress | None = None,
 ) -> Tally:
-    """Return what copying the part would do. memory: the folder that keeps the ids seen.
+    """Return what copying the part would do. memory: where the ids seen are kept.
 
     scattered: takes in which source records have outputs here. Raises RefusedError, with the
     reason, where the copy would not be right, IncompleteError.
@@ -93,7 +93,7 @@ async def copy(
     job: DedupJob,
     part: DedupPart,
     writer: Writer,
-    memory: Path | None,
+    memory: Storage | None,
     *,
     ensure_held: Callable[[], None] = lambda: None,
     on_point: Callable[[str], None] = lambda point: None,
@@ -172,7 +172,7 @@ def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
 
 
 async def _remembered(
-    cluster: Cluster, job: DedupJob, part: DedupPart, folder: Path | None
+    cluster: Cluster, job: DedupJob, part: DedupPart, kept: Storage | None
 ) -> Deduplicator:
     """The memory of all records of [begin, start): as it was kept, the rest read again.
 
@@ -182,8 +182,8 @@ async def _remembered(
     settings = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
     memory = Deduplicator(*settings)
     from_file = None
-    if folder is not None:
-        from_file = dedup_memory.load(folder, wish.job, partition, job.digest, start)
+    if kept is not None:
+        from_file = dedup_memory.load(kept, wish.job, partition, job.digest, start)
     if from_file is not None:
         try:
             memory.load(from_file[1])
@@ -191,7 +191,7 @@ async def _remembered(
         except (ValueError, TypeError, KeyError, IndexError):  # a shortcut of another version
             memory = Deduplicator(*settings)
     if begin < start:
-        there = "here" if folder is None else f"in {folder}"
+        there = "here" if kept is None else f"in {kept.address}"
         gone = f"what was copied of offsets [{begin}, {start}) is neither remembered {there} nor"
         where = f"{wish.source}:{partition}"
         remedy = "run it where it ran before, or begin again with an empty output"
@@ -245,18 +245,19 @@ async def _read(
             await asyncio.to_thread(memory.judge, visible(records))
 
 
-async def _copy(cluster: Cluster, copying: "_Copy", folder: Path | None) -> Tally:
+async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tally:
     job, part = copying.job, copying.part
     wish, partition, start, end = job.wish, part.partition, part.start, part.end
     [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
     refuse_lost(facts, start, end)
-    memory = await _remembered(cluster, job, part, folder)
+    memory = await _remembered(cluster, job, part, kept)
     before = Tally(**asdict(memory.tally))
 
     async def commit(at: int) -> None:
         await asyncio.to_thread(copying.commit, at, memory.tally.records)
-        if folder is not None:
-            dedup_memory.save(folder, wish.job, partition, at, job.digest, memory.dump())
+        if kept is not None:
+            values = wish.job, partition, at, job.digest, memory.dump()
+            await asyncio.to_thread(dedup_memory.save, kept, *values)
 
     saved = time.monotonic()
     at = start

@@ -166,8 +166,9 @@ class DedupRequest(_Value):
     """One run's input, everything resolved: a Spark job is given this.
 
     wish: as `Wish.plain`. topics: of each topic's name its id and how many partitions it has.
-    memory: the folder that keeps what was seen, None: it is read again. shared: executors must
-    see it as the job does, which is to be proved. copies: else it only looks what would be copied.
+    memory: the folder that keeps what was seen, or its address; None: it is read again. shared:
+    executors must see it as the job does, which is to be proved. copies: else it only looks what
+    would be copied.
     """
 
     wish: dict[str, Any]

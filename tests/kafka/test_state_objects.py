@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.cluster import Lab
 from tests.kafka import dedup_world
@@ -240,6 +242,35 @@ def test_a_rebuild_killed_while_it_merges_goes_on(
     assert [line for line in put if "/runs/" in line] == []
     objects.check(lab1, log)
     assert len(objects.files) == done
+
+
+def test_what_a_dedup_has_seen_is_kept_there(
+    lab1: Lab, topic: MakeTopic, objects: Objects, tmp_path: Path
+) -> None:
+    """The log has lost what was copied: only what is kept tells that a record is a repeat."""
+    dirty, clean = topic(lab1), topic(lab1)
+    producer = Producer(lab1.client_properties())
+
+    def send(ids: str) -> None:
+        for one in ids:
+            producer.produce(dirty, value=one, headers=[("id", one)])
+        producer.flush(20)
+
+    send("abac")
+    admin, gone = AdminClient(lab1.client_properties()), TopicPartition(dirty, 0, 4)
+    there = env(objects.port)
+    asked = ["dedup", dirty, clean, "--by", "header:id", "--execute", "--yes"]
+    kept = ["--staging", objects.address]
+    first = eoctl(*asked, *kept, lab=lab1, env=there)
+    assert first.status == 0, first.stderr
+    admin.delete_records([gone])[gone].result(20)
+    send("bd")
+    elsewhere = ["--staging", str(tmp_path)]
+    refused = eoctl(*asked, "--follow", *elsewhere, lab=lab1, env=there)
+    assert (refused.status, "neither remembered" in refused.stderr) == (4, True), refused.stderr
+    followed = eoctl(*asked, "--follow", *kept, lab=lab1, env=there)
+    assert followed.status == 0, followed.stderr
+    assert [r.value for r in dedup_world.consumed(lab1, clean, 0)] == [b"a", b"b", b"c", b"d"]
 
 
 def _tasks(objects: Objects) -> list[str]:

@@ -211,7 +211,6 @@ def test_watch_without_its_number(words: list[str], expected: list[str]) -> None
 @pytest.mark.parametrize(
     "words",
     [
-        ["dedup", "a", "b", "--staging", "gs://b"],
         ["bundle", "open", "s3://b/x"],
         ["lso", "--from", "s3a://b/x"],
     ],

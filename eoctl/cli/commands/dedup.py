@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from eoctl.cli.commands.offsets import MaxRate
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.options import Connection, Format, argument, option
+from eoctl.cli.options import ADDRESSES, Connection, Format, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
@@ -92,8 +92,10 @@ def dedup(
         Path | None,
         option(
             "--staging DIR",
-            "keep what was seen there: a folder that Spark's executors share [this host's]",
+            "keep what was seen there: a folder that Spark's executors share, or s3://... "
+            "[this host's]",
         ),
+        ADDRESSES,
     ] = None,
 ) -> int:
     """Copy a topic without its repeats, exactly once. Shows the plan; --execute copies.

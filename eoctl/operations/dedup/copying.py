@@ -21,6 +21,7 @@ from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
+from eoctl.stores.storage import Storage, storage_at
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupWish, scattered_error
@@ -197,11 +198,11 @@ async def opened(
 class Here:
     """The local engine: one partition after the other, in this process.
 
-    memory: the folder that keeps what was seen; None: this host's.
+    memory: the folder that keeps what was seen, or its address; None: this host's.
     """
 
     def __init__(self, context: Context, memory: Path | None = None) -> None:
-        self._context, self._memory = context, memory or dedup_memory.own_folder()
+        self._context, self._memory = context, storage_at(memory or dedup_memory.own_folder())
 
     def plan(self, run: DedupRun, seconds: float | None, progress: DedupProgress) -> Plan:
         """Return what would be copied, found by reading all of it within `seconds`.
@@ -233,9 +234,11 @@ class Here:
 
 
 class DedupOperation:
-    """Observes, performs and verifies the copies of one plan. memory: as for `Here`."""
+    """Observes, performs and verifies the copies of one plan. memory: keeps what was seen."""
 
-    def __init__(self, cluster: Cluster, context: Context, plan: Plan, memory: Path | None) -> None:
+    def __init__(
+        self, cluster: Cluster, context: Context, plan: Plan, memory: Storage | None
+    ) -> None:
         self._cluster, self._context = cluster, context
         self._wish = DedupWish.of(plan.details["wish"])
         self._job = DedupJob.of(self._wish, plan.observed["topics"])

@@ -17,6 +17,7 @@ from eoctl.operations.dedup.copying import DedupOperation, DedupRun, part_of, pl
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.settings.context import Context
+from eoctl.stores.storage import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupPart, DedupRequest, DedupWish
@@ -46,7 +47,8 @@ def parts_of(plan: Plan) -> list[DedupPart]:
 
 
 class OnSpark:
-    """The other engine. memory: a folder that keeps what was seen, and that executors share.
+    """The other engine. memory: a folder that keeps what was seen, and that executors share, or
+    its address.
 
     None: this host's, where the executors are on it; else what was seen is read again.
     """
@@ -56,7 +58,8 @@ class OnSpark:
     ) -> None:
         here = spark.remote is None and spark.where.startswith("local")
         self._spark, self._context, self._show = spark, context, show
-        self._memory = dedup_memory.own_folder() if memory is None and here else memory
+        given = dedup_memory.own_folder() if memory is None and here else memory
+        self._memory = None if given is None else storage_at(given)
         self._shared = memory is not None
 
     def plan(self, run: DedupRun, seconds: float | None) -> Plan:
@@ -110,7 +113,7 @@ class OnSpark:
             wish=wish.plain,
             topics=dict(topics),
             parts=tuple(parts),
-            memory=None if self._memory is None else str(self._memory.absolute()),
+            memory=None if self._memory is None else self._memory.address,
             shared=self._shared,
             copies=copies,
         )
