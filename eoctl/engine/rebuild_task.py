@@ -28,7 +28,7 @@ from eoctl.stores.storage import Storage, storage_at
 from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
-from recovery.state.latest import HASHES, Latest, latest
+from recovery.state.latest import HASHES, Latest, latest_of_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -285,8 +285,8 @@ def _merged(
         left = [*left[MOST_RUNS:], made[-1]]
     readers = [RunReader(storage, run.path, low) for run in left]
     for edge in windows(readers, low, behind):
-        yield latest(  # no name for its parts: they would be held until the next ones are read
-            form,
+        yield latest_of_runs(
+            form,  # no name for the parts: they would be held until the next ones are read
             [
                 _kept_after(form, table, run.before)
                 for reader, run in zip(readers, left, strict=True)

@@ -254,13 +254,13 @@ class _NewObject(io.RawIOBase):
         self._written += len(content)
         return len(content)
 
-    def finish(self) -> tuple[int, str]:
+    def finish(self, *, hashed: bool = True) -> tuple[int, str]:
         try:
             self._writer.close()
         except Exception:
             if not self._arrived():
                 raise
-        return self._written, self._digest.hexdigest()
+        return self._written, self._digest.hexdigest() if hashed else ""
 
     def _arrived(self) -> bool:
         """Return True if the object is there although no answer said so: nobody else has its

@@ -38,8 +38,11 @@ class NewFile(Protocol):
     @property
     def sink(self) -> Any: ...
 
-    def finish(self) -> tuple[int, str]:
-        """Close the file, which is safe then. Return its bytes and its SHA-256, hexadecimal."""
+    def finish(self, *, hashed: bool = True) -> tuple[int, str]:
+        """Close the file, which is safe then. Return its bytes and its SHA-256, hexadecimal.
+
+        hashed: else nobody needs the SHA-256, and it is empty.
+        """
         ...
 
 
@@ -377,7 +380,7 @@ class _NewLocalFile:
         self._path = path
         self.sink = pa.OSFile(str(private.make_file(path)), "wb")
 
-    def finish(self) -> tuple[int, str]:
+    def finish(self, *, hashed: bool = True) -> tuple[int, str]:
         self.sink.close()
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
@@ -385,5 +388,7 @@ class _NewLocalFile:
             size = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
+        if not hashed:
+            return size, ""
         with self._path.open("rb") as file:
             return size, hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 _WEIGHT = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours go far apart
 _SLICE = 1 << 18  # rows hashed at once
 _MOST_CHUNKS = 64
-HASHES = 1 << 62  # of a run's rows
+_HASH_BITS = 62
+HASHES = 1 << _HASH_BITS  # of a run's rows
+_PIECE = 1 << 14  # rows that are put into parts at once
+_PART_BYTES = 16 << 20
+_MOST_PART_BITS = 6
 _ROW_BYTES = 40  # beside a row's own: its place in the hash table, its number, its turn
 
 
@@ -91,8 +95,7 @@ def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
     import numpy as np
     import pyarrow as pa
 
-    # no copy of the parts as one: fresh memory costs more than finding the last ones
-    batches = [batch for part in parts for batch in part.to_batches() if len(batch)]
+    batches = _batches(parts)
     if not batches:
         return pa.Table.from_batches([], schema=rows_schema())
     ids = pa.chunked_array([one_chunk(form.identity(batch)) for batch in batches])
@@ -109,14 +112,62 @@ def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
         order = np.argsort(offset, kind="stable")
         last[number[order]] = order
     last.sort()
+    return _chosen(batches, last)
+
+
+def latest_of_runs(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
+    """The record with the highest offset of each identity; parts have a column `hash` and are
+    sorted by it. The result has it no more.
+
+    Sorting what is nearly sorted takes less than numbering the identities.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    batches = _batches(parts)
+    if not batches:
+        return pa.Table.from_batches([], schema=rows_schema())
+    hashes = np.concatenate([int64_values(batch.column("hash")) for batch in batches])
+    plain = [batch.select(rows_schema().names) for batch in batches]
+    order = np.argsort(hashes, kind="stable")
+    hashes = hashes[order]
+    first = np.empty(len(order), np.bool_)  # of its hash
+    first[0], first[1:] = True, hashes[1:] != hashes[:-1]
+    again = np.flatnonzero(~first)
+    if len(again):
+        ids = one_chunk(pa.chunked_array([one_chunk(form.identity(batch)) for batch in plain]))
+        here, before = (ids.take(int64_array(order[at])) for at in (again, again - 1))
+        if here.null_count or not pc.all(pc.equal(here, before)).as_py():
+            return latest(
+                form, [pa.Table.from_batches(plain)]
+            )  # two keys of one hash, or a key's identities
+        offset = np.concatenate([int64_values(batch.column("offset")) for batch in plain])[order]
+        highest = np.maximum.reduceat(offset, np.flatnonzero(first))
+        order = order[offset == highest[np.cumsum(first) - 1]]
+    order.sort()
+    return _chosen(plain, order)
+
+
+def _batches(parts: Sequence["pa.Table"]) -> list["pa.RecordBatch"]:
+    """No copy of the parts as one: fresh memory costs more than finding the last ones."""
+    return [batch for part in parts for batch in part.to_batches() if len(batch)]
+
+
+def _chosen(batches: Sequence["pa.RecordBatch"], rows: "NDArray[np.int64]") -> "pa.Table":
+    """Return the rows of these rising numbers, counted through all batches."""
+    import numpy as np
+    import pyarrow as pa
+
     ends = np.cumsum([len(batch) for batch in batches])
-    kept = np.split(last, np.searchsorted(last, ends[:-1]))
-    chosen = [
-        batch if len(rows) == len(batch) else batch.take(int64_array(rows - (end - len(batch))))
-        for batch, rows, end in zip(batches, kept, ends.tolist(), strict=True)
-        if len(rows)
-    ]
-    return pa.Table.from_batches(chosen)
+    kept = np.split(rows, np.searchsorted(rows, ends[:-1]))
+    return pa.Table.from_batches(
+        [
+            batch if len(here) == len(batch) else batch.take(int64_array(here - (end - len(batch))))
+            for batch, here, end in zip(batches, kept, ends.tolist(), strict=True)
+            if len(here)
+        ]
+    )
 
 
 def _held(rows: "pa.Table | pa.RecordBatch | None") -> int:
@@ -164,13 +215,33 @@ def by_hash(rows: "pa.Table", most_bytes: int) -> Iterator["pa.Table"]:
     They have a column more, `hash`: int64, at least 0 and below HASHES.
     """
     import numpy as np
+    import pyarrow as pa
 
-    rows = rows.combine_chunks()
     if not len(rows):
         return
-    hashes = (key_hash(one_chunk(rows.column("key"))) >> np.uint64(2)).view(np.int64)
-    order = np.argsort(hashes)
+    # rows taken from all over a large table miss the processor's caches with each column: so they
+    # are first put into parts of that size, a piece of the table after the other
+    bits = min(_MOST_PART_BITS, (rows.nbytes // _PART_BYTES).bit_length())
     at_once = max(1, len(rows) * most_bytes // max(1, rows.nbytes))
-    for low in range(0, len(rows), at_once):
-        chosen = order[low : low + at_once]
-        yield rows.take(int64_array(chosen)).append_column("hash", int64_array(hashes[chosen]))
+    schema = rows.schema.append(pa.field("hash", pa.int64()))
+    edges = np.arange((1 << bits) + 1)
+    pieces = []
+    for piece in rows.to_batches(max_chunksize=_PIECE):
+        hashes = (key_hash(piece.column("key")) >> np.uint64(2)).view(np.int64)
+        part = (hashes >> (_HASH_BITS - bits)).astype(np.uint8)
+        order = np.argsort(part, kind="stable")
+        columns = [*piece.take(int64_array(order)).columns, int64_array(hashes[order])]
+        ends = np.searchsorted(part[order], edges).tolist()
+        pieces.append((pa.RecordBatch.from_arrays(columns, schema=schema), ends))
+    for number in range(1 << bits):
+        slices = [
+            piece.slice(ends[number], ends[number + 1] - ends[number])
+            for piece, ends in pieces
+            if ends[number] < ends[number + 1]
+        ]
+        if not slices:
+            continue
+        near = pa.Table.from_batches(slices).combine_chunks()
+        order = np.argsort(int64_values(one_chunk(near.column("hash"))))
+        for low in range(0, len(near), at_once):
+            yield near.take(int64_array(order[low : low + at_once]))

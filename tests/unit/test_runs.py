@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from eoctl.engine import rebuild_task
 from eoctl.stores.state import runs
 from eoctl.stores.storage import LocalFolder
+from recovery.errors import RefusedError
 from recovery.state import latest
 from recovery.state.changelogs.changelog import Summary, changelog_format
 from recovery.state.latest import HASHES
@@ -86,6 +87,33 @@ def test_a_window_reads_no_more_than_it_needs(tmp_path: Path) -> None:
         assert 0 < found < len(rows) // 5
         held = sum(len(part) for reader in readers for part in reader._held)
         assert held <= 2 * len(rows) // groups + 2
+
+
+@given(st.data())
+@settings(max_examples=share(300), deadline=None)
+def test_a_run_that_was_changed_is_refused(data: st.DataObject) -> None:
+    """A bit of it, or its length: what it holds is in no digest yet that would tell."""
+    rows: list[Row] = [(i, 0, b"key-%03d" % i, b"value") for i in range(200)]
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LocalFolder(Path(folder))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runs, "GROUP_BYTES", 1 << 11)
+            name = runs.write_run(storage, "t", [table(rows)]).path
+        assert sorted(read_through(storage, name)) == rows
+        content = bytearray(storage.get(name))
+        at = data.draw(st.integers(0, len(content) - 1))
+        if data.draw(st.booleans()):
+            content[at] ^= 1 << data.draw(st.integers(0, 7))
+        else:
+            del content[at:]
+        (Path(folder) / name).write_bytes(content)
+        with pytest.raises(RefusedError, match=r"\.run"):
+            read_through(storage, name)
+
+
+def read_through(storage: LocalFolder, name: str) -> list[Row]:
+    parts = runs.RunReader(storage, name, 0).below(HASHES)
+    return [row[:4] for part in parts for row in listed(part)]
 
 
 @given(

@@ -24,7 +24,10 @@ GROUP_ROWS = 1 << 16  # of a row group at least, but for a file's last one
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """A Parquet file. path: its name in the state's storage. size: bytes."""
+    """A Parquet file, or a run. path: its name in the state's storage. size: bytes.
+
+    sha256: empty of a run, which has checksums of its own.
+    """
 
     path: str
     rows: int
