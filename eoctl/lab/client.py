@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from eoctl.host.clock import now_ms
+from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import ClientSettings, client_settings
-from recovery.facts import ProducerFacts, TransactionFacts, known
+from recovery.facts import ProducerFacts, TransactionFacts
 
 T = TypeVar("T")
 
@@ -275,16 +276,7 @@ class Client:
         if row.error_code and messages.error_name(row.error_code) == "TRANSACTIONAL_ID_NOT_FOUND":
             return None
         refuse(row.error_code, f"DescribeTransactions of {transactional_id!r}")
-        return TransactionFacts(
-            transactional_id=transactional_id,
-            coordinator=broker,
-            producer_id=row.producer_id,
-            state=row.transaction_state,
-            producer_epoch=row.producer_epoch,
-            timeout_ms=row.transaction_timeout_ms,
-            start_timestamp=row.transaction_start_time_ms,
-            partitions=tuple((t.topic, p) for t in row.topics for p in t.partitions),
-        )
+        return coordinators.transaction_facts(broker, row)
 
     async def producers(self, topic: str, partition: int) -> dict[int, ProducerFacts]:
         """Producer state by producer id, as the leader describes it (DescribeProducers)."""
@@ -294,15 +286,5 @@ class Client:
         row = answer.topics[0].partitions[0]
         refuse(row.error_code, f"DescribeProducers of {topic}:{partition}")
         return {
-            p.producer_id: ProducerFacts(
-                topic=topic,
-                partition=partition,
-                producer_id=p.producer_id,
-                producer_epoch=p.producer_epoch,
-                last_sequence=known(p.last_sequence),
-                last_timestamp=known(p.last_timestamp),
-                coordinator_epoch=known(p.coordinator_epoch),
-                current_txn_start_offset=known(p.current_txn_start_offset),
-            )
-            for p in row.active_producers
+            p.producer_id: collect.producer_facts(topic, partition, p) for p in row.active_producers
         }

@@ -157,6 +157,15 @@ class Journal:
                 raise RefusedError("is being carried out right now", where=entry) from None
         return Writer(self, entry, descriptor)
 
+    def abandon(self, entry: str, detail: str) -> None:
+        """Close an unfinished entry. Raises RefusedError while a process carries it out."""
+        writer = self.reopen(entry)
+        try:
+            writer.append("abandoned", detail=detail)
+            writer.finished()
+        finally:
+            writer.close()
+
     def append(self, event: Event) -> None:
         """Add one line and sync it; all of it or nothing. Raises RefusedError."""
         line = encode(event)

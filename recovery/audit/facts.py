@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.inspect.history import Decision, StateLog, StateRecord
+from recovery.inspect.history import OUTCOMES, Decision, StateLog, StateRecord, decided
 
-_DECIDES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 _ENDS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
 
 
@@ -108,27 +107,12 @@ def _follow(one: _Id, record: StateRecord) -> None:
         one.decisions[-1] = replace(one.decisions[-1], completed_at=record.timestamp)
     if not isinstance(value, TransactionValue):
         return
-    if value.state in _DECIDES:
-        one.decisions.append(
-            Decision(
-                transactional_id=record.transactional_id,
-                outcome=_DECIDES[value.state],
-                producer_id=value.producer_id,
-                producer_epoch=value.producer_epoch,
-                partitions=value.partitions,
-                state_partition=record.partition,
-                offset=record.offset,
-                timestamp=record.timestamp,
-                client_version=value.client_transaction_version,
-                started=value.start_ms,
-                completed_at=None,
-            )
-        )
+    if value.state in OUTCOMES:
+        one.decisions.append(decided(record, value))
     elif value.state in _ENDS:
-        decided = before.value if before else None
+        last = before.value if before else None
         proven = (
-            isinstance(decided, TransactionValue)
-            and _DECIDES.get(decided.state) == _ENDS[value.state]
+            isinstance(last, TransactionValue) and OUTCOMES.get(last.state) == _ENDS[value.state]
         )
         if not proven:
             one.ended.append(record.timestamp)

@@ -30,8 +30,8 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.observation import CLOSED_STATES, StartBatch
 from recovery.inspect.topic_sightings import Sightings
 
-_OUTCOMES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
-_ENDED = {*_OUTCOMES, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+OUTCOMES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
+_ENDED = {*OUTCOMES, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +404,24 @@ def _not_in(forgotten: Sequence[StateRecord], records: Sequence[StateRecord]) ->
     return [r for r in forgotten if (r.partition, r.offset, r.value) not in there]
 
 
+def decided(record: StateRecord, value: TransactionValue) -> Decision:
+    """Return the decision that a Prepare* record is; none is known yet to be complete."""
+    return Decision(
+        transactional_id=record.transactional_id,
+        outcome=OUTCOMES[value.state],
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        partitions=value.partitions,
+        state_partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        client_version=value.client_transaction_version,
+        started=value.start_ms,
+        completed_at=None,
+        leader_epoch=record.leader_epoch,
+    )
+
+
 def _decisions(
     records: Sequence[StateRecord],
     pid: int,
@@ -422,28 +440,16 @@ def _decisions(
         if (
             isinstance(value, TransactionValue)
             and value.producer_id == pid
-            and value.state in _OUTCOMES
+            and value.state in OUTCOMES
             and where in value.partitions
         ):
             source: Source = "forgotten"
             if cached_until is not None:
                 source = "cache" if r.offset < cached_until.get(r.partition, 0) else "log"
+            completed_at = next_at.get(r.transactional_id)
             decisions.append(
-                Decision(
-                    transactional_id=r.transactional_id,
-                    outcome=_OUTCOMES[value.state],
-                    producer_id=pid,
-                    producer_epoch=value.producer_epoch,
-                    partitions=value.partitions,
-                    state_partition=r.partition,
-                    offset=r.offset,
-                    timestamp=r.timestamp,
-                    client_version=value.client_transaction_version,
-                    started=value.start_ms,
-                    completed_at=next_at.get(r.transactional_id),
-                    leader_epoch=r.leader_epoch,
-                    source=source,
-                    begun=r in begun,
+                replace(
+                    decided(r, value), completed_at=completed_at, source=source, begun=r in begun
                 )
             )
         next_at[r.transactional_id] = r.timestamp

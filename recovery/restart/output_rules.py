@@ -32,27 +32,27 @@ def final_end(log: Log) -> tuple[int, Check]:
         if read.log_end_offset is None:
             raise IncompleteError("its log end offset could not be read at the leader", where=where)
         if read.last_stable_offset < read.high_watermark:
-            raise RefusedError(
-                f"its end is not final: {read.high_watermark - read.last_stable_offset} offsets "
-                f"from {read.last_stable_offset} on are open",
-                where=where,
-                remedy="end the open transaction first: see `eoctl why`",
+            raise _not_final(
+                f"{read.high_watermark - read.last_stable_offset} offsets from "
+                f"{read.last_stable_offset} on are open",
+                where,
+                "end the open transaction first: see `eoctl why`",
             )
         if read.high_watermark < read.log_end_offset:
-            raise RefusedError(
-                f"its end is not final: the leader has {read.log_end_offset} offsets, "
-                f"{read.high_watermark} are replicated; the rest appears later",
-                where=where,
-                remedy="wait until the followers are in sync, then plan again",
+            why = (
+                f"the leader has {read.log_end_offset} offsets, {read.high_watermark} are "
+                "replicated; the rest appears later"
             )
+            raise _not_final(why, where, "wait until the followers are in sync, then plan again")
     ends = [read.high_watermark for read in log.reads]
     if len(set(ends)) > 1:
-        raise RefusedError(
-            f"its end is not final: it moved from {ends[0]} to {ends[-1]} meanwhile",
-            where=where,
-            remedy="somebody still writes: stop or fence the old process, then plan again",
-        )
+        remedy = "somebody still writes: stop or fence the old process, then plan again"
+        raise _not_final(f"it moved from {ends[0]} to {ends[-1]} meanwhile", where, remedy)
     return ends[-1], Check("end-final", True, "LEO = HW = LSO on two reads", where)
+
+
+def _not_final(why: str, where: str, remedy: str) -> RefusedError:
+    return RefusedError(f"its end is not final: {why}", where=where, remedy=remedy)
 
 
 def counted_range(

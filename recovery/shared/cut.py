@@ -8,6 +8,7 @@ transactions the cut divides.
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -148,7 +149,7 @@ def judge(
             if last.get("last_offset") is None or not _unmarked(last):
                 continue
             follows = known or Behind(None, None)
-            transaction = CutTransaction(
+            last_one = CutTransaction(
                 topic=place[0],
                 partition=place[1],
                 producer_id=int(name),
@@ -157,26 +158,24 @@ def judge(
                 last_offset=last["last_offset"],
                 marker=follows.marker[0] if follows.marker else None,
             )
-            needed.append(transaction)
+            needed.append(last_one)
             if follows.data and (follows.marker is None or follows.data[0] < follows.marker[0]):
                 why = f"it goes on at offset {follows.data[0]}, at or above the end"
-                split.append(transaction.model_copy(update={"why": why}))
+                split.append(last_one.model_copy(update={"why": why}))
     for place, producers_behind in behind.items():
         for producer, follows in producers_behind.items():
             if follows.data is None:
                 continue
             offset, epoch = follows.data
+            transaction = partial(
+                CutTransaction,
+                topic=place[0],
+                partition=place[1],
+                producer_id=producer,
+                producer_epoch=epoch,
+            )
             if follows.open_from is not None:
-                opened.append(
-                    CutTransaction(
-                        topic=place[0],
-                        partition=place[1],
-                        producer_id=producer,
-                        producer_epoch=epoch,
-                        outcome="open",
-                        first_offset=follows.open_from,
-                    )
-                )
+                opened.append(transaction(outcome="open", first_offset=follows.open_from))
             for other, producers in below.items():
                 last_there = producers.get(str(producer))
                 if other == place or last_there is None or last_there.get("epoch") is None:
@@ -192,11 +191,7 @@ def judge(
                     unknown = True
                     continue
                 split.append(
-                    CutTransaction(
-                        topic=place[0],
-                        partition=place[1],
-                        producer_id=producer,
-                        producer_epoch=epoch,
+                    transaction(
                         outcome="committed",
                         first_offset=offset,
                         marker=follows.marker[0] if follows.marker else None,

@@ -14,7 +14,7 @@ from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.quoting import some
-from recovery.rows.check import CheckRow
+from recovery.rows.check import CheckRow, Unit
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_GRANTED = "AUTHORIZATION_FAILED"
@@ -145,8 +145,21 @@ def ages_unknown(d: Diagnosis) -> list[Missing]:
     ]
 
 
-def _ok(finding: bool, unsure: bool) -> bool | None:
-    return False if finding else None if unsure else True
+def check_row(
+    rule: str,
+    threshold: float,
+    observed: float | None,
+    unit: Unit,
+    detail: str,
+    *,
+    finding: bool,
+    unsure: bool,
+) -> CheckRow:
+    """Return a rule's row. unsure: not everything was seen, so that only a finding is certain."""
+    ok = False if finding else None if unsure else True
+    return CheckRow(
+        rule=rule, threshold=threshold, observed=observed, unit=unit, ok=ok, detail=detail
+    )
 
 
 def _held_records(facts: Observed, threshold: float) -> CheckRow:
@@ -154,14 +167,12 @@ def _held_records(facts: Observed, threshold: float) -> CheckRow:
     worst = max((p for p in d.partitions if p.held), key=lambda p: p.held or 0, default=None)
     observed = worst.held or 0 if worst else 0
     unseen = unseen_partitions(d)
-    return CheckRow(
-        rule="held_records",
-        threshold=threshold,
-        observed=observed,
-        unit="offsets",
-        ok=_ok(observed >= threshold, bool(unseen)),
-        detail=(f"{worst.topic}:{worst.partition} is held most" if worst else "nothing is held")
-        + (f"; {unseen} partitions not seen" if unseen else ""),
+    detail = f"{worst.topic}:{worst.partition} is held most" if worst else "nothing is held"
+    if unseen:
+        detail += f"; {unseen} partitions not seen"
+    finding, unsure = observed >= threshold, bool(unseen)
+    return check_row(
+        "held_records", threshold, observed, "offsets", detail, finding=finding, unsure=unsure
     )
 
 
@@ -175,13 +186,11 @@ def _held_age(facts: Observed, threshold: float) -> CheckRow:
         detail = "nothing is held"
     else:
         detail = f"{oldest.about.name}, by the {oldest.verdict.age_clock}'s clock"
-    return CheckRow(
-        rule="held_age",
-        threshold=threshold,
-        observed=observed,
-        unit="seconds",
-        ok=_ok(observed >= threshold, bool(unsure)),
-        detail=detail + (f"; of {unsure} partitions it is not known" if unsure else ""),
+    if unsure:
+        detail += f"; of {unsure} partitions it is not known"
+    finding = observed >= threshold
+    return check_row(
+        "held_age", threshold, observed, "seconds", detail, finding=finding, unsure=bool(unsure)
     )
 
 
@@ -195,13 +204,14 @@ def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
         words = [some(list(dict.fromkeys(mine)))] if mine else ["none"]
         if unsure:
             words.append(f"{unsure} could not be judged")
-        return CheckRow(
-            rule=f"verdicts.{name}",
-            threshold=threshold,
-            observed=counts[name],
-            unit="transactions",
-            ok=_ok(counts[name] >= threshold, bool(unsure)),
-            detail="; ".join(words),
+        return check_row(
+            f"verdicts.{name}",
+            threshold,
+            counts[name],
+            "transactions",
+            "; ".join(words),
+            finding=counts[name] >= threshold,
+            unsure=bool(unsure),
         )
 
     return rule
@@ -210,13 +220,10 @@ def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
 def _groups_pending(observed: Observed, threshold: float) -> CheckRow:
     names = pending_groups(observed.groups or ())
     unsure = observed.groups is None or bool(observed.groups_missing)
-    return CheckRow(
-        rule="groups_pending",
-        threshold=threshold,
-        observed=len(names),
-        unit="groups",
-        ok=_ok(len(names) >= threshold, unsure),
-        detail=(some(names) or "none") + ("; not all groups were seen" if unsure else ""),
+    detail = (some(names) or "none") + ("; not all groups were seen" if unsure else "")
+    finding = len(names) >= threshold
+    return check_row(
+        "groups_pending", threshold, len(names), "groups", detail, finding=finding, unsure=unsure
     )
 
 
@@ -226,14 +233,10 @@ def _coordinators(observed: Observed, threshold: float) -> CheckRow:
     unasked = sum(_not_askable(c.error) for c in t.coordinators if not c.seen)
     unsure = bool(unasked) or any(m.scope == "topic" for m in t.missing)
     detail = f"{sum(c.seen for c in t.coordinators)} of {len(t.coordinators)} answered"
-    return CheckRow(
-        rule="coordinators_unavailable",
-        threshold=threshold,
-        observed=gone,
-        unit="partitions",
-        ok=_ok(gone >= threshold, unsure),
-        detail=detail + ("; not all may be asked" if unsure else ""),
-    )
+    if unsure:
+        detail += "; not all may be asked"
+    rule, finding = "coordinators_unavailable", gone >= threshold
+    return check_row(rule, threshold, gone, "partitions", detail, finding=finding, unsure=unsure)
 
 
 def _not_askable(error: str | None) -> bool:
@@ -316,14 +319,9 @@ def _expiry(observed: Observed, threshold: float) -> CheckRow:
         detail = "nothing depends on an id that expires so soon"
     else:
         detail = f"{first.transactional_id}: {first.why}"
-    return CheckRow(
-        rule="producer_id_expiry",
-        threshold=threshold,
-        observed=left,
-        unit="seconds",
-        ok=_ok(left is not None and left <= threshold, observed.expiration_ms is None),
-        detail=detail,
-    )
+    finding, unsure = left is not None and left <= threshold, observed.expiration_ms is None
+    rule = "producer_id_expiry"
+    return check_row(rule, threshold, left, "seconds", detail, finding=finding, unsure=unsure)
 
 
 GAPS: Mapping[str, Callable[[Missing], bool]] = {

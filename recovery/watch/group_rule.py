@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from recovery.facts import CommitTime, GroupFacts, GroupTimes
 from recovery.quoting import quoted, some
 from recovery.rows.check import CheckRow
-from recovery.watch.check_rules import Observed
+from recovery.watch.check_rules import Observed, check_row
 
 AT_WORK_MS = 6 * 3_600_000
 """A group that committed so lately is at work, though it has no member, as that of a Flink job is.
@@ -80,7 +80,7 @@ def group_expiry(observed: Observed, threshold: float) -> CheckRow:
             words.append(f"{unseen} of {len(groups)} groups without members {were} not seen")
     if observed.groups is None or observed.groups_missing:
         words.append("not all groups were seen")
-    ok = False if near else None if words else True
+    unsure = bool(words)
     if near:
         names = some([quoted(name) for _, name in near])
         words.insert(
@@ -92,14 +92,9 @@ def group_expiry(observed: Observed, threshold: float) -> CheckRow:
         )
     elif retention is not None:
         words.insert(0, "no group without members loses its offsets so soon")
-    return CheckRow(
-        rule="group_expiry",
-        threshold=threshold,
-        observed=near[0][0] / 1000 if near else None,
-        unit="seconds",
-        ok=ok,
-        detail="; ".join(words),
-    )
+    seconds = near[0][0] / 1000 if near else None
+    rule, detail = "group_expiry", "; ".join(words)
+    return check_row(rule, threshold, seconds, "seconds", detail, finding=bool(near), unsure=unsure)
 
 
 def _left(

@@ -8,7 +8,7 @@ from recovery.facts import TransactionFacts, Transactions
 from recovery.inspect.two_phase import deadline, is_two_phase
 from recovery.quoting import quoted
 from recovery.rows.check import CheckRow, Unit
-from recovery.watch.check_rules import Observed, Thresholds, near_expiry
+from recovery.watch.check_rules import Observed, Thresholds, check_row, near_expiry
 
 SPENT = 0.75
 """Share of its timeout that a transaction has used up before its deadline is worth a word.
@@ -152,14 +152,8 @@ def _row(
     hidden = _not_seen(observed.transactions)
     if hidden:
         detail += f"; {hidden}"
-    return CheckRow(
-        rule=rule,
-        threshold=threshold,
-        observed=value,
-        unit=unit,
-        ok=False if finding else None if unsure or hidden else True,
-        detail=detail,
-    )
+    unsure = unsure or hidden is not None
+    return check_row(rule, threshold, value, unit, detail, finding=finding, unsure=unsure)
 
 
 def _not_seen(transactions: Transactions) -> str | None:

@@ -94,12 +94,7 @@ def resume(
 def _abandon(entry: JournalEntry, execute: Execute) -> int:
     if not execute.execute:
         raise UsageError("--abandon closes the entry for good", remedy="add --execute")
-    writer = Journal().reopen(entry.id)
-    try:
-        writer.append("abandoned", detail="closed by hand; what was done stays as it is")
-        writer.finished()
-    finally:
-        writer.close()
+    Journal().abandon(entry.id, "closed by hand; what was done stays as it is")
     print(f"{entry.id} is closed; nothing was sent", file=sys.stderr)
     return 0
 

@@ -246,7 +246,7 @@ async def producers(
                     )
                     continue
                 states[t.name, p.partition_index] = tuple(
-                    _producer(t.name, p.partition_index, row) for row in p.active_producers
+                    producer_facts(t.name, p.partition_index, row) for row in p.active_producers
                 )
     return states, missing
 
@@ -259,7 +259,8 @@ def _producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
     return missing_broker(broker, error, detail=f"producers of {count} partitions not seen")
 
 
-def _producer(topic: str, partition: int, row: Any) -> ProducerFacts:
+def producer_facts(topic: str, partition: int, row: Any) -> ProducerFacts:
+    """row: of DescribeProducers' answer."""
     return ProducerFacts(
         topic=topic,
         partition=partition,

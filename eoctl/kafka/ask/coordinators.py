@@ -304,11 +304,12 @@ async def _described_once(
                 )
             )
         else:
-            result.append(_described(t.coordinator, answer))
+            result.append(transaction_facts(t.coordinator, answer))
     return result, missing
 
 
-def _described(coordinator: int, row: Any) -> TransactionFacts:
+def transaction_facts(coordinator: int, row: Any) -> TransactionFacts:
+    """row: of DescribeTransactions' answer."""
     return TransactionFacts(
         transactional_id=row.transactional_id,
         coordinator=coordinator,

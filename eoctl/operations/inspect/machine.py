@@ -7,7 +7,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from eoctl.host.clock import now_ms
 from eoctl.host.java import find_java
@@ -26,14 +28,26 @@ MOST_TIMED = 20  # open transactions of each coordinator that are described, to 
 LOCKS = Path("/proc/locks")
 
 
-def _row(check: str, well: bool | None, detail: str, cannot: Sequence[str] = ()) -> ContextTestRow:
+def row_of(
+    kind: Literal["right", "machine"],
+    check: str,
+    sees: bool | None,
+    detail: str,
+    cannot: Sequence[str] = (),
+    error: str | None = None,
+) -> ContextTestRow:
+    """cannot: what cannot be said where the check does not hold, or is not known to."""
     return ContextTestRow(
-        kind="machine",
+        kind=kind,
         check=check,
-        sees=well,
+        sees=sees,
         detail=detail,
-        cannot_say=[] if well else list(cannot),
+        cannot_say=[] if sees else list(cannot),
+        error=error,
     )
+
+
+_row = partial(row_of, "machine")
 
 
 async def machine(cluster: Cluster) -> list[ContextTestRow]:

@@ -4,7 +4,7 @@ Nothing is clamped and nothing guessed: a range that is not there, or could not 
 with an error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 from eoctl.host.clock import now_ms
@@ -157,16 +157,18 @@ async def _partitions_of(
     cluster: Cluster, offsets: Sequence[GroupOffsetFacts]
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
     """The partitions that offsets were committed for, after the offsets were read."""
-    places = {(o.topic, o.partition) for o in offsets}
-    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
-    partitions = [
-        p
-        for t in metadata.topics.values()
-        for p in t.partitions
-        if (p.topic, p.partition) in places
-    ]
-    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
+    facts, missing = await at_places(cluster, {(o.topic, o.partition) for o in offsets})
     return {(f.topic, f.partition): f for f in facts}, missing
+
+
+async def at_places(
+    cluster: Cluster, places: Collection[TopicPartition]
+) -> tuple[list[PartitionFacts], list[Missing]]:
+    """The offsets of these partitions, of those among them that exist."""
+    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    topics = metadata.topics.values()
+    partitions = [p for t in topics for p in t.partitions if (p.topic, p.partition) in places]
+    return await collect.partition_offsets(cluster, topics, partitions)
 
 
 async def _waiting(

@@ -9,6 +9,7 @@ could change the cluster is sent; what only trying would tell is `None`, with wh
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import acls, coordinators, groups
@@ -23,7 +24,7 @@ from eoctl.kafka.ask.acls import (
 )
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from eoctl.operations.inspect.machine import machine
+from eoctl.operations.inspect.machine import machine, row_of
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.facts import Missing
@@ -84,21 +85,7 @@ def _of_command(one: rights.Allowed) -> str:
     return "all that it needs is granted"
 
 
-def _right(
-    check: str,
-    sees: bool | None,
-    detail: str,
-    cannot: Sequence[str] = (),
-    error: str | None = None,
-) -> ContextTestRow:
-    return ContextTestRow(
-        kind="right",
-        check=check,
-        sees=sees,
-        detail=detail,
-        cannot_say=[] if sees else list(cannot),
-        error=error,
-    )
+_right = partial(row_of, "right")
 
 
 def _on_some(

@@ -151,13 +151,8 @@ def make_way(plan: Plan) -> None:
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     if entry is None or entry.plan.same_change(plan):
         return
-    writer = Journal().reopen(entry.id)
-    try:
-        detail = "another plan took its place; what it sent stays, with its position"
-        writer.append("abandoned", detail=detail)
-        writer.finished()
-    finally:
-        writer.close()
+    detail = "another plan took its place; what it sent stays, with its position"
+    Journal().abandon(entry.id, detail)
 
 
 def start(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eoctl.host.clock import now_ms
-from eoctl.kafka.ask import collect, configs, coordinators
+from eoctl.kafka.ask import configs, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.read.chunks import Chunk, Range
 from eoctl.kafka.read.fetch import read
@@ -21,6 +21,7 @@ from eoctl.kafka.read.producer_records import Written, written
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
+from eoctl.operations.inspect.offsets import at_places
 from eoctl.operations.remedy.checkpoint import Fate, Seen, look
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
@@ -179,14 +180,7 @@ async def _copies(
     row = next((r for r in rows if r.error is None and r.producer_epoch is not None), None)
     if row is None or row.producer_epoch is None:
         return {}
-    metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
-    parts = [
-        p
-        for t in metadata.topics.values()
-        for p in t.partitions
-        if (p.topic, p.partition) in outputs
-    ]
-    facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), parts)
+    facts, _ = await at_places(cluster, outputs)
     ranges = [
         Range(
             f.topic,

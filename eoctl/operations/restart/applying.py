@@ -328,12 +328,7 @@ def going_on_with(plan: Plan) -> JournalEntry | None:
     if entry is None or entry.plan.same_change(plan):
         return None
     if not entry.touched:
-        writer = Journal().reopen(entry.id)
-        try:
-            writer.append("abandoned", detail="nothing was sent; another plan took its place")
-            writer.finished()
-        finally:
-            writer.close()
+        Journal().abandon(entry.id, "nothing was sent; another plan took its place")
         return None
     same = entry.plan.details["target"] == plan.details["target"]
     return entry if same else None
