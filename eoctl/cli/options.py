@@ -222,6 +222,9 @@ class Output(Format):
         return seconds
 
 
+AllContexts = Annotated[bool, option("--all-contexts")]
+
+
 @dataclass(frozen=True)
 class Topics:
     """The option that selects partitions: TOPIC[:P]..., or Kafka's own habits."""

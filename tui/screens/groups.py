@@ -8,9 +8,9 @@ from eoctl.render.tables import Column
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
 from tui.board.headline import stuck
-from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, table_row
+from tui.screens.rows import Cell, Picked, Text, answer_table, cells_of, table_row
 from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow, table_data, urgency
+from tui.widgets.tables import TableData, TableRow
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -48,13 +48,7 @@ def groups_table(s: "Snapshot", before: Mapping[str, TableRow], text: Text) -> T
             row = group_row(g, state, sign, text)
         rows.append(row)
     rows += [bare_group_row(name, state, text) for name, state in states.items() if name in bare]
-    rows.sort(key=urgency)
-    return table_data(
-        COLUMNS,
-        rows,
-        collected_at=answer.collected_at if answer else None,
-        empty=nothing("groups", answer, s),
-    )
+    return answer_table(COLUMNS, rows, "groups", answer, s)
 
 
 def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> TableRow:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.columns import inspect
 from recovery.rows.row import ProducerRow
-from tui.screens.rows import AGE, Picked, Text, aged, cells_of, nothing, since, table_row
+from tui.screens.rows import AGE, Picked, Text, aged, answer_table, cells_of, since, table_row
 from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow, table_data, urgency
+from tui.widgets.tables import TableData, TableRow
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -35,13 +35,7 @@ def producers_table(s: "Snapshot", text: Text) -> TableData:
     for r in answer.rows if answer else ():
         assert isinstance(r, ProducerRow)
         rows.append(producer_row(r, now, text))
-    rows.sort(key=urgency)
-    return table_data(
-        COLUMNS,
-        rows,
-        collected_at=answer.collected_at if answer else None,
-        empty=nothing("producers", answer, s),
-    )
+    return answer_table(COLUMNS, rows, "producers", answer, s)
 
 
 def producer_row(r: ProducerRow, now: int, text: Text) -> TableRow:

@@ -10,7 +10,7 @@ from eoctl.render.tables import Column
 from eoctl.render.words import Age
 from eoctl.render.words import age as age_words
 from recovery.rows.diagnosis import TxnHangingRow
-from tui.widgets.tables import TableRow
+from tui.widgets.tables import TableData, TableRow, table_data, urgency
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -85,6 +85,22 @@ def nothing(what: str, answer: "Answer | None", s: "Snapshot") -> str:
         place = visible(first.topic or first.id or first.scope)
         return f"? no {what} could be seen: {first.error} on {place}"
     return f"no {what}"
+
+
+def answer_table(
+    columns: Sequence[Column],
+    rows: list[TableRow],
+    what: str,
+    answer: "Answer | None",
+    s: "Snapshot",
+) -> TableData:
+    """Return the table of an answer's rows, the most urgent first. what: one calls them."""
+    return table_data(
+        columns,
+        sorted(rows, key=urgency),
+        collected_at=answer.collected_at if answer else None,
+        empty=nothing(what, answer, s),
+    )
 
 
 class Picked:

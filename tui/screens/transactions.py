@@ -9,9 +9,9 @@ from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis import ORDER, mark
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import TxnListRow
-from tui.screens.rows import Picked, Text, aged, cells_of, nothing, numbered, table_row
+from tui.screens.rows import Picked, Text, aged, answer_table, cells_of, numbered, table_row
 from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow, table_data, urgency
+from tui.widgets.tables import TableData, TableRow
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -46,14 +46,8 @@ def transactions_table(s: "Snapshot", text: Text) -> TableData:
         key = f"id\0{t.transactional_id}"
         rows.append(listed_row(key, t, judged.pop(key, []), text))
     rows += [stray_row(key, found) for key, found in judged.items()]
-    rows.sort(key=urgency)
     answer = s.transactions
-    return table_data(
-        COLUMNS,
-        rows,
-        collected_at=answer.collected_at if answer else None,
-        empty=nothing("ids", answer, s),
-    )
+    return answer_table(COLUMNS, rows, "ids", answer, s)
 
 
 def listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow], text: Text) -> TableRow:

@@ -7,7 +7,7 @@ from typing import Annotated
 from eoctl.cli.emit import emit, table
 from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format, Output, Topics, argument, option
+from eoctl.cli.options import AllContexts, Connection, Format, Output, Topics, argument, option
 from eoctl.cli.runner import ask, show, show_all
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose import status as status_operation
@@ -35,7 +35,7 @@ def txn_hanging(
         Path | None, option("--plan FILE", "write one plan of all remedies that may be")
     ] = None,
     verdict: Annotated[list[str] | None, option("--verdict V", "only these")] = None,
-    all_contexts: Annotated[bool, option("--all-contexts")] = False,
+    all_contexts: AllContexts = False,
 ) -> int:
     """A verdict on every open transaction of the cluster, with its one safe remedy.
 
@@ -98,7 +98,7 @@ def status(
     connection: Connection,
     output: Output,
     limits: Limits,
-    all_contexts: Annotated[bool, option("--all-contexts")] = False,
+    all_contexts: AllContexts = False,
 ) -> int:
     """One screen: cluster, brokers, partitions held back, open transactions by verdict.
 

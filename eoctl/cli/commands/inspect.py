@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from eoctl.cli.options import Connection, Output, Topics, argument, option
+from eoctl.cli.options import AllContexts, Connection, Output, Topics, argument, option
 from eoctl.cli.runner import show, show_all
 from eoctl.operations.inspect import lists as operations
 from eoctl.render.columns.inspect import LSO, PRODUCERS, TXN_DESCRIBE, TXN_LIST
@@ -17,7 +17,7 @@ def lso(
     topics: Topics,
     all_: Annotated[bool, option("--all", "healthy partitions too")] = False,
     internal: Annotated[bool, option("--internal", "healthy internal partitions too")] = False,
-    all_contexts: Annotated[bool, option("--all-contexts")] = False,
+    all_contexts: AllContexts = False,
 ) -> int:
     """Log start, LSO, high watermark, records held, and what blocks.
 

@@ -1,7 +1,7 @@
 """From a diagnosis to the rows of `txn hanging` and `status`, with the commands they name."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from eoctl.render.shell import command
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
@@ -81,24 +81,14 @@ def hanging_row(
         transactional_id=known.transactional_id if known else _only_id(j),
         start_offset=j.about.start_offset,
         last_timestamp=producer.last_timestamp if producer else None,
-        age_seconds=v.age_seconds,
-        age_clock=v.age_clock,
         timeout_ms=known.timeout_ms if known else None,
         start_timestamp=known.start_timestamp if known else None,
         state=known.state if known else None,
-        samples=v.samples,
-        verdict=v.name,
-        rule=v.rule,
         mixed=v.mixed,
         offsets_pending=v.offsets_pending,
-        proven_outcome=v.proven_outcome,
         groups=list(j.start.groups) if j.start else [],
-        evidence=[EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
-        remedy=remedy_row(v, remedy_argv(v, connection, cluster_id)),
-        gate=v.gate,
-        ends_at=v.deadline,
-        ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
         error=j.partition.error,
+        **_judgement(v, connection, cluster_id),
     )
 
 
@@ -117,25 +107,34 @@ def _id_row(j: JudgedId, connection: Sequence[str], cluster_id: str | None) -> T
         transactional_id=row.transactional_id,
         start_offset=None,
         last_timestamp=max((t for t in wrote if t is not None), default=None),
-        age_seconds=v.age_seconds,
-        age_clock=v.age_clock,
         timeout_ms=row.timeout_ms,
         start_timestamp=row.start_timestamp,
         state=row.state,
-        samples=v.samples,
-        verdict=v.name,
-        rule=v.rule,
         mixed=False,
         offsets_pending=False,
-        proven_outcome=v.proven_outcome,
         groups=[],
-        evidence=[EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
-        remedy=remedy_row(v, remedy_argv(v, connection, cluster_id)),
-        gate=v.gate,
-        ends_at=v.deadline,
-        ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
         error=row.error,
+        **_judgement(v, connection, cluster_id),
     )
+
+
+def _judgement(
+    v: Verdict | IdVerdict, connection: Sequence[str], cluster_id: str | None
+) -> dict[str, Any]:
+    """Return the fields of a row that a verdict gives."""
+    return {
+        "age_seconds": v.age_seconds,
+        "age_clock": v.age_clock,
+        "samples": v.samples,
+        "verdict": v.name,
+        "rule": v.rule,
+        "proven_outcome": v.proven_outcome,
+        "evidence": [EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
+        "remedy": remedy_row(v, remedy_argv(v, connection, cluster_id)),
+        "gate": v.gate,
+        "ends_at": v.deadline,
+        "ends_in_seconds": None if v.deadline_in is None else v.deadline_in / 1000,
+    }
 
 
 def _only_id(j: Judged) -> str | None:

@@ -392,6 +392,17 @@ async def _row(
 def _seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged | None) -> WhyRow:
     """Return what the diagnosis alone says of a partition. first: whom the story is about."""
     judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
+    return _first_row(context, d, p, judged, first)
+
+
+def _first_row(
+    context: Context,
+    d: Diagnosis,
+    p: PartitionFacts,
+    judged: Sequence[Judged],
+    first: Judged | None,
+) -> WhyRow:
+    """judged: what the partition has open."""
     rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
     holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
     return WhyRow(
@@ -418,9 +429,14 @@ def _seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged |
         brokers_known=d.brokers_known,
         transactional_id=None if holder is None else holder.transactional_id,
         error=p.error,
-        again=command(["eoctl", *context.argv, "lso", "--watch", "--", f"{p.topic}:{p.partition}"]),
+        again=_again(context, p, "lso"),
         also_holds=[] if first is None else _also_holds(d, first),
     )
+
+
+def _again(context: Context, p: PartitionFacts, *words: str) -> str | None:
+    """Return the command line that watches a partition. words: of the command."""
+    return command(["eoctl", *context.argv, *words, "--watch", "--", f"{p.topic}:{p.partition}"])
 
 
 def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
@@ -591,39 +607,13 @@ async def _healthy(
     if group is None:
         here, _ = await _groups(source, look.partitions)
     return [
-        WhyRow(
-            topic=p.topic,
-            topic_id=p.topic_id,
-            partition=p.partition,
-            leader=p.leader,
+        _first_row(context, d, p, (), None).but(
             stuck=False,
             headline="NOT HELD  the LSO is at the high watermark: not a transaction's doing",
-            log_start_offset=p.log_start_offset,
-            last_stable_offset=p.last_stable_offset,
-            high_watermark=p.high_watermark,
-            held=p.held,
-            waiting=None,
-            held_by=None,
-            others=[],
-            owner=None,
-            history=[],
             groups=[_group_row(g, p) for g in here if _offset(g, p) is not None],
             groups_said=_groups_said(here, p),
-            if_you_wait=None,
             samples=1,
-            brokers_up=d.brokers_up,
-            brokers_known=d.brokers_known,
-            again=command(
-                [
-                    "eoctl",
-                    *context.argv,
-                    "offsets",
-                    "show",
-                    "--watch",
-                    "--",
-                    f"{p.topic}:{p.partition}",
-                ]
-            ),
+            again=_again(context, p, "offsets", "show"),
         )
         for p in look.partitions
         if p.error is None

@@ -6,7 +6,7 @@ with the marker's epoch, the plan raises that id first.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from eoctl.kafka.ask import collect, coordinators
@@ -205,13 +205,7 @@ async def marker_steps(
             action=MARKER_ACTION,
             target=about.name,
             parameters={
-                "topic": sent.topic,
-                "partition": sent.partition,
-                "producer_id": sent.producer_id,
-                "producer_epoch": sent.producer_epoch,
-                "outcome": sent.outcome,
-                "coordinator_epoch": sent.coordinator_epoch,
-                "transaction_version": sent.transaction_version,
+                **asdict(sent),
                 "leader": leader,
                 "start_offset": about.start_offset,
                 "described_epoch": row.producer_epoch,
@@ -313,15 +307,7 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
         raise
     except EoctlError as error:
         raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
-    request = MarkerRequest(
-        topic=p["topic"],
-        partition=p["partition"],
-        producer_id=p["producer_id"],
-        producer_epoch=p["producer_epoch"],
-        outcome=p["outcome"],
-        coordinator_epoch=p["coordinator_epoch"],
-        transaction_version=p["transaction_version"],
-    )
+    request = MarkerRequest(**{field.name: p[field.name] for field in fields(MarkerRequest)})
     ensure_held_first(ensure_held, step.target)
     name = await repairs.write_marker(cluster, p["leader"], request)
     if name in repairs.MARKER_REFUSED:

@@ -7,7 +7,8 @@ Source: Kafka's classes WindowKeySchema, SessionKeySchema, AbstractRocksDBSegmen
 RocksDBVersionedStore (restoreBatch, get); all checked against a running application.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from recovery.errors import UsageError
 from recovery.formats.arrays import binary_parts, int64_values, null_mask, one_chunk
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-"""What Streams adds to a store's retention (windowstore.changelog.additional.retention.ms)."""
-
+_Numbers = Mapping[str, tuple[int, str]]
+"""Columns behind the user's key: where each begins, in bytes before the key's end, and its type."""
 _NO_TIMESTAMP = -1
 _FOREVER = 2**63 - 1
 
@@ -41,7 +42,7 @@ class _Expiring(ChangelogFormat):
     retention_config = "retention.ms"  # of the topic: the store's retention + a day
     tail = 0  # bytes behind the user's key
     expires_by = 0  # where the time that expires begins, in bytes before the key's end
-    numbers: tuple[str, ...]  # the columns behind the user's key
+    numbers: ClassVar[_Numbers]
 
     @property
     def extra(self) -> "pa.Schema":
@@ -75,12 +76,8 @@ class _Expiring(ChangelogFormat):
         time = tail_int64(one_chunk(rows.column("key")), self.expires_by)
         rows = _filter(rows, time >= summary["max"] - _retention(self) + 1)
         keys = one_chunk(rows.column("key"))
-        numbers = map(int64_array, self.decoded(keys))
-        return _with(rows, self.extra, [without_tail(keys, self.tail), *numbers])
-
-    def decoded(self, keys: "pa.Array") -> "list[NDArray[np.int64]]":
-        """The `numbers` of these keys."""
-        raise NotImplementedError
+        numbers = (_tail(keys, back, kind).astype("int64") for back, kind in self.numbers.values())
+        return _with(rows, self.extra, [without_tail(keys, self.tail), *map(int64_array, numbers)])
 
     def proves(self, log: LogFacts, summary: Summary) -> str | None:
         """Old windows leave the log from its start on: while that is 0, none has left."""
@@ -95,10 +92,7 @@ class StreamsWindow(_Expiring):
 
     name = "streams-window"
     tail = expires_by = 12
-    numbers = ("window_start", "window_sequence")
-
-    def decoded(self, keys: "pa.Array") -> "list[NDArray[np.int64]]":
-        return [tail_int64(keys, 12), _tail(keys, 4, ">i4").astype("int64")]
+    numbers: ClassVar[_Numbers] = {"window_start": (12, ">i8"), "window_sequence": (4, ">i4")}
 
 
 class StreamsSession(_Expiring):
@@ -109,10 +103,7 @@ class StreamsSession(_Expiring):
 
     name = "streams-session"
     tail = expires_by = 16
-    numbers = ("session_start", "session_end")
-
-    def decoded(self, keys: "pa.Array") -> "list[NDArray[np.int64]]":
-        return [tail_int64(keys, 8), tail_int64(keys, 16)]
+    numbers: ClassVar[_Numbers] = {"session_start": (8, ">i8"), "session_end": (16, ">i8")}
 
 
 class StreamsVersioned(ChangelogFormat):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from eoctl.cli.emit import emit, error_line
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Format, option
+from eoctl.cli.options import AllContexts, Connection, Format, option
 from eoctl.cli.runner import of_bundle, run_each
 from eoctl.host.clock import now_ms
 from eoctl.operations.diagnose.live import Live
@@ -40,7 +40,7 @@ def check(
     nagios: Annotated[
         bool, option("--nagios", "one line with perfdata; exit status 0, 2 or 3")
     ] = False,
-    all_contexts: Annotated[bool, option("--all-contexts")] = False,
+    all_contexts: AllContexts = False,
 ) -> int:
     """The rules of the config file's [check], for cron.
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated
 
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, option
+from eoctl.cli.options import AllContexts, Connection, option
 from eoctl.cli.progress import note
 from eoctl.operations.watch import check, exporting
 from eoctl.operations.watch.endpoint import is_loopback, parse_address, served
@@ -38,7 +38,7 @@ def exporter(
     max_rate: Annotated[
         str, option("--max-rate BYTES/S", "read no faster from each broker")
     ] = "10MiB",
-    all_contexts: Annotated[bool, option("--all-contexts")] = False,
+    all_contexts: AllContexts = False,
 ) -> int:
     """Serve what `check` finds and the lags of groups to Prometheus, until it is stopped.
 
