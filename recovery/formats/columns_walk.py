@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _LONGEST = 10
 _RUN_LEAST = 8  # records of one length in a row that pay for looking at them at once
 _MOST_AT_ONCE = 256
+_SIEVES = 4  # what is no record may lead to another such
 _LOCK_STEP_LEAST = 64  # batches side by side that pay for walking them at once
 
 
@@ -61,7 +62,87 @@ def record_starts(
     """
     if int(count.sum()) >= _LOCK_STEP_LEAST * int(count.max(initial=0)):
         return _lock_step(data, first, behind, count)
+    if _sizes_vary(data, first, behind):
+        starts = _by_zeros(data, first, behind, count)
+        if starts is not None:
+            return starts, len(first)
     return _one_by_one(data, first, behind, count)
+
+
+def _sizes_vary(
+    data: "NDArray[np.uint8]", first: "NDArray[np.int64]", behind: "NDArray[np.int64]"
+) -> bool:
+    """Tell from the first records of each batch, of which the very first is often another."""
+    import numpy as np
+
+    position = first
+    sizes: list[NDArray[np.int64]] = []
+    for _ in range(4):
+        length, at = varints(data, position)
+        sizes.append(length)
+        position = np.clip(at + length, first, behind)
+    alike = (sizes[1] == sizes[2]) & (sizes[2] == sizes[3])
+    return 2 * int(alike.sum()) < len(first)
+
+
+def _by_zeros(
+    data: "NDArray[np.uint8]",
+    first: "NDArray[np.int64]",
+    behind: "NDArray[np.int64]",
+    count: "NDArray[np.int64]",
+) -> "NDArray[np.int64] | None":
+    """All at once, where the byte behind each record's length is 0, as Kafka's clients write it.
+
+    Each byte 0 may be that one. What is no record leads to no other, or none leads to it. None
+    unless what is left is one chain through each batch, which proves it; a record of more than
+    8 KiB, or of one with headers before a very small one, makes it None.
+    """
+    import numpy as np
+
+    empty = count == 0
+    if (first[empty] != behind[empty]).any():
+        return None
+    first, behind, count = first[~empty], behind[~empty], count[~empty]
+    if not len(first):
+        return first
+    low = int(first[0])
+    zero = np.flatnonzero(data[low : int(behind[-1])] == 0) + low
+    high, two = data[zero - 1], data[zero - 2]
+    length = high.astype(np.int64)
+    long = two >= 0x80
+    length[long] = (length[long] << 7) + (two[long] & 0x7F)
+    start = zero - 1 - long
+    good = (high > 0) & (high < 0x80) & (length & 1 == 0) & (start >= low)
+    start, end = start[good], zero[good] + (length[good] >> 1)
+    at = np.searchsorted(start, first)
+    if len(lost := np.flatnonzero(np.append(start, -1)[at] != first)):
+        start, end = (np.insert(each, at[lost], first[lost]) for each in (start, end))
+        at = np.searchsorted(start, first)
+    length, position = varints(data, first)
+    end[at] = position + length
+    stop = behind[np.repeat(np.arange(len(first)), np.diff(at, append=len(start)))]
+    last = np.cumsum(count) - 1
+    for _ in range(_SIEVES):
+        following = np.append(start[1:], -1)
+        if len(start) == last[-1] + 1:
+            following[last] = behind
+            if (end == following).all() and (start[last - count + 1] == first).all():
+                return start
+            return None
+        final = end == stop
+        direct = (end == following) & ~final
+        others = np.flatnonzero(~direct & ~final)
+        to = np.searchsorted(start, end[others])
+        hit = np.append(start, -1)[to] == end[others]
+        reached = np.zeros(len(start) + 1, np.bool_)
+        reached[1:] = direct
+        reached[to[hit]] = True
+        reached[np.searchsorted(start, first)] = True
+        kept = direct | final
+        kept[others[hit]] = True
+        kept &= reached[:-1]
+        start, end, stop = start[kept], end[kept], stop[kept]
+    return None
 
 
 def _lock_step(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.formats import columns
+from recovery.formats import columns, columns_walk
 from recovery.formats.batches import OldMessageFormatError, batch_headers
 from recovery.formats.columns import ABORTED, COMMITTED, NONE, OPEN, OUTCOMES, decode
 from recovery.formats.counting import AbortedTransactions
@@ -199,6 +199,40 @@ def test_damage_is_found_or_does_no_harm(buffer: bytes, data: st.DataObject) -> 
     if at < len(damaged):
         damaged[at] ^= data.draw(st.integers(1, 255))
     as_the_exact_decoder_says(bytes(damaged))
+
+
+@given(logs(), st.data())
+@settings(max_examples=share(600, 100), deadline=None)
+def test_records_found_by_their_zeros(buffer: bytes, data: st.DataObject) -> None:
+    """Whatever the records, damaged or not: found so, or left to the walk from one to the next."""
+    damaged = bytearray(buffer)
+    at = data.draw(st.integers(61, max(61, len(buffer) - 1)))
+    if at < len(damaged) and data.draw(st.booleans()):
+        damaged[at] ^= data.draw(st.integers(1, 255))
+    with (
+        patch.object(columns_walk, "_sizes_vary", return_value=True),
+        patch.object(columns_walk, "_LOCK_STEP_LEAST", 1 << 60),
+    ):
+        as_the_exact_decoder_says(bytes(damaged))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_of_many_sizes_are_not_walked_one_by_one(seed: int) -> None:
+    """Text, random bytes, and big-endian numbers, which are full of the byte that is looked for."""
+    chance, out = random.Random(seed), []
+    values = (
+        lambda: b"x" * chance.randrange(300),
+        lambda: chance.randbytes(chance.randrange(300)),
+        lambda: struct.pack(">qq", T, chance.randrange(9)) * chance.randrange(9),
+    )
+    for number in range(5):
+        items = [
+            Item(i, T + i, b"k%d" % chance.randrange(9**9), values[seed]()) for i in range(400)
+        ]
+        out.append(batch(400 * number, items))
+    with patch.object(columns_walk, "_one_by_one", side_effect=AssertionError):
+        found = decoded(b"".join(out), ())
+    assert fast(found) == slow(b"".join(out))
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
