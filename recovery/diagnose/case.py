@@ -129,6 +129,11 @@ class Case:
     def coordinators_seen(self) -> bool:
         return all(s.sees_all_coordinators for s in self.samples)
 
+    @property
+    def is_unnamed(self) -> bool:
+        """No id names this partition now, and what was seen is enough to say so."""
+        return not self.naming(self.newest) and (self.coordinators_seen or bool(self.lost))
+
     # What is seen of its owner.
 
     @property

@@ -278,12 +278,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "history-moved",
-        lambda c: (
-            c.id_moved is not None
-            and not c.naming(c.newest)
-            and (c.coordinators_seen or bool(c.lost))
-            and (not c.lost or c.open_where_it_was)
-        ),
+        lambda c: c.id_moved is not None and c.is_unnamed and (not c.lost or c.open_where_it_was),
         lambda c: (
             f"the records of {c.id_moved} stand in a partition of __transaction_state that is not "
             "its home any more (partitions were added): its coordinator does not know what they "
@@ -293,11 +288,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "log-says-open",
-        lambda c: (
-            c.hidden_in_log is not None
-            and not c.naming(c.newest)
-            and (c.coordinators_seen or bool(c.lost))
-        ),
+        lambda c: c.hidden_in_log is not None and c.is_unnamed,
         lambda c: (
             "__transaction_state says that "
             + (c.hidden_in_log.transactional_id if c.hidden_in_log else "")

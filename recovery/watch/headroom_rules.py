@@ -46,19 +46,13 @@ def _deadline(observed: Observed, threshold: float) -> CheckRow:
         if left is not None and left <= (t.timeout_ms or 0) * (1 - SPENT):
             rows.append((left, t))
     left, first = min(rows, key=lambda row: row[0], default=(None, None))
-    observed_seconds = None if left is None else left / 1000
-    return _row(
-        "deadline",
-        threshold,
-        observed_seconds,
-        finding=observed_seconds is not None and observed_seconds <= threshold,
-        unit="seconds",
-        observed=observed,
-        detail="no transaction has used three quarters of its timeout"
-        if first is None
-        else f"its coordinator aborts the transaction of {quoted(first.transactional_id)} then"
-        + _clock(observed, first),
-    )
+    seconds = None if left is None else left / 1000
+    detail = "no transaction has used three quarters of its timeout"
+    if first is not None:
+        name, clock = quoted(first.transactional_id), _clock(observed, first)
+        detail = f"its coordinator aborts the transaction of {name} then{clock}"
+    finding = seconds is not None and seconds <= threshold
+    return _row(observed, "deadline", threshold, seconds, "seconds", detail, finding=finding)
 
 
 def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
@@ -69,19 +63,13 @@ def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
         if t.state == "Ongoing" and is_two_phase(t) and t.start_timestamp
     ]
     age, oldest = max(rows, key=lambda row: row[0], default=(None, None))
-    observed_seconds = None if age is None else max(0.0, age / 1000)
-    return _row(
-        "two_phase_age",
-        threshold,
-        observed_seconds,
-        finding=observed_seconds is not None and observed_seconds >= threshold,
-        unit="seconds",
-        observed=observed,
-        detail="no two-phase transaction is open"
-        if oldest is None
-        else f"only its own system ends the transaction of {quoted(oldest.transactional_id)}"
-        + _clock(observed, oldest),
-    )
+    seconds = None if age is None else max(0.0, age / 1000)
+    detail = "no two-phase transaction is open"
+    if oldest is not None:
+        name, clock = quoted(oldest.transactional_id), _clock(observed, oldest)
+        detail = f"only its own system ends the transaction of {name}{clock}"
+    finding = seconds is not None and seconds >= threshold
+    return _row(observed, "two_phase_age", threshold, seconds, "seconds", detail, finding=finding)
 
 
 def _id_expiry(observed: Observed, threshold: float) -> CheckRow:
@@ -102,15 +90,9 @@ def _id_expiry(observed: Observed, threshold: float) -> CheckRow:
         detail = "no transactional id expires so soon"
     else:
         detail = f"{quoted(first.transactional_id)} may be dropped first, of {len(rows)} ids"
+    finding, unsure = bool(rows), expiration is None
     return _row(
-        "id_expiry",
-        threshold,
-        left,
-        finding=bool(rows),
-        unit="seconds",
-        observed=observed,
-        unsure=expiration is None,
-        detail=detail,
+        observed, "id_expiry", threshold, left, "seconds", detail, finding=finding, unsure=unsure
     )
 
 
@@ -118,18 +100,14 @@ def _epochs_left(observed: Observed, threshold: float) -> CheckRow:
     rows = [t for t in observed.transactions.rows if (t.producer_epoch or -1) >= 0 and not t.ghost]
     highest = max(rows, key=lambda t: t.producer_epoch or 0, default=None)
     left = None if highest is None else LAST_EPOCH - (highest.producer_epoch or 0)
-    return _row(
-        "epochs_left",
-        threshold,
-        left,
-        finding=left is not None and left <= threshold,
-        unit="epochs",
-        observed=observed,
-        detail="there is no transactional id"
-        if highest is None
-        else f"{quoted(highest.transactional_id)} has epoch {highest.producer_epoch}; "
-        "its coordinator gives it a new producer id after the last one",
-    )
+    detail = "there is no transactional id"
+    if highest is not None:
+        detail = (
+            f"{quoted(highest.transactional_id)} has epoch {highest.producer_epoch}; "
+            "its coordinator gives it a new producer id after the last one"
+        )
+    finding = left is not None and left <= threshold
+    return _row(observed, "epochs_left", threshold, left, "epochs", detail, finding=finding)
 
 
 def _clock(observed: Observed, t: TransactionFacts) -> str:
@@ -138,14 +116,14 @@ def _clock(observed: Observed, t: TransactionFacts) -> str:
 
 
 def _row(
+    observed: Observed,
     rule: str,
     threshold: float,
     value: float | None,
+    unit: Unit,
+    detail: str,
     *,
     finding: bool,
-    unit: Unit,
-    observed: Observed,
-    detail: str,
     unsure: bool = False,
 ) -> CheckRow:
     """Return the rule's row; where ids were not seen, nothing but a finding is certain."""

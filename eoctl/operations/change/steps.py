@@ -8,9 +8,10 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from eoctl.host.clock import now_ms
 from eoctl.stores.journal import Journal, Writer
@@ -18,6 +19,10 @@ from recovery.change.journal import JournalEntry, ways_out
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
 from recovery.rows.answers import worst
+
+if TYPE_CHECKING:  # a list of changes loads no cluster
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.settings.context import Context
 
 SETTLE_SECONDS = 10.0  # how long a change may take until it is seen
 _POLL_SECONDS = 0.2
@@ -74,6 +79,22 @@ class Operation(Protocol):
     async def verify(self, step: Step) -> Effect:
         """Look whether it is done. Reads only, and does not wait for it."""
         ...
+
+
+Op = TypeVar("Op", bound=Operation)
+
+
+def on_cluster(
+    operation: Callable[["Cluster", "Context", Plan], Op],
+) -> Callable[[Plan, "Context", float | None], AbstractAsyncContextManager[Op]]:
+    """Return the `opened` of a kind of plan that needs nothing but its cluster."""
+
+    @asynccontextmanager
+    async def opened(plan: Plan, context: "Context", seconds: float | None) -> AsyncIterator[Op]:
+        async with context.open(seconds) as cluster:
+            yield operation(cluster, context, plan)
+
+    return opened
 
 
 @runtime_checkable

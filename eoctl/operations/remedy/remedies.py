@@ -4,12 +4,11 @@ Each is planned on a full diagnosis, judged once more right before it acts, and 
 DescribeProducers and the LSO, never by what the broker answered. `acting` does the rest.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from eoctl.operations.change.steps import Effect
+from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import checkpoint_commit
@@ -48,15 +47,6 @@ async def plan(
     if planned.plan is None:
         return planned
     return Planned(await with_reach(cluster, planned.plan))
-
-
-@asynccontextmanager
-async def opened(
-    plan: Plan, context: Context, seconds: float | None
-) -> AsyncIterator["RemedyOperation"]:
-    """The operation that carries a remedy's plan out, on an open cluster."""
-    async with context.open(seconds) as cluster:
-        yield RemedyOperation(cluster, context, plan)
 
 
 class RemedyOperation:
@@ -161,3 +151,7 @@ class RemedyOperation:
         if step.action == remedy_raise.ACTION:
             return await remedy_raise.ended(self._cluster, step)
         return await remedy_marker.ended(self._cluster, step)
+
+
+opened = on_cluster(RemedyOperation)
+"""The operation that carries a remedy's plan out, on an open cluster."""

@@ -7,8 +7,8 @@ that position stands. Killed anywhere, the next run first ends what the killed o
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from eoctl.kafka.read.fetch import read
 from eoctl.kafka.read.producer_records import Written, written
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.new_plan import known_id, new_plan
-from eoctl.operations.change.steps import Effect, die_here_in_tests
+from eoctl.operations.change.steps import Effect, die_here_in_tests, on_cluster
 from eoctl.operations.inspect.offsets import at_places
 from eoctl.operations.remedy.checkpoint import Fate, Seen, look
 from eoctl.settings.context import Context
@@ -398,15 +398,6 @@ def _step(wish: Wish, lost: Lost) -> Step:
     )
 
 
-@asynccontextmanager
-async def opened(
-    plan: Plan, context: Context, seconds: float | None
-) -> AsyncIterator["SalvageOperation"]:
-    """The operation that carries a salvage's plan out, on an open cluster."""
-    async with context.open(seconds) as cluster:
-        yield SalvageOperation(cluster, context, plan)
-
-
 def _one(step: Step) -> Committable:
     p = step.parameters
     return Committable(step.target, p["producer_id"], p["producer_epoch"], p["checkpoint_id"], "")
@@ -562,3 +553,7 @@ class SalvageOperation:
         if copies and copied != total:
             beyond = f"{copied} records of it lie in the output, not {total}"
         return Effect(True, saw, f"{total} records are copied: {where or 'before'}", beyond=beyond)
+
+
+opened = on_cluster(SalvageOperation)
+"""The operation that carries a salvage's plan out, on an open cluster."""
