@@ -13,41 +13,29 @@ from typing import ClassVar
 from eoctl.engine.audit_reading import Failed, not_read, visible
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.engine import Audit, AuditedRanges
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
+from eoctl.operations.audit.engine import AuditedRanges, RangesAudit
+from eoctl.operations.audit.ranges import AuditOptions, Resolved
 from recovery.audit.duplicates import Copies, Duplicate, Suspects, suspects_of
 from recovery.audit.request import DuplicatesFound, DuplicatesRequest, RecordsRead
 from recovery.errors import EoctlError
 from recovery.formats.columns import ColumnBatch
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
-from recovery.selectors import Selector
-from recovery.shared.offset_bounds import Bound
 from recovery.shared.record_ids import RecordId, digests
 
 RANGE_OFFSETS = 5_000_000
 
 
 @dataclass(frozen=True)
-class DuplicatesAudit(Audit[DuplicatesFound]):
+class DuplicatesAudit(RangesAudit[DuplicatesFound]):
     """Ids that more than one visible record of all these ranges together has."""
 
-    selectors: Sequence[Selector]
-    start: Bound
-    end: Bound
     by: RecordId
     range_offsets: int = RANGE_OFFSETS
 
     job: ClassVar[str] = "audit_duplicates"
     spark_offsets: ClassVar[int] = 20_000_000
-
-    @property
-    def answer_type(self) -> type[DuplicatesFound]:
-        return DuplicatesFound
-
-    async def look(self, cluster: Cluster) -> AuditedRanges:
-        ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
-        return AuditedRanges(cluster.cluster_id, ranges, missing)
+    answer_type = DuplicatesFound
 
     async def read(
         self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
@@ -92,14 +80,8 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
         )
 
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> DuplicatesRequest:
-        return DuplicatesRequest(
-            ranges=tuple(audited.ranges),
-            most=reading.most,
-            check_crc=reading.check_crc,
-            max_rate=reading.max_rate,
-            by=self.by,
-            range_offsets=self.range_offsets,
-        )
+        asked = self.asked(audited, reading)
+        return DuplicatesRequest(**asked, by=self.by, range_offsets=self.range_offsets)
 
     def answer(self, audited: AuditedRanges, result: DuplicatesFound) -> Answer:
         read = [r for r in result.read if (r.topic, r.partition) not in result.unread]

@@ -9,10 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.ranges import AuditOptions
+from eoctl.operations.audit.ranges import AuditOptions, resolve
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.words import counted
@@ -23,6 +23,8 @@ from recovery.audit.request import AuditRequest, AuditResult, Resolved
 from recovery.errors import IncompleteError
 from recovery.facts import Missing
 from recovery.rows.answers import Answer
+from recovery.selectors import Selector
+from recovery.shared.offset_bounds import Bound
 
 NAMED = 5  # topics in the summary of a job; of more the number
 
@@ -57,10 +59,7 @@ class Audit(ABC, Generic[F]):
     job: ClassVar[str]
     spark_offsets: ClassVar[int]
 
-    @property
-    @abstractmethod
-    def answer_type(self) -> type[F]:
-        """Return what reading gives."""
+    answer_type: type[F]  # what reading gives
 
     @abstractmethod
     async def look(self, cluster: Cluster) -> AuditedRanges:
@@ -74,9 +73,31 @@ class Audit(ABC, Generic[F]):
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> AuditRequest:
         """The request of a Spark job."""
 
+    def asked(self, audited: AuditedRanges, reading: AuditOptions) -> dict[str, Any]:
+        """Return what each request says: what is read, and how."""
+        return {
+            "ranges": tuple(audited.ranges),
+            "most": reading.most,
+            "check_crc": reading.check_crc,
+            "max_rate": reading.max_rate,
+        }
+
     @abstractmethod
     def answer(self, audited: AuditedRanges, result: F) -> Answer:
         """Return the command's answer."""
+
+
+@dataclass(frozen=True)
+class RangesAudit(Audit[F]):
+    """An audit of the offsets [start, end) of the partitions that are named."""
+
+    selectors: Sequence[Selector]
+    start: Bound
+    end: Bound
+
+    async def look(self, cluster: Cluster) -> AuditedRanges:
+        ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
+        return AuditedRanges(cluster.cluster_id, ranges, missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,14 @@ All partitions are read at once at read_uncommitted: sequences are the producers
 becomes of their transactions. The rule: `recovery.audit.sequences`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from eoctl.engine.audit_reading import read_sequences
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.engine import Audit, AuditedRanges
-from eoctl.operations.audit.ranges import AuditOptions, resolve
+from eoctl.operations.audit.engine import AuditedRanges, RangesAudit
+from eoctl.operations.audit.ranges import AuditOptions
 from recovery.audit.request import (
     PartitionSequences,
     Resolved,
@@ -22,28 +21,15 @@ from recovery.audit.request import (
 )
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.audit import AuditSequencesRow, SequencesExamined
-from recovery.selectors import Selector
-from recovery.shared.offset_bounds import Bound
 
 
 @dataclass(frozen=True)
-class SequencesAudit(Audit[SequencesFound]):
+class SequencesAudit(RangesAudit[SequencesFound]):
     """Every batch of [start, end) against its producer's batch before it."""
-
-    selectors: Sequence[Selector]
-    start: Bound
-    end: Bound
 
     job: ClassVar[str] = "audit_sequences"
     spark_offsets: ClassVar[int] = 200_000_000
-
-    @property
-    def answer_type(self) -> type[SequencesFound]:
-        return SequencesFound
-
-    async def look(self, cluster: Cluster) -> AuditedRanges:
-        ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
-        return AuditedRanges(cluster.cluster_id, ranges, missing)
+    answer_type = SequencesFound
 
     async def read(
         self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
@@ -52,12 +38,7 @@ class SequencesAudit(Audit[SequencesFound]):
         return joined_sequences([result], reading.most)
 
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> SequencesRequest:
-        return SequencesRequest(
-            ranges=tuple(audited.ranges),
-            most=reading.most,
-            check_crc=reading.check_crc,
-            max_rate=reading.max_rate,
-        )
+        return SequencesRequest(**self.asked(audited, reading))
 
     def answer(self, audited: AuditedRanges, result: SequencesFound) -> Answer:
         ranges = {r.key: r for r in audited.ranges}

@@ -38,10 +38,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
 
     job: ClassVar[str] = "audit_transactions"
     spark_offsets: ClassVar[int] = 200_000_000
-
-    @property
-    def answer_type(self) -> type[TransactionsFound]:
-        return TransactionsFound
+    answer_type = TransactionsFound
 
     async def look(self, cluster: Cluster) -> AuditedRanges:
         logs = await read_state_logs(cluster, None, ())
@@ -68,14 +65,8 @@ class TransactionsAudit(Audit[TransactionsFound]):
         )
 
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> TransactionsRequest:
-        return TransactionsRequest(
-            ranges=tuple(audited.ranges),
-            most=reading.most,
-            check_crc=reading.check_crc,
-            max_rate=reading.max_rate,
-            covered=tuple(audited.covered),
-            skew=self.skew,
-        )
+        asked = self.asked(audited, reading)
+        return TransactionsRequest(**asked, covered=tuple(audited.covered), skew=self.skew)
 
     def answer(self, audited: AuditedRanges, result: TransactionsFound) -> Answer:
         covered = audited.covered
