@@ -6,7 +6,7 @@ from eoctl.lab import admin
 from eoctl.lab.breaks.markers import REPAIR, decide_while_stopped, stoppable
 from eoctl.lab.breaks.orphans import ABORT, unverified
 from eoctl.lab.breaks.owned import Begun, longest_timeout
-from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch, group_offsets
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth, Ledger
 from eoctl.lab.client import GROUP
 from eoctl.lab.producer import Producer
@@ -59,11 +59,7 @@ async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
                 "marker-lost",
                 REPAIR["commit"],
                 outcome="commit",
-                group=group,
-                group_topic=b.place.topic,
-                group_partition=b.place.partition,
-                committed_offset=COMMITTED,
-                pending_offset=PENDING,
+                **group_offsets(group, b.place, COMMITTED, PENDING),
             )
             for group, b in transactions
         ]
@@ -90,11 +86,7 @@ async def make_offsets_orphan(stage: Stage) -> list[GroundTruth]:
             producer,
             start,
             verdict="orphan",
-            group=group,
-            group_topic=place.topic,
-            group_partition=place.partition,
-            committed_offset=COMMITTED,
-            pending_offset=PENDING,
+            **group_offsets(group, place, COMMITTED, PENDING),
             repair=f"{ABORT}; the group then stands at committed_offset",
         )
         truths.append(truth)

@@ -12,7 +12,15 @@ from typing import Any
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
-from eoctl.lab.breaks.stage import UNSTABLE, BreakKind, BreakPlace, Options, Stage, batch
+from eoctl.lab.breaks.stage import (
+    UNSTABLE,
+    BreakKind,
+    BreakPlace,
+    Options,
+    Stage,
+    batch,
+    group_offsets,
+)
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
@@ -235,11 +243,7 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
             producer,
             start,
             verdict="open",
-            group=group,
-            group_topic=place.topic,
-            group_partition=place.partition,
-            committed_offset=2,
-            pending_offset=5,
+            **group_offsets(group, place, committed=2, pending=5),
             repair="wait, or fence the id: the group then stands at committed_offset",
         )
         for (place, producer, group, home), start in zip(pending, starts, strict=True)

@@ -181,6 +181,17 @@ class Stage:
         )
 
 
+def group_offsets(group: str, place: BreakPlace, committed: int, pending: int) -> dict[str, Any]:
+    """Return what a truth says of a group's commit of `place` that a transaction holds."""
+    return {
+        "group": group,
+        "group_topic": place.topic,
+        "group_partition": place.partition,
+        "committed_offset": committed,
+        "pending_offset": pending,
+    }
+
+
 Make = Callable[[Stage], Awaitable[list[GroundTruth]]]
 
 

@@ -83,11 +83,7 @@ class IntoTable:
             Step(
                 action="upsert",
                 target=f"{self.name}, partition {p}",
-                parameters={
-                    "wish": self._wish.facts,
-                    "partition": p,
-                    "rows": part.digest.rows,
-                },
+                parameters={"wish": self._wish.facts, "partition": p, "rows": part.digest.rows},
                 does=f"{part.digest.rows:,} rows of partition {p}, some at a time{then}"
                 + _going(counted[p].others),
                 stands_on=("state", self.name),
