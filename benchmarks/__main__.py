@@ -22,6 +22,7 @@ CLAIMS = (
     "rebuild",
     "rebuild_scale",
     "spark_rebuild",
+    "spark_scale",
     "audit_sequences",
     "tui",
 )

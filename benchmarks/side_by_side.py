@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +71,24 @@ def alternate(ours: Run, peer: Run, rounds: int) -> tuple[list[float], list[floa
             if number:
                 found.append(time.perf_counter() - begin)
     return times
+
+
+def tree_cpu() -> float:
+    """Seconds of CPU of this process and of all below it but brokers, those that ended included."""
+    stats: dict[int, list[str]] = {}
+    brokers = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (path / "stat").read_text().rpartition(")")[2].split()
+            stats[int(path.name)] = words
+            if b"kafka.Kafka" in (path / "cmdline").read_bytes():
+                brokers.add(int(path.name))
+    ticks, todo = 0, [os.getpid()]
+    while todo:
+        pid = todo.pop()
+        ticks += sum(map(int, stats[pid][11:15]))  # utime, stime, and those of ended children
+        todo += [p for p, words in stats.items() if int(words[1]) == pid and p not in brokers]
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def command(

@@ -1,20 +1,21 @@
 """`state rebuild` on warm Spark beside the local engine with warm workers.
 
 The same cut of the same log, whole rebuilds with CRC and digest, the digests compared each time.
-Goal: Spark local[2] is no slower than local; a standalone cluster of two workers is printed.
+Goal: Spark local[2] is no slower than local; a standalone cluster of two workers is printed. So
+are the seconds of CPU of all processes but the broker, which others on the machine change less.
 """
 
 import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import rebuild as local_benchmark
-from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab
+from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab, tree_cpu
 from eoctl.engine.local import LocalEngine
 from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
 from eoctl.engine.rebuild_task import Making
@@ -39,22 +40,27 @@ def measure() -> Iterator[Measured]:
         root, topic = Path(folder), "spark-rebuild"
         local_benchmark.fill(one, topic, "none")
         access = Access(one.client_properties())
-        request = _request(root, one.bootstrap_servers, topic)
+        request = request_of(root, one.bootstrap_servers, topic)
         digests: set[object] = set()
         number = iter(range(1000))
+
+        cpu: dict[str, list[float]] = {}
 
         def run(name: str, engine_of: Callable[[Path], RebuildEngine]) -> None:
             output = root / f"{name}-{next(number)}"
             how = dataclasses.replace(request.how, output=str(output))
             wanted = dataclasses.replace(request, how=how)
+            before = tree_cpu()
             found = rebuild(wanted, access, engine_of(output), name).digest
+            cpu.setdefault(name, []).append(tree_cpu() - before)
             digests.add((found.rows, found.sha256_sum))
 
-        def beside(master: str, what: str, goal: str) -> Measured:
+        def beside(master: str, what: str, goal: str) -> Iterator[Measured]:
             from eoctl.stores.storage import storage_at
             from spark_jobs.rebuild import SparkEngine
 
-            with _session(master) as spark:
+            cpu.clear()
+            with session(master) as spark:
                 times = alternate(
                     lambda: run("spark", lambda output: SparkEngine(spark, storage_at(output))),
                     lambda: run("local", lambda _: processes),
@@ -63,15 +69,19 @@ def measure() -> Iterator[Measured]:
             if len(digests) != 1:
                 raise SystemExit(f"the digests differ: {digests}")
             title = f"rebuild {local_benchmark.RECORDS:,} records on warm Spark {what}"
-            return Measured(title, *times, "local, warm workers", goal)
+            peer = "local, warm workers"
+            yield Measured(title, *times, peer, goal)
+            title = "  the same in seconds of CPU of all processes but the broker"
+            yield Measured(title, cpu["spark"][1:], cpu["local"][1:], peer, "none, printed")
 
-        yield beside(f"local[{CORES},4]", f"local[{CORES}]", "at least 1x")
+        yield from beside(f"local[{CORES},4]", f"local[{CORES}]", "at least 1x")
         with standalone_cluster(root) as master:
-            yield beside(master, "standalone, two workers", "none, printed")
+            yield from beside(master, "standalone, two workers", "none, printed")
 
 
 @contextmanager
-def _session(master: str) -> Iterator["SparkSession"]:
+def session(master: str, more: Mapping[str, str] = {}) -> Iterator["SparkSession"]:
+    """A session for rebuilds; more: of its settings."""
     from pyspark.sql import SparkSession
 
     spark = (
@@ -80,6 +90,7 @@ def _session(master: str) -> Iterator["SparkSession"]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
+        .config(map=dict(more))
         .getOrCreate()
     )
     try:
@@ -88,7 +99,7 @@ def _session(master: str) -> Iterator["SparkSession"]:
         spark.stop()
 
 
-def _request(root: Path, servers: str, topic: str) -> RebuildRequest:
+def request_of(root: Path, servers: str, topic: str) -> RebuildRequest:
     """What the command resolves, with the cut of a first run."""
     import asyncio
 
