@@ -16,7 +16,7 @@ from typing import Any
 
 from eoctl.host.clock import now_ms
 from eoctl.settings.folders import state_dir
-from eoctl.stores.plan_files import sync_folder
+from eoctl.stores import private
 from recovery.errors import UsageError
 
 
@@ -75,7 +75,7 @@ class JobFolder:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
-            sync_folder(self.path)
+            private.sync_folder(self.path)
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink()

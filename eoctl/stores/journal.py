@@ -20,7 +20,7 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.settings.folders import state_dir
-from eoctl.stores.plan_files import sync_folder
+from eoctl.stores import private
 from recovery.change.journal import (
     Event,
     EventName,
@@ -130,7 +130,7 @@ class Journal:
             writer = Writer(self, entry, descriptor)
         try:
             with self._errors():
-                sync_folder(self.folder / "open")
+                private.sync_folder(self.folder / "open")
             writer.append(
                 "begun",
                 plan=plan.model_dump(mode="json"),
@@ -188,7 +188,7 @@ class Journal:
             finally:
                 os.close(descriptor)
             if new:
-                sync_folder(self.folder)
+                private.sync_folder(self.folder)
 
     def _set_torn_aside(self, descriptor: int) -> int:
         """Move what a crash cut short to a file of its own; where the next line begins."""
@@ -265,7 +265,7 @@ def _make_folder(folder: Path) -> None:
                 errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)
             ) from None
     with suppress(OSError):  # a parent that may be entered but not read
-        sync_folder(folder.parent)
+        private.sync_folder(folder.parent)
 
 
 def _last_line_whole(descriptor: int, size: int) -> bool:

@@ -5,6 +5,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from eoctl.stores import private
 from recovery.change.plan import Plan, dump, load
 from recovery.errors import UsageError
 
@@ -23,7 +24,7 @@ def write(plan: Plan, path: Path) -> None:
             file.flush()
             os.fsync(descriptor)
         Path(name).replace(path)
-        sync_folder(path.parent)
+        private.sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             Path(name).unlink()
@@ -43,12 +44,3 @@ def read(path: Path) -> Plan:
     except UnicodeDecodeError:
         raise UsageError("not a plan file: it is not text", where=str(path)) from None
     return load(text, str(path))
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -30,6 +30,15 @@ def make_file(path: Path) -> Path:
     return path
 
 
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 _held: dict[Path, int] = {}
 """Of each temporary folder of this process the descriptor that has its lock."""
 

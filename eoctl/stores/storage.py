@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 from eoctl.host.extras import installed, missing
 from eoctl.stores import private
-from eoctl.stores.plan_files import sync_folder
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 
 LOCK, PROBE = ".lock", ".probe-"
@@ -310,7 +309,7 @@ class LocalFolder:
                 return False
             if not new:
                 written.replace(path)
-            sync_folder(path.parent)
+            private.sync_folder(path.parent)
         except OSError as error:
             if written is not None:
                 with suppress(OSError):
@@ -335,7 +334,7 @@ class LocalFolder:
             raise
 
     def settle(self, folder: str) -> None:
-        sync_folder(self.path / folder)
+        private.sync_folder(self.path / folder)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from eoctl.stores import private
 from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
@@ -21,7 +22,6 @@ from eoctl.stores.offsets.store import (
     refuse_differences,
     unsent,
 )
-from eoctl.stores.plan_files import sync_folder
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.formats.reader import CorruptError
 from recovery.restart.stored import StoredPartition
@@ -105,7 +105,7 @@ class FileOffsets:
                         self._refuse_changed(text)
                         job.writing()
                         temporary.replace(path)
-                sync_folder(path.parent)
+                private.sync_folder(path.parent)
         except OSError as error:
             if job.sent:
                 raise UnverifiedError(
