@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = 2
+# settings of an earlier session in this process would hold in a later one
+_OF_OTHERS = {"spark.eventLog.enabled": "false", "spark.cores.max": str(CORES)}
 ROUNDS = 5
 
 
@@ -90,7 +92,7 @@ def session(master: str, more: Mapping[str, str] = {}) -> Iterator["SparkSession
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
-        .config(map=dict(more))
+        .config(map={**_OF_OTHERS, **more})
         .getOrCreate()
     )
     try:
