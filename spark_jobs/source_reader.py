@@ -137,6 +137,7 @@ class Reader(DataSourceReader):
         named: dict[str, Any] = {
             "last_stable_offset": span.last_stable_offset,
             "max_rate": chosen.max_rate,
+            "nearest": True,
         }
         settings = self.access.settings()
         async with Cluster(settings, Deadline(None), read_only=True) as cluster:

@@ -239,6 +239,7 @@ async def _read(
         last_stable_offset=end,  # as it was when the range was chosen: a leader may lag since
         max_rate=rate,
         progress=more,
+        nearest=True,
     )
     async with aclosing(read):
         async for records in read:
@@ -263,7 +264,11 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
     at = start
     rate = wish.max_rate
     read = read_columns(
-        cluster, Range(wish.source, partition, start, end), last_stable_offset=end, max_rate=rate
+        cluster,
+        Range(wish.source, partition, start, end),
+        last_stable_offset=end,
+        max_rate=rate,
+        nearest=True,
     )
     async with aclosing(read):
         while True:

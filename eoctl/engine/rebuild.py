@@ -36,6 +36,7 @@ from recovery.state.manifest import (
     ManifestPartition,
     compacted_from_above,
     completeness,
+    of_several_replicas,
     whole,
 )
 from recovery.times import instant, rfc3339
@@ -362,6 +363,15 @@ def _partition(
     why, proof = completeness(
         form, request.configs.get(place[0]), log_start, summary, (began_ms, read_ms)
     )
+    mixed = None
+    if any(row.bytes_by_followers for row in rows):  # two leaders were refused before
+        mixed = of_several_replicas(
+            request.configs.get(place[0]),
+            {broker for row in rows for broker in row.brokers},
+            _added(row.counts for row in rows).get("missing"),
+        )
+    if mixed is not None:
+        why, proof = (*why, mixed), None
     digest = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
     counts = _added([*([known.counts] if known else []), *(row.counts for row in rows)])
     if combined and form.ignores:  # a range cannot tell what came before it

@@ -19,7 +19,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read.chunks import Range
+from eoctl.kafka.read.chunks import Givers, Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.state.files import StateFile, StateWriter, read_rows
 from eoctl.stores.state.folder import TaskRow
@@ -158,6 +158,7 @@ class _Range:
         self._seen: Mapping[str, Any] = task.base_seen
         self._counts = RangeCounts(task.start, task.end)
         self._bytes = 0
+        self._givers = Givers()
         self._latest = Latest(form, task.how.memory_bytes, self._spill)
 
     def run(self, began: float) -> TaskRow:
@@ -201,6 +202,8 @@ class _Range:
             last_read_ms=last_read_ms,
             peak_bytes=peak_bytes(),
             versions=versions(),
+            brokers=tuple(sorted(self._givers.brokers)),
+            bytes_by_followers=self._givers.by_followers,
         )
 
     async def _read(self) -> None:
@@ -214,6 +217,8 @@ class _Range:
                 check_crc=task.how.check_crc,
                 max_rate=task.how.max_rate,
                 progress=self._moved,
+                nearest=True,
+                givers=self._givers,
             )
             async with aclosing(stream):
                 async for records in stream:

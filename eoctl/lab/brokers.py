@@ -29,6 +29,9 @@ _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.h
 _SHORT_SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
+# Readers with a rack are sent to the replica in it (KIP-392); Kafka's own choice is the leader.
+_RACKS = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+
 STORAGE_TOOL = "kafka.tools.StorageTool"
 
 
@@ -152,6 +155,7 @@ def settings(node: Node, nodes: Sequence[Node], data: Path) -> dict[str, str]:
         # 128 MiB by default, a third of the heap
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
         **(_SHORT_SESSION if len(nodes) > 1 else {}),
+        **(_RACKS | {"broker.rack": f"rack-{node.id}"} if len(nodes) > 1 else {}),
     }
 
 

@@ -4,7 +4,7 @@ A state is what its manifest lists, with their hashes, and nothing else; it is w
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -174,6 +174,25 @@ def completeness(
                 "may have gone before they were read"
             )
     return tuple(reasons), None if reasons else proof
+
+
+def of_several_replicas(
+    config: Mapping[str, str | None] | None, brokers: Collection[int], missing: int | None
+) -> str | None:
+    """Say what it may have cost a partition's state that more than one broker's copy was read.
+
+    Each replica is compacted by itself. One that lags behind still has a value, another has lost
+    its tombstone: read in parts from both, the key comes back. None where no copy has lost
+    anything. missing: offsets read without a record, None where the reader can't tell.
+    """
+    policy = (config or {}).get("cleanup.policy")
+    if len(brokers) < 2 or missing == 0 or (policy is not None and "compact" not in policy):
+        return None
+    names = ", ".join(map(str, sorted(brokers)))
+    return (
+        f"it was read in parts from brokers {names}, each of which compacts its copy by itself: "
+        "a deleted key may have come back"
+    )
 
 
 def compacted_from_above(

@@ -9,7 +9,7 @@ import functools
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -23,12 +23,19 @@ DescribeTransactions, ListTransactions, ConsumerGroupDescribe, DescribeTopicPart
 
 
 class Relay:
-    """requests: (broker, API key, the whole request) in order. lose: keys without an answer."""
+    """requests: (broker, API key, the whole request) in order. lose: keys without an answer.
+
+    alter: a key, of all brokers or of one -> the place in its answers, and the 16 bits to be there.
+    rewrite: (broker, key) -> what makes another answer of one, its length included.
+    answered: bytes of answers by (broker, key).
+    """
 
     def __init__(self, lab: Lab) -> None:
         self.requests: list[tuple[int, int, bytes]] = []
         self.lose: frozenset[int] = frozenset()
-        self.alter: dict[int, tuple[int, int]] = {}  # key -> (place of the error code, the code)
+        self.alter: dict[int | tuple[int, int], tuple[int, int]] = {}
+        self.rewrite: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
+        self.answered: Counter[tuple[int, int]] = Counter()
         self._targets = {n.id: n.ports["PLAINTEXT"] for n in lab.record.nodes}
         self._ports: dict[int, int] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -118,11 +125,14 @@ class Relay:
                 key = asked.pop(0)
                 if key in self.lose:
                     return
-                if key in self.alter:
-                    place, code = self.alter[key]
+                self.answered[broker, key] += len(frame)
+                if altered := self.alter.get((broker, key), self.alter.get(key)):
+                    place, code = altered
                     changed = bytearray(frame)
                     struct.pack_into(">h", changed, place % len(frame), code)
                     frame = bytes(changed)
+                if rewrite := self.rewrite.get((broker, key)):
+                    frame = rewrite(frame)
                 writer.write(frame)
 
         async def requests() -> None:

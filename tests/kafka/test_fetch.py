@@ -8,7 +8,7 @@ import pytest
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
-from eoctl.kafka.read import fetch, fetch_reader
+from eoctl.kafka.read import fetch, fetch_reader, nearest
 from eoctl.kafka.read.fetch import Chunk, Ended, Range
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
@@ -81,7 +81,7 @@ def test_many_ranges_are_read_whole_and_in_order(lab1: Lab, topic: MakeTopic) ->
 
 
 def test_more_partitions_than_one_question_holds(lab1: Lab, topic: MakeTopic) -> None:
-    count = fetch_reader.MOST_PARTITIONS + 30
+    count = nearest.MOST_PARTITIONS + 30
     name = topic(lab1, partitions=count)
     values = produce(lab1, name, [1] * count)
     ranges = [Range(name, p, 0, 1) for p in range(count)]

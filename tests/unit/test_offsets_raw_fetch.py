@@ -20,6 +20,7 @@ partition = st.fixed_dictionaries(
         "log_start_offset": int64,
         "aborted": st.none() | st.lists(st.tuples(int64, int64), max_size=3),
         "records": st.none() | st.binary(max_size=300),
+        "preferred": st.integers(-1, 2**31 - 1),
     }
 )
 name = st.text("abcdefgé-._", min_size=1, max_size=20)
@@ -49,7 +50,7 @@ def encoded(version: int, topics: list[tuple[str, list[dict[str, Any]]]]) -> byt
                             row.PartitionData.AbortedTransaction(producer_id=a, first_offset=b)
                             for a, b in p["aborted"]
                         ],
-                        preferred_read_replica=-1,
+                        preferred_read_replica=p["preferred"] if version >= 11 else -1,
                         records=p["records"],
                     )
                     for p in partitions
@@ -79,6 +80,7 @@ def test_it_reads_what_kafka_python_wrote(
             p.log_start_offset if version >= 5 else -1,
             tuple((a.producer_id, a.first_offset) for a in p.aborted_transactions or ()),
             memoryview(bytes(p.records or b"")),
+            p.preferred_read_replica if version >= 11 else -1,
         )
         for t in theirs.responses
         for p in t.partitions

@@ -578,3 +578,21 @@ def test_java_stores_are_refused_with_commands_that_convert_them(
     assert found.tls is not None
     (held,) = found.tls.context.get_ca_certs()
     assert held["subject"] == ((("commonName", "test CA"),),)
+
+
+def test_a_rack_is_where_the_reader_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job begins where the variable of its executors is not set: there is no rack then."""
+    monkeypatch.delenv("EOCTL_TEST_RACK", raising=False)
+
+    def rack(value: str) -> str:
+        servers = {"bootstrap.servers": "b1:9092"}
+        return client_settings({**servers, "client.rack": value}).client_rack
+
+    assert client_settings({"bootstrap.servers": "b1:9092"}).client_rack == ""
+    assert rack("eu-1a") == "eu-1a"
+    assert rack("env:EOCTL_TEST_RACK") == ""
+    monkeypatch.setenv("EOCTL_TEST_RACK", "eu-1b")
+    assert rack("env:EOCTL_TEST_RACK") == "eu-1b"
+    assert rack(f"file:{tmp_path}/rack") == ""
+    (tmp_path / "rack").write_text("eu-1c\n")
+    assert rack(f"file:{tmp_path}/rack") == "eu-1c"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.kafka.read.chunks import Range
-from eoctl.kafka.read.fetch_reader import Reader
+from eoctl.kafka.read.nearest import question
 from eoctl.stores.journal import Journal
 from recovery.change.journal import Event
 from recovery.errors import IncompleteError, RefusedError
@@ -162,8 +162,13 @@ def test_an_end_is_final_when_two_looks_agree() -> None:
 
 def test_a_fetch_bears_the_leader_epoch_that_was_seen() -> None:
     """A broker that leads another log of the partition then refuses it (KIP-320)."""
-    reader = object.__new__(Reader)
-    reader._partition_bytes, reader._isolation = 1000, 0
-    asked = reader._question([Range("t", 0, 5, 9)], {("t", 0): (1, 7)}, 10_000)
+    asked = question(
+        [Range("t", 0, 5, 9)],
+        {("t", 0): (1, 7)},
+        0,
+        most_bytes=10_000,
+        partition_bytes=1000,
+        max_wait_ms=0,
+    )
     [(partition,)] = [topic.partitions for topic in asked.topics]
     assert (partition.current_leader_epoch, partition.fetch_offset) == (7, 5)

@@ -12,7 +12,7 @@ from recovery.audit.range_counts import RangeCounts
 from recovery.facts import PartitionFacts
 from recovery.shared.cut import Cut, CutPartition, CutTopic
 from recovery.state.changelogs.changelog import changelog_format
-from recovery.state.manifest import compacted_from_above, completeness
+from recovery.state.manifest import compacted_from_above, completeness, of_several_replicas
 from recovery.times import rfc3339
 from tests.unit.formats_build import COMMIT, Item, batch, decoded, marker
 
@@ -193,3 +193,25 @@ def test_a_base_that_never_counted_headers_leaves_them_unknown() -> None:
     assert _added([earlier, now]) == _added([now, earlier]) == expected
     assert _added([now, {**now, "with_headers": 3}]) == {"data": 4, "missing": 0, "with_headers": 3}
     assert _added([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "brokers", "missing", "said"),
+    [
+        ("compact", {1, 2}, 5, True),
+        ("compact,delete", {1, 2}, 5, True),
+        ("compact", {1, 2}, None, True),  # the reader cannot tell
+        (None, {1, 2}, 5, True),  # nobody may see the policy
+        ("compact", {1, 2}, 0, False),  # no copy has lost a record
+        ("compact", {2}, 5, False),
+        ("delete", {1, 2}, 5, False),
+    ],
+)
+def test_parts_of_two_copies_are_no_whole(
+    policy: str | None, brokers: set[int], missing: int | None, said: bool
+) -> None:
+    """K's value from a copy that is not cleaned yet, its tombstone gone from another."""
+    config = None if policy is None else {"cleanup.policy": policy}
+    found = of_several_replicas(config, brokers, missing)
+    assert (found is not None) is said
+    assert found is None or "brokers 1, 2" in found

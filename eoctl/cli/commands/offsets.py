@@ -62,7 +62,7 @@ def offsets_count(
             connection.one(),
             connection.seconds(None),
             lambda c: operations.count_offsets(
-                c, selectors, *bounds, operations.Reading(not no_crc, rate, progress)
+                c, selectors, *bounds, operations.Reading(not no_crc, rate, progress, nearest=True)
             ),
         )
     emit(answer, COUNT, output)
@@ -111,7 +111,7 @@ def offsets_show(
         raise UsageError("nothing is read without --count", where="--max-rate, --no-crc")
     view = OFFSETS_COUNTED if counting else OFFSETS
     with reading_progress("counting", counting) as progress:
-        reading = operations.Reading(not no_crc, rate, progress) if counting else None
+        reading = operations.Reading(not no_crc, rate, progress, nearest=True) if counting else None
 
         async def look(cluster: Cluster) -> Answer:
             if store:

@@ -39,6 +39,14 @@ def resolve(value: str, where: str) -> str:
     return value
 
 
+def resolved_if_there(value: str) -> str:
+    """The value as of `resolve`; "" where the variable or the file is missing here."""
+    try:
+        return resolve(value, "").strip()
+    except UsageError:
+        return ""
+
+
 def read_file(path: str, where: str) -> str:
     """The text of a file that a property names. Raises UsageError that names both."""
     try:

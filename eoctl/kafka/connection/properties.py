@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eoctl.kafka.connection.credentials import Secret, resolve
+from eoctl.kafka.connection.credentials import Secret, resolve, resolved_if_there
 from eoctl.kafka.connection.property_names import LIBRDKAFKA_ONLY, SECRET_KEY, refuse_misspelt
 from eoctl.kafka.connection.security import Security
 from recovery.errors import UsageError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_PORT = 9092
 DEFAULT_REQUEST_TIMEOUT_MS = 3000
+RACK_PROPERTY = "client.rack"
 
 
 class Properties(dict[str, str]):
@@ -42,6 +43,7 @@ class ClientSettings:
     one broker may stay silent. tls and sasl are None where the protocol has none. security:
     what the wire connection does with them, and with hosts and socks5, which it alone has.
     most_expanded: bytes that the records of one batch may expand to, None: as many as usual.
+    client_rack: the rack of whoever reads (KIP-392), "": none.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
@@ -51,6 +53,7 @@ class ClientSettings:
     sasl: "Mechanism | None" = None
     security: Security = field(default_factory=Security)
     most_expanded: int | None = None
+    client_rack: str = ""
 
 
 def read_properties(text: str, path: str) -> Properties:
@@ -137,8 +140,8 @@ def client_settings(
 
     hosts: {"advertised:port": "reachable:port"}; socks5: "[user:password@]host:port".
     `token_command` among the properties is a command line that prints a token. Properties of
-    producers and consumers only are ignored; unknown ones about security are not.
-    Raises UsageError. Nothing is sent and nothing but named files is read.
+    producers and consumers only are ignored, but for client.rack; unknown ones about security are
+    not. Raises UsageError. Nothing is sent and nothing but named files is read.
     """
     refuse_misspelt(properties)
     given = {key: value.strip() for key, value in properties.items()}
@@ -172,6 +175,8 @@ def client_settings(
             socks=_socks(socks5) if socks5 else None,
         ),
         most_expanded=_most_expanded(given),
+        # where a job begins the variable may be missing that its executors have
+        client_rack=resolved_if_there(given.get(RACK_PROPERTY, "")),
     )
 
 

@@ -22,7 +22,8 @@ class PartitionData:
     """One answer's part about one partition. log_start_offset: -1 below version 5.
 
     aborted: (producer id, first offset); empty at read_uncommitted. records: a view of the frame,
-    which it keeps alive.
+    which it keeps alive. preferred_replica: the broker that the leader would rather have read
+    (KIP-392, version 11), -1: none.
     """
 
     topic: str
@@ -33,6 +34,7 @@ class PartitionData:
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...]
     records: memoryview
+    preferred_replica: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,10 @@ class RawFetchResponse:
         behind = at + max(count, 0) * _ABORTED.size
         aborted = tuple(_ABORTED.iter_unpack(frame[at:behind]))
         at = behind
+        preferred = -1
         if self._version >= 11:
-            at += 4  # the replica that the leader would rather have read
+            (preferred,) = _I32.unpack_from(frame, at)
+            at += 4
         (length,) = _I32.unpack_from(frame, at)
         at += 4
         records = frame[at : at + max(length, 0)]
@@ -94,7 +98,15 @@ class RawFetchResponse:
             raise ValueError(f"{length} bytes of records expected, {len(records)} came")
         return (
             PartitionData(
-                topic, partition, error, high_watermark, stable, log_start, aborted, records
+                topic,
+                partition,
+                error,
+                high_watermark,
+                stable,
+                log_start,
+                aborted,
+                records,
+                preferred,
             ),
             at + len(records),
         )

@@ -1,6 +1,6 @@
 """A reader of record batches is asked for ranges, gives chunks, and says how each range ended."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recovery.facts import TopicPartition
 
@@ -30,6 +30,8 @@ class Chunk:
     records: whole batches and perhaps a cut one at the end; the first may begin before
     `fetch_offset`, the last may reach beyond the range. next_offset: after the last whole batch.
     aborted: (producer id, first offset) as listed with this response; None at read_uncommitted.
+    broker: who gave it. by_follower: the broker did not lead the partition; its high watermark and
+    last stable offset lag behind the leader's.
     """
 
     topic: str
@@ -41,6 +43,21 @@ class Chunk:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    broker: int = -1
+    by_follower: bool = False
+
+
+@dataclass(slots=True)
+class Givers:
+    """The brokers that records came from. by_followers: bytes that no leader gave."""
+
+    brokers: set[int] = field(default_factory=set)
+    by_followers: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        self.brokers.add(chunk.broker)
+        if chunk.by_follower:
+            self.by_followers += len(chunk.records)
 
 
 @dataclass(frozen=True, slots=True)

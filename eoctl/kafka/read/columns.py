@@ -13,6 +13,7 @@ from typing import TypeVar
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import fetch
+from eoctl.kafka.read.chunks import Givers
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.formats.columns import Batches, ColumnBatch, decode, decode_headers
@@ -35,12 +36,15 @@ def read_columns(
     check_crc: bool = True,
     max_rate: float | None = None,
     progress: ReadProgress | None = None,
+    nearest: bool = False,
+    givers: Givers | None = None,
 ) -> AsyncGenerator[ColumnBatch, None]:
     """The records of these offsets, by rising offset, a few MiB at a time.
 
     last_stable_offset: transactional records at or above it are OPEN; None: as it is now. Below
     it every outcome is final, wherever the marker lies. control: give markers too. max_rate: bytes
-    per second and broker. Raises IncompleteError when the range can't be read to its end or is
+    per second and broker. nearest: see `fetch.read`; givers: is told of each response. Raises
+    IncompleteError when the range can't be read to its end or is
     corrupt, RefusedError for messages of the old format.
     """
 
@@ -57,7 +61,16 @@ def read_columns(
                 columns = columns.select(~markers)
             yield columns
 
-    return _read(cluster, offsets, decoded, last_stable_offset, max_rate, progress)
+    return _read(
+        cluster,
+        offsets,
+        decoded,
+        last_stable_offset,
+        max_rate,
+        nearest=nearest,
+        progress=progress,
+        givers=givers,
+    )
 
 
 def read_headers(
@@ -67,6 +80,7 @@ def read_headers(
     last_stable_offset: int | None = None,
     check_crc: bool = True,
     max_rate: float | None = None,
+    nearest: bool = False,
 ) -> AsyncGenerator[Batches, None]:
     """The headers of all batches that reach into these offsets, markers included, nothing opened.
 
@@ -78,7 +92,7 @@ def read_headers(
             chunk.records, chunk.aborted, last_stable_offset=stable, check_crc=check_crc
         ).reaching(max(offsets.start, chunk.fetch_offset), offsets.end)
 
-    return _read(cluster, offsets, decoded, last_stable_offset, max_rate, None)
+    return _read(cluster, offsets, decoded, last_stable_offset, max_rate, nearest=nearest)
 
 
 async def _read(
@@ -87,7 +101,10 @@ async def _read(
     decoded: Callable[[Chunk, int], Iterator[Part]],
     stable: int | None,
     max_rate: float | None,
-    progress: ReadProgress | None,
+    *,
+    nearest: bool,
+    progress: ReadProgress | None = None,
+    givers: Givers | None = None,
 ) -> AsyncGenerator[Part, None]:
     """Up to the last stable offset with the lists of aborted transactions, then without."""
     if stable is None:
@@ -107,6 +124,7 @@ async def _read(
                 isolation=isolation,
                 partition_bytes=PARTITION_BYTES,
                 max_rate=max_rate,
+                nearest=nearest,
             )
             position = start
             async with aclosing(stream):
@@ -116,6 +134,8 @@ async def _read(
                             raise _not_read(item)
                         now, size = end, 0
                     else:
+                        if givers is not None:
+                            givers.add(item)
                         parts = decoded(item, stable)
                         while True:
                             try:

@@ -1,8 +1,9 @@
 """Reading record batches: raw Fetch over the wire connection, many ranges at once.
 
 The one reader: history, counting, audit, rebuild and the Spark source all use it. It gives the
-bytes as the leader sent them; `recovery.formats` decodes. Leaders are read in parallel; when one
+bytes as the broker sent them; `recovery.formats` decodes. Leaders are read in parallel; when one
 moves or dies, reading goes on at the same offset from the next one, its leader epoch checked.
+Followers are read where a caller lets it, `client.rack` is set, and the leader names one.
 """
 
 import asyncio
@@ -44,15 +45,19 @@ async def read(
     partition_bytes: int = PARTITION_BYTES,
     most_chunks: int | None = None,
     max_rate: float | None = None,
+    nearest: bool = False,
 ) -> AsyncGenerator[Chunk | Ended, None]:
     """Chunks of all ranges, each range's in offset order, and one Ended per range.
 
     most_chunks: so many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
-    broker. Ends early only by the cluster's deadline.
+    broker. nearest: a follower in the rack of `client.rack` may be read; replicas are compacted
+    each by itself, so not where records that are gone are judged. Ends early only by the cluster's
+    deadline.
     """
     by_key = {r.key: r for r in ranges}
     queue: asyncio.Queue[Chunk | Ended | BaseException | None] = asyncio.Queue(maxsize=4)
-    reader = Reader(cluster, isolation, partition_bytes, most_chunks, max_rate, queue)
+    rack = cluster.settings.client_rack if nearest else ""
+    reader = Reader(cluster, isolation, partition_bytes, most_chunks, max_rate, queue, rack)
     task = asyncio.create_task(reader.run(by_key))
     try:
         while (item := await queue.get()) is not None:

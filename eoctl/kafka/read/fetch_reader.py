@@ -6,9 +6,8 @@ quickly. What one leader could not give is asked of the next one at the same off
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from eoctl.kafka.connection import messages, raw_fetch
 from eoctl.kafka.connection.cluster import Cluster
@@ -16,6 +15,7 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.connection.raw_fetch import FetchAnswer, PartitionData
 from eoctl.kafka.read import log_checks
 from eoctl.kafka.read.chunks import ABOVE, ENOUGH, Chunk, Ended, Range
+from eoctl.kafka.read.nearest import MOST_PARTITIONS, Followers, question
 from recovery.facts import TopicPartition
 from recovery.formats.batches import OldMessageFormatError, last_batch
 from recovery.formats.reader import CorruptError
@@ -23,7 +23,6 @@ from recovery.formats.reader import CorruptError
 RESPONSE_BYTES = 8 << 20  # on the way at one time, of all leaders together
 FIRST_BYTES = 1 << 20
 LEAST_BYTES = 64 << 10
-MOST_PARTITIONS = 200  # in one request
 ANSWER_SECONDS = 10.0
 QUICK_SECONDS = 1.0
 SURE_EMPTY = 3  # answers without a record
@@ -61,6 +60,7 @@ class Reader:
         most_chunks: int | None,
         max_rate: float | None,
         queue: "asyncio.Queue[Chunk | Ended | BaseException | None]",
+        rack: str = "",
     ) -> None:
         self._cluster = cluster
         self._isolation = isolation
@@ -73,6 +73,7 @@ class Reader:
         self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch read
         self._moved: set[TopicPartition] = set()
         self._limits: dict[TopicPartition, int] = {}  # the highest that was told of each
+        self._followers = Followers(cluster, rack)
         self._progress = time.monotonic()
         self._taken = False
         self._why: dict[TopicPartition, tuple[str, str]] = {}
@@ -101,25 +102,36 @@ class Reader:
             if r.start >= r.end:
                 await self._queue.put(Ended(r.topic, r.partition, r.start))
                 del todo[key]
+        before: dict[TopicPartition, tuple[int | None, int]] = {}
         while todo:
             self._cluster.forgive()
             leaders, gone = await self._leaders(todo)
+            self._moved |= {k for k in todo if before.get(k, leaders[k]) != leaders[k]}
+            before = leaders
             gone |= await self._truncated(todo, leaders)
             for key, (error, detail) in gone.items():
                 await self._end(todo.pop(key), error, detail)
+            for key, r in list(todo.items()):
+                if r.start >= r.end and key not in self._followers.unproven:
+                    await self._end(todo.pop(key))
+            await self._followers.choose(todo, leaders, self._isolation)
             grouped: dict[int, dict[TopicPartition, Range]] = {}
             for key, r in todo.items():
-                if (leader := leaders[key][0]) is not None:
-                    grouped.setdefault(leader, {})[key] = r
+                broker = self._followers.of.get(key, leaders[key][0])
+                if broker is not None and r.start < r.end:
+                    grouped.setdefault(broker, {})[key] = r
+            rest = {
+                k: r for k, r in todo.items() if not any(k in mine for mine in grouped.values())
+            }
             most = RESPONSE_BYTES // max(1, len(grouped))
             left = await asyncio.gather(
                 *(self._from(broker, mine, leaders, most) for broker, mine in grouped.items())
             )
-            todo = {k: r for k, r in todo.items() if leaders[k][0] is None}
+            todo = rest
+            self._moved |= {k for k in todo if leaders[k][0] is None}
             todo |= {k: r for mine in left for k, r in mine.items()}
             if not todo:
                 return
-            self._moved |= set(todo)
             if self._stands_still() or self._cluster.deadline.passed:
                 for key, r in todo.items():
                     error, detail = self._why.get(
@@ -127,7 +139,8 @@ class Reader:
                     )
                     await self._end(r, error, await self._remote(r, error, leaders) or detail)
                 return
-            await asyncio.sleep(PAUSE_SECONDS)
+            if not todo.keys() <= self._followers.of.keys():
+                await asyncio.sleep(PAUSE_SECONDS)
 
     def _stands_still(self) -> bool:
         return not self._taken and time.monotonic() - self._progress > WITHOUT_PROGRESS_SECONDS
@@ -175,21 +188,24 @@ class Reader:
         todo: Mapping[TopicPartition, Range],
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> dict[TopicPartition, tuple[str, str]]:
-        """Return the partitions whose new leader lacks records that were read."""
+        """Return the partitions whose leader lacks records that were read: of another leader, or
+        of a follower."""
         epochs = {
             key: (leader, epoch, self._epochs[key])
             for key in todo
             for leader, epoch in [leaders[key]]
-            if leader is not None and self._epochs.get(key, epoch) < epoch
+            if leader is not None
+            and (key in self._followers.unproven or self._epochs.get(key, epoch) < epoch)
         }
-        ends = await log_checks.epoch_ends(self._cluster, epochs)
+        ends, _ = await log_checks.asked_epoch_ends(self._cluster, epochs)
+        self._followers.unproven -= ends.keys()
         return {
             key: (
                 "LOG_TRUNCATED",
-                f"read up to {todo[key].start}; the new leader has another log from {end} on",
+                f"read up to {todo[key].start}; the leader has another log from {end} on",
             )
             for key, end in ends.items()
-            if end < todo[key].start
+            if end is not None and end < todo[key].start
         }
 
     async def _from(
@@ -215,13 +231,16 @@ class Reader:
                 try:
                     answer: FetchAnswer = await pending
                 except WireError as error:
-                    self._why |= dict.fromkeys(mine, (error.error, error.detail))
+                    for key in mine:
+                        self._not_given(key, error.error, error.detail)
                     return moved | mine
                 now = time.monotonic()
                 received = sum(len(p.records) for p in answer.partitions)
-                items = [item for p in answer.partitions for item in self._sorted(p, mine, moved)]
+                items = [
+                    item for p in answer.partitions for item in self._sorted(p, broker, mine, moved)
+                ]
                 if not received:
-                    await self._pass_gaps(broker, answer, mine)
+                    await self._pass_gaps(broker, answer, mine, moved)
                 if now - began < QUICK_SECONDS:
                     size = min(most, size * 2)
                 pause = 0.0
@@ -229,6 +248,9 @@ class Reader:
                     pause = max(0.0, began + received / self._max_rate - now)
                     self._moved_on(pause)  # a pause of our own is no silence of the leader
                 began = now + pause
+                if self._followers.are_due:
+                    moved |= mine
+                    mine.clear()
                 if mine:
                     pending = self._asking(broker, mine, leaders, size, pause)
                 del answer  # its buffer: the chunks are copies
@@ -247,7 +269,14 @@ class Reader:
         size: int,
         pause: float,
     ) -> "asyncio.Task[FetchAnswer]":
-        question = self._question(list(mine.values())[:MOST_PARTITIONS], leaders, size)
+        asked = question(
+            list(mine.values())[:MOST_PARTITIONS],
+            leaders,
+            self._isolation,
+            most_bytes=size,
+            partition_bytes=self._partition_bytes,
+            max_wait_ms=MAX_WAIT_MS,
+        )
 
         async def ask() -> FetchAnswer:
             await asyncio.sleep(pause)
@@ -255,7 +284,7 @@ class Reader:
             bound = self._cluster.deadline.within(ANSWER_SECONDS)
             try:
                 answer: FetchAnswer = await connection.ask(
-                    question, bound, least=raw_fetch.LEAST, most=raw_fetch.MOST
+                    asked, bound, least=raw_fetch.LEAST, most=raw_fetch.MOST
                 )
             except WireError as error:
                 if error.error != "UNSUPPORTED_VERSION":
@@ -267,34 +296,57 @@ class Reader:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
+    def _not_given(self, key: TopicPartition, error: str, detail: str) -> None:
+        """Take note of what is to be asked again: of the leader as it is then."""
+        self._why[key] = (error, detail)
+        if key in self._followers.of:
+            self._followers.leave(key)
+        else:
+            self._moved.add(key)
+
     def _sorted(
         self,
         p: PartitionData,
+        broker: int,
         mine: dict[TopicPartition, Range],
         moved: dict[TopicPartition, Range],
     ) -> Iterator[Chunk | Ended]:
         """Return what to hand on of one partition's answer, and leave the rest in `mine`."""
         key = (p.topic, p.partition)
         r = mine.pop(key)
+        follows = key in self._followers.of
         if p.error_code:
             name = messages.error_name(p.error_code)
-            if name in MOVED:
-                self._why[key] = (name, _problem(name, r.start))
+            if follows or name in MOVED:
+                self._not_given(key, name, _problem(name, r.start))
                 moved[key] = r
             else:
                 yield Ended(*key, r.start, name, _problem(name, r.start))
             return
         try:
             last = last_batch(p.records)
-        except OldMessageFormatError as error:
-            yield Ended(*key, r.start, "UNSUPPORTED_FOR_MESSAGE_FORMAT", error.sentence)
-            return
-        except CorruptError as error:
-            yield Ended(*key, r.start, "CORRUPT_MESSAGE", error.sentence)
+            is_new = last is not None and last.last_offset >= r.start
+            if follows and is_new:
+                self._followers.gave(p)
+        except (OldMessageFormatError, CorruptError) as error:
+            old = isinstance(error, OldMessageFormatError)
+            name = "UNSUPPORTED_FOR_MESSAGE_FORMAT" if old else "CORRUPT_MESSAGE"
+            if follows:
+                self._not_given(key, name, error.sentence)
+                moved[key] = r
+            else:
+                yield Ended(*key, r.start, name, error.sentence)
             return
         limit = p.last_stable_offset if self._isolation else p.high_watermark
         highest = self._limits[key] = max(limit, self._limits.get(key, limit))
-        if last is None or last.last_offset < r.start:
+        if last is None or not is_new:
+            if follows:
+                if self._followers.is_behind(key):
+                    self._not_given(key, "NO_PROGRESS", "its follower gave no records")
+                    moved[key] = r
+                else:
+                    mine[key] = r
+                return
             # a new leader's high watermark lags behind what the old one told: wait for it
             settled = key not in self._moved and limit >= highest
             if r.start >= limit and (settled or self._stands_still()):
@@ -321,9 +373,13 @@ class Reader:
             high_watermark=p.high_watermark,
             last_stable_offset=p.last_stable_offset,
             log_start_offset=p.log_start_offset,
+            broker=broker,
+            by_follower=follows,
         )
         self._chunks[key] = self._chunks.get(key, 0) + 1
-        if next_offset >= r.end:
+        if next_offset >= r.end and key in self._followers.unproven:
+            moved[key] = replace(r, start=next_offset)
+        elif next_offset >= r.end:
             yield Ended(*key, next_offset)
         elif self._chunks[key] == self._most_chunks:
             yield Ended(*key, next_offset, ENOUGH)
@@ -332,7 +388,11 @@ class Reader:
             mine[key] = replace(r, start=next_offset)
 
     async def _pass_gaps(
-        self, broker: int, answer: FetchAnswer, mine: dict[TopicPartition, Range]
+        self,
+        broker: int,
+        answer: FetchAnswer,
+        mine: dict[TopicPartition, Range],
+        moved: dict[TopicPartition, Range],
     ) -> None:
         """Go on from the limit if compaction left nothing up to it.
 
@@ -344,44 +404,16 @@ class Reader:
             key = (p.topic, p.partition)
             r = mine.get(key)
             limit = p.last_stable_offset if self._isolation else p.high_watermark
-            if r is None or p.error_code or r.start >= limit or self._empty[key] < SURE_EMPTY:
+            if r is None or p.error_code or r.start >= limit or key in self._followers.of:
+                continue
+            if self._empty[key] < SURE_EMPTY:
                 continue
             if await log_checks.is_local(self._cluster, broker, key, r.start):
                 mine[key] = replace(r, start=min(limit, r.end))
-                if limit >= r.end:
+                if limit >= r.end and key in self._followers.unproven:
+                    moved[key] = mine.pop(key)
+                elif limit >= r.end:
                     await self._end(mine.pop(key))
-
-    def _question(
-        self,
-        ranges: Sequence[Range],
-        leaders: Mapping[TopicPartition, tuple[int | None, int]],
-        size: int,
-    ) -> Any:
-        request = messages.RawFetchRequest
-        topic, partition = request.FetchTopic, request.FetchTopic.FetchPartition
-        grouped: dict[str, list[Any]] = {}
-        for r in ranges:
-            grouped.setdefault(r.topic, []).append(
-                partition(
-                    partition=r.partition,
-                    current_leader_epoch=leaders[r.key][1],
-                    fetch_offset=r.start,
-                    log_start_offset=-1,
-                    partition_max_bytes=min(self._partition_bytes, size),
-                )
-            )
-        return request(
-            replica_id=-1,
-            max_wait_ms=MAX_WAIT_MS,
-            min_bytes=1,
-            max_bytes=size,
-            isolation_level=self._isolation,
-            session_id=0,
-            session_epoch=-1,
-            topics=[topic(topic=name, partitions=rows) for name, rows in grouped.items()],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
 
 
 def _problem(error: str, offset: int) -> str:

@@ -23,12 +23,14 @@ class Reading:
     """The way logs are read. max_rate: bytes per second and broker, None = as fast as it goes.
 
     most: offsets to read in all where many logs are asked for, the shortest first; None = no end.
+    nearest: see `fetch.read`.
     """
 
     check_crc: bool = True
     max_rate: float | None = None
     progress: ChunkProgress | None = None
     most: int | None = None
+    nearest: bool = False
 
 
 @dataclass
@@ -58,7 +60,11 @@ class Pump:
         left = {(r.topic, r.partition): r for r in ranges}
         position = {key: r.start for key, r in left.items()}
         stream = fetch.read(
-            self.cluster, left.values(), isolation=isolation, max_rate=self.reading.max_rate
+            self.cluster,
+            left.values(),
+            isolation=isolation,
+            max_rate=self.reading.max_rate,
+            nearest=self.reading.nearest,
         )
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "eoctl-pump") as thread:  # the connection is read meanwhile

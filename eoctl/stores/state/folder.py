@@ -33,7 +33,8 @@ class TaskRow:
     of live rows; expired: last records that the format no longer counts as live. runs: of a range
     in parts, and then there are no files. seen: what the format remembers. producers: the last
     transaction of each producer, see RangeCounts. last_read_ms: when the last byte had come.
-    peak_bytes: most memory the process had.
+    peak_bytes: most memory the process had. brokers: those that gave a range's records;
+    bytes_by_followers: of bytes_read, what did not come from the leader.
     """
 
     topic: str
@@ -55,6 +56,8 @@ class TaskRow:
     last_read_ms: int | None
     peak_bytes: int
     versions: Mapping[str, str]
+    brokers: tuple[int, ...] = ()
+    bytes_by_followers: int = 0
 
     def key(self) -> str:
         """The key of the task."""
@@ -77,7 +80,8 @@ class Attempts:
             files, runs = (
                 tuple(StateFile(**f) for f in fields.pop(name)) for name in ("files", "runs")
             )
-            row = TaskRow(**fields, files=files, runs=runs)
+            brokers = tuple(fields.pop("brokers", ()))
+            row = TaskRow(**fields, files=files, runs=runs, brokers=brokers)
             for file in files:
                 check_file(self._storage, file)
         except (OSError, ValueError, TypeError, KeyError, RefusedError):
