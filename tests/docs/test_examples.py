@@ -23,7 +23,7 @@ ONLY_PARSED = {
     "docs/flink.md": (5, "Flink's own checkpoints"),
     "docs/merge.md": (2, "an application's merge log and file"),
     "docs/restart.md": (15, "stores and checkpoints of the reader's own; a script"),
-    "docs/spark.md": (3, "a Spark cluster"),
+    "docs/spark.md": (4, "a Spark cluster"),
     "docs/state.md": (
         16,
         "object storage; a database, a Spark checkpoint, a Streams application of the reader's own",

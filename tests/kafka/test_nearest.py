@@ -357,8 +357,18 @@ def test_a_state_and_a_count_are_those_that_the_leader_gives(
     assert eoctl_in("IN_RACK", "offsets", "count", name).rows == of_leader
     assert relay.answered[FOLLOWER, FETCH] > 100_000
     assert relay.answered[LEADER, FETCH] < 1000
-    words = ("state", "rebuild", name, "--format", "plain", "--range-offsets", "1500", "--output")
-    eoctl_in("IN_RACK", *words, str(tmp_path / "state"))
+    words = (
+        "state",
+        "rebuild",
+        name,
+        "--format",
+        "plain",
+        "--at",
+        "lso",
+        "--range-offsets",
+        "1500",
+    )
+    eoctl_in("IN_RACK", *words, "--output", str(tmp_path / "state"))
     assert relay.answered[FOLLOWER, FETCH] > 100_000
     assert relay.answered[LEADER, FETCH] < 1000
     found = Rebuilt(tmp_path / "state")

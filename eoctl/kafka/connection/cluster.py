@@ -317,7 +317,7 @@ class Cluster:
         seconds: how long the broker may take where that is longer than its usual silence.
         In a read-only context a request that could change something raises RefusedError.
         """
-        name = type(question).__name__.removesuffix("Request")
+        name = type(question).__name__.removesuffix("Request").removeprefix("Raw")
         if self.read_only and name not in READING:
             raise RefusedError(f"{name} is not sent: the context is read-only")
         connection = await self.connection(broker)

@@ -301,6 +301,7 @@ class Reader:
         self._why[key] = (error, detail)
         if key in self._followers.of:
             self._followers.leave(key)
+            self._moved_on()  # it was waited for, and no leader was asked meanwhile
         else:
             self._moved.add(key)
 
