@@ -5,17 +5,18 @@ Offsets are absolute; times are epoch milliseconds by the clock named in the fie
 "not known", never 0 or -1.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Mapping
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from recovery.values import Value
 
 TopicPartition = tuple[str, int]
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Value):
     """One thing that could not be seen. Its presence makes an answer incomplete (exit status 3).
 
     scope: cluster, broker, topic, partition, coordinator, transaction, group or feature.
@@ -37,8 +38,7 @@ def known(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerFacts:
+class BrokerFacts(Value):
     """A broker as Metadata lists it; `up` is whether it answered us."""
 
     id: int
@@ -48,8 +48,7 @@ class BrokerFacts:
     up: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class PartitionFacts(Value):
     """Offsets of a partition as its leader gave them.
 
     last_stable_offset is read after high_watermark on the same connection, so that a partition
@@ -76,8 +75,7 @@ class PartitionFacts:
         return self.high_watermark - self.last_stable_offset
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerFacts:
+class ProducerFacts(Value):
     """One producer's state in one partition (DescribeProducers, KIP-664).
 
     producer_epoch is that of the producer's last batch. last_timestamp is what that batch
@@ -95,8 +93,7 @@ class ProducerFacts:
     current_txn_start_offset: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionFacts:
+class TransactionFacts(Value):
     """A transactional id as its coordinator knows it (ListTransactions, DescribeTransactions).
 
     state: Kafka's name (Empty, Ongoing, PrepareCommit, ...). timeout_ms, start_timestamp (the
@@ -116,8 +113,7 @@ class TransactionFacts:
     ghost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorFacts:
+class CoordinatorFacts(Value):
     """One partition of `__transaction_state` and whether its coordinator could be seen.
 
     seen: its leader was asked and the probe (a made-up transactional id of this partition,
@@ -130,16 +126,14 @@ class CoordinatorFacts:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorClock:
+class CoordinatorClock(Value):
     """A coordinator's clock against ours: ahead, in ms (negative: behind), to about a second."""
 
     broker: int
     ahead: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffsetFacts:
+class GroupOffsetFacts(Value):
     """A group's committed offset for one partition (OffsetFetch).
 
     pending: a transaction holds a newer commit that is not decided yet
@@ -163,8 +157,7 @@ class ConnectTask(NamedTuple):
     task: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectWorker:
+class ConnectWorker(Value):
     """A worker of Kafka Connect, as its group knows it: the REST address that it advertises, and
     the tasks that it was given."""
 
@@ -174,8 +167,7 @@ class ConnectWorker:
     tasks: tuple[ConnectTask, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
+class GroupFacts(Value):
     """A consumer group: its type, state, members as (client id, host), and committed offsets.
 
     protocol: of a classic group that was described: `consumer`, `connect`, or what else it speaks.
@@ -200,8 +192,7 @@ class CommitTime(NamedTuple):
     expires_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTimes:
+class GroupTimes(Value):
     """What `__consumer_offsets` recorded of a group since an instant.
 
     state_since: since when a classic group is in its last state, ms by the coordinator's clock, and
@@ -213,26 +204,7 @@ class GroupTimes:
 
     state_since: int | None = None
     members: int | None = None
-    commits: Mapping[TopicPartition, CommitTime | None] = field(default_factory=dict)
-
-
-class Indexed:
-    """A frozen value with room for what is looked up in it often. It is no field: it says nothing.
-
-    What one of thousands of transactions needs must not be looked for among all the others.
-    """
-
-    __slots__ = ("_index",)
-    _index: Any
-
-    def index(self, make: Callable[[], T]) -> T:
-        """Return what `make` returned when it was called first."""
-        try:
-            known: T = self._index
-        except AttributeError:
-            known = make()
-            object.__setattr__(self, "_index", known)
-        return known
+    commits: Mapping[TopicPartition, CommitTime | None] = {}
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
@@ -243,8 +215,7 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Transactions(Indexed):
+class Transactions(Value, dict=True):
     """All coordinators' transactions, and which coordinators could be seen.
 
     clocks: of those coordinators whose clock could be measured.
@@ -266,14 +237,15 @@ class Transactions(Indexed):
 
     def owners(self, producer_id: int) -> tuple[TransactionFacts, ...]:
         """The transactional ids whose current producer id is `producer_id`; no ghosts."""
-        by_producer = self.index(
-            lambda: grouped((t.producer_id, t) for t in self.rows if not t.ghost)
-        )
-        return tuple(by_producer.get(producer_id, ()))
+        return tuple(self._by_producer.get(producer_id, ()))
+
+    @cached_property
+    def _by_producer(self) -> dict[int, list[TransactionFacts]]:
+        # what one of thousands of transactions needs is not looked for among all the others
+        return grouped((t.producer_id, t) for t in self.rows if not t.ghost)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Value):
     """The result of one look at a cluster. `missing` empty = nothing asked for was left out.
 
     scanned: partitions looked at, those not in `partitions` included. producers: of partitions
@@ -288,7 +260,7 @@ class Facts:
     transaction_version: int | None = None
     brokers: tuple[BrokerFacts, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
-    producers: Mapping[TopicPartition, tuple[ProducerFacts, ...]] = field(default_factory=dict)
+    producers: Mapping[TopicPartition, tuple[ProducerFacts, ...]] = {}
     transactions: Transactions | None = None
     groups: tuple[GroupFacts, ...] = ()
     missing: tuple[Missing, ...] = ()

@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from eoctl.cli.options import Format
@@ -29,7 +28,7 @@ def emit(
     if output.sort_by is not None:
         cells = [{**view.cells(row), _ROW: row} for row in answer.rows]
         rows: list[Any] = [c[_ROW] for c in sort_rows(cells, view.columns, output.sort_by)]
-        answer = replace(answer, rows=rows)
+        answer = answer.but(rows=rows)
     shown = formats.Envelope(
         name=answer.schema,
         cluster_id=answer.cluster_id,

@@ -4,12 +4,10 @@ Each leaf names a function in a module of `eoctl.cli.commands`; `help` is its fi
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One command: `module:function` below eoctl.cli.commands.
 
     example: a command line for its help page. extra: what of the package must be installed for it,
@@ -22,12 +20,11 @@ class Leaf:
     extra: str | None = None
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """A group of commands."""
 
     help: str
-    commands: Mapping[str, "Leaf | Branch"] = field(default_factory=dict)
+    commands: Mapping[str, "Leaf | Branch"]
 
 
 TREE = Branch(

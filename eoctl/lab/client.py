@@ -8,7 +8,7 @@ Producers and their transactions are in `eoctl.lab.producer`.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from eoctl.host.clock import now_ms
@@ -71,7 +71,7 @@ class Client:
     @classmethod
     def of(cls, properties: Mapping[str, str], avoided: int | None = None) -> "Client":
         """A client with these properties (a Lab's client_properties()); avoided: see `without`."""
-        settings = replace(client_settings(properties), request_timeout_ms=REQUEST_TIMEOUT_MS)
+        settings = client_settings(properties).but(request_timeout_ms=REQUEST_TIMEOUT_MS)
         return cls(settings, avoided)
 
     @classmethod
@@ -87,7 +87,7 @@ class Client:
             for server in self._settings.bootstrap_servers
             if server != (known.host, known.port)
         )
-        return Client(replace(self._settings, bootstrap_servers=servers), broker)
+        return Client(self._settings.but(bootstrap_servers=servers), broker)
 
     @property
     def any_broker(self) -> int:

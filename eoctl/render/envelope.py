@@ -6,11 +6,11 @@ a control character: JSON is ASCII with `\\u` escapes, CSV and names go through 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from eoctl.render.sanitise import visible
 from recovery.rows.row import Row
 from recovery.times import rfc3339
+from recovery.values import Value
 
 _ENCODER = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for each row
 
@@ -18,8 +18,7 @@ _ENCODER = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for ea
 Fields = Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class Envelope:
+class Envelope(Value):
     """One answer from one cluster.
 
     name: the command's words joined by `-`. collected_at: epoch milliseconds. complete: false as
@@ -33,7 +32,7 @@ class Envelope:
     complete: bool
     rows: Sequence[Row | Fields]
     errors: Sequence[Row | Fields] = ()
-    extra: Mapping[str, object] = field(default_factory=dict)
+    extra: Mapping[str, object] = {}
 
     @property
     def schema(self) -> str:

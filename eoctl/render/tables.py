@@ -7,7 +7,6 @@ never a number, a partition, an age or a command. Plain strings, no Rich: quick 
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from eoctl.render import words
@@ -16,6 +15,7 @@ from eoctl.render.width import cells, cut_end, cut_middle
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 from recovery.times import rfc3339
+from recovery.values import Value
 
 CellKind = Literal[
     "name", "partition", "number", "word", "time", "mark", "age", "text", "command", "spark"
@@ -28,8 +28,7 @@ _GAP = 2
 _LEAST = 8  # cells that a name keeps, however narrow the terminal
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Value):
     """One column. key: of the row's value. title: upper case; "" for marks.
 
     value makes the value from a row; None: it is the row's field named `key`.
@@ -132,7 +131,7 @@ def choose_columns(columns: Sequence[Column], names: str | None) -> list[Column]
     if names is None:
         return list(columns)
     chosen = [_find(columns, name, "--columns") for name in names.split(",")]
-    return [replace(column, wide_only=False, asked=True) for column in chosen]
+    return [column.but(wide_only=False, asked=True) for column in chosen]
 
 
 def sort_rows(rows: Sequence[Row], columns: Sequence[Column], by: str | None = None) -> list[Row]:

@@ -4,9 +4,10 @@ Tables hold plain digits; separators ("3 of 1,204") stand only in sentences.
 """
 
 import textwrap
-from dataclasses import dataclass
 from math import floor
 from typing import TYPE_CHECKING
+
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from recovery.rows.row import ErrorRow
@@ -16,8 +17,7 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
 
 
-@dataclass(frozen=True, order=True)
-class Age:
+class Age(Value, order=True):
     """Time since something, for a cell of a table. seconds: may be negative (a clock that runs
     ahead). producer_clock: told by a client's clock, so only about true."""
 

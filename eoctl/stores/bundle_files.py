@@ -156,12 +156,12 @@ class Bundle:
 def listed(facts: Facts) -> SeenFacts:
     """Facts as a bundle holds them."""
     rows = tuple((*key, states) for key, states in facts.producers.items())
-    return SeenFacts(replace(facts, producers={}), rows)
+    return SeenFacts(facts.but(producers={}), rows)
 
 
 def facts_of(stored: SeenFacts) -> Facts:
     """The Facts again."""
-    return replace(stored.facts, producers={(t, p): states for t, p, states in stored.producers})
+    return stored.facts.but(producers={(t, p): states for t, p, states in stored.producers})
 
 
 def without_verdicts(

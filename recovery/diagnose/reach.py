@@ -7,8 +7,10 @@ hand. Readers that commit nothing to Kafka are not seen.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
 
 from recovery.facts import GroupFacts, Missing, TopicPartition
 

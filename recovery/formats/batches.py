@@ -9,12 +9,12 @@ Source: Kafka's class DefaultRecordBatch; KIP-98.
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.formats.reader import Buffer, CorruptError
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,8 +112,7 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset - self.base_offset) & MAX_SEQUENCE
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderScan:
+class HeaderScan(Value):
     """The headers of all whole batches of a buffer, as columns; row i is the i-th batch.
 
     positions: byte positions, int64[n]. fields: structured, big-endian, with the names of
@@ -144,8 +143,7 @@ class HeaderScan:
         return flags
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderPlaces:
+class HeaderPlaces(Value):
     """The places of a buffer's whole batches: they stand for a `HeaderScan` without numpy.
 
     positions: byte positions. end: the byte where whole batches end.

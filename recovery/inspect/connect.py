@@ -7,17 +7,16 @@ Neither proves that the id is Connect's: others may choose the same name.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recovery.facts import ConnectWorker, GroupFacts
+from recovery.values import Value
 
 PROTOCOL = "connect"
 LEADER = "connect-cluster-"
 _TASK = re.compile(r"(.+)-(\d+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectOwner:
+class ConnectOwner(Value):
     """Whose id it is by its name. proven: such a worker group exists. connector, task: None for
     the leader's id. worker: the one that runs the task now, as the group's assignment says.
     """

@@ -21,9 +21,10 @@ prepareComplete right after the Prepare* record was appended).
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
-from recovery.facts import Indexed, TopicPartition, grouped
+from recovery.facts import TopicPartition, grouped
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -49,8 +50,8 @@ class StateRecord:
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class StateLog(Indexed):
+@dataclass(frozen=True)
+class StateLog:
     """One partition of `__transaction_state` as read, to its end.
 
     records: in offset order, at least all of every id that ever bore the producer id.
@@ -87,18 +88,19 @@ class StateLog(Indexed):
 
     def naming(self, producer_id: int) -> Sequence[StateRecord]:
         """Return the records that name a producer id."""
-        return self.index(self._indexed)[0].get(producer_id, ())
+        return self._by_producer.get(producer_id, ())
 
     def of_ids(self, transactional_ids: Iterable[str]) -> list[StateRecord]:
         """Return the records of some ids, one id after the other."""
-        by_id = self.index(self._indexed)[1]
-        return [r for name in transactional_ids for r in by_id.get(name, ())]
+        return [r for name in transactional_ids for r in self._by_id.get(name, ())]
 
-    def _indexed(self) -> tuple[dict[int, list[StateRecord]], dict[str, list[StateRecord]]]:
-        return (
-            grouped((pid, r) for r in self.records for pid in producer_ids_of(r)),
-            grouped((r.transactional_id, r) for r in self.records),
-        )
+    @cached_property
+    def _by_producer(self) -> dict[int, list[StateRecord]]:
+        return grouped((pid, r) for r in self.records for pid in producer_ids_of(r))
+
+    @cached_property
+    def _by_id(self) -> dict[str, list[StateRecord]]:
+        return grouped((r.transactional_id, r) for r in self.records)
 
 
 Source = Literal["log", "cache", "forgotten"]

@@ -1,16 +1,15 @@
 """A command's answer: rows, what could not be seen, and the exit status that follows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from recovery.errors import Exit
 from recovery.facts import Missing
 from recovery.rows.row import ErrorRow, Row
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Value):
     """One answer of one command about one cluster.
 
     schema: the command's words joined by `-`, without prefix and version. collected_at: epoch
@@ -24,7 +23,7 @@ class Answer:
     collected_at: int
     rows: Sequence[Row]
     errors: Sequence[ErrorRow] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = {}
     judging: bool = False
     finding: bool = False
     finding_first: bool = False

@@ -20,9 +20,10 @@ from typing import (
 )
 
 import msgspec
-from msgspec import Meta, Struct, StructMeta
+from msgspec import Meta, StructMeta
 
 from recovery.times import rfc3339
+from recovery.values import Value
 
 EPOCH_MS = Meta(extra={"json": "date-time"})
 Timestamp = Annotated[int | None, EPOCH_MS]
@@ -44,7 +45,7 @@ class _ByName(StructMeta):
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Row(Struct, metaclass=_ByName, frozen=True, forbid_unknown_fields=True):
+class Row(Value, metaclass=_ByName, forbid_unknown_fields=True):
     """The base of all rows: a frozen value whose fields are all present in its JSON."""
 
     @classmethod
@@ -61,21 +62,9 @@ class Row(Struct, metaclass=_ByName, frozen=True, forbid_unknown_fields=True):
         """Make a row of its fields by their own names. Raises ValueError (msgspec's)."""
         return msgspec.convert(fields, cls, from_attributes=True)
 
-    def but(self, **changes: Any) -> Self:
-        """Return the row with these fields in place of its own."""
-        return msgspec.structs.replace(self, **changes)
-
     def json_values(self) -> dict[str, Any]:
         """Return the fields as JSON values, under the names of the schema."""
         return _as_json(type(self), msgspec.to_builtins(self))
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        """Return how pydantic reads and writes a row: a bundle holds some among its facts."""
-        from pydantic_core import core_schema
-
-        writing = core_schema.plain_serializer_function_ser_schema(msgspec.to_builtins)
-        return core_schema.no_info_plain_validator_function(cls.read, serialization=writing)
 
 
 @cache

@@ -28,11 +28,11 @@ from recovery.formats.reader import CorruptError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NEEDED = ("numpy", "pyarrow", "crc32c", "kafka", "pydantic")
+NEEDED = ("numpy", "pyarrow", "crc32c", "kafka", "msgspec", "pydantic")
 NEEDED_BY_DRIVER = (*NEEDED, "pandas")  # Spark's mapInArrow asks for it where it is called
 INSTALL = (
-    "install numpy, pyarrow, crc32c, kafka-python, pydantic, confluent-kafka, obstore (for object "
-    "storage) and 'pandas<3' (for the driver) there, or send an archive "
+    "install numpy, pyarrow, crc32c, kafka-python, msgspec, pydantic, confluent-kafka, obstore "
+    "(for object storage) and 'pandas<3' (for the driver) there, or send an archive "
     '(docs/spark.md, "An environment for the executors")'
 )
 

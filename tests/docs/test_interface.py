@@ -148,6 +148,6 @@ def test_no_page_names_a_command_that_does_not_exist(where) -> None:  # type: ig
             if not isinstance(node, Branch) or not re.fullmatch(r"[a-z]+", word):
                 break
             assert word in {*node.commands, ANSWERED_BEFORE_THE_PARSER}, f"{where}: {span}"
-            node = node.commands.get(word, Branch(""))
+            node = node.commands.get(word, Branch("", {}))
             if word == ANSWERED_BEFORE_THE_PARSER:
                 break

@@ -7,7 +7,6 @@ import time
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,7 +131,7 @@ def test_a_live_group_as_the_tool_shows_it(lab1: Lab, topic: MakeTopic, protocol
         ran = eoctl("offsets", "show", "--group", group, "--count", "-o", "json", lab=lab1)
     assert missing == []
     (in_list,) = [g for g in listed if g.group == group]
-    assert in_list == replace(mine, members=None, offsets=(), protocol=in_list.protocol)
+    assert in_list == mine.but(members=None, offsets=(), protocol=in_list.protocol)
     assert (mine.state, mine.type) == (state["STATE"], protocol)
     assert state["STATE"] == "Stable"
     ((client, host),) = mine.members

@@ -160,9 +160,9 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     assert rule_of(orphan, second=None) == "one-sample"
     assert rule_of(orphan, history=None) == "history-not-read"
     # a leader that is lost between two questions; DESCRIBE that is taken away between them
-    unled = replace(orphan.second, partition=replace(orphan.partition, error="NOT_LEADER"))
+    unled = replace(orphan.second, partition=orphan.partition.but(error="NOT_LEADER"))
     assert rule_of(orphan, second=unled) == "partition-not-seen"
-    another = replace(orphan.second, partition=replace(orphan.partition, topic_id="another"))
+    another = replace(orphan.second, partition=orphan.partition.but(topic_id="another"))
     assert rule_of(orphan, second=another) == "topic-made-anew"
     undescribed = replace(orphan.second, topic_describe=False)
     assert rule_of(orphan, second=undescribed) == "topic-not-described"
@@ -173,7 +173,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     owned = found[expected["within-limits"].topic, expected["within-limits"].partition]
     # DescribeTransactions of a coordinator that is loading
     rows = tuple(
-        replace(t, partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
+        t.but(partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
         for t in owned.first.transactions.rows
     )
     assert rule_of(owned, first=with_rows(owned.first, rows)) == "owner-not-described"
@@ -188,7 +188,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
 
 
 def with_rows(sample: Sample, rows: tuple[TransactionFacts, ...]) -> Sample:
-    return replace(sample, transactions=replace(sample.transactions, rows=rows))
+    return replace(sample, transactions=sample.transactions.but(rows=rows))
 
 
 def test_past_long(lab: Lab) -> None:
@@ -404,10 +404,9 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert rule_of(lost, second=None) == "lost-seen-once"
     # its coordinator moves during the second look: it may still be in Prepare*
     assert lost.second is not None
-    moving = replace(
-        lost.second.transactions,
+    moving = lost.second.transactions.but(
         rows=(),
-        coordinators=tuple(replace(c, seen=False) for c in lost.second.transactions.coordinators),
+        coordinators=tuple(c.but(seen=False) for c in lost.second.transactions.coordinators),
     )
     unseen = replace(lost.second, transactions=moving)
     assert rule_of(lost, second=unseen) == "decider-not-seen"

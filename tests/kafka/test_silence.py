@@ -208,7 +208,7 @@ def _what_it_is_without_a_look(j: JudgedId) -> None:
     assert rule(record=None) == "prepare-record-not-read"
     no_age = replace(first, decided_long_ago=None)
     assert rule(first=no_age, second=no_age) == "prepare-age-not-known"
-    undescribed = replace(first, row=replace(first.row, error="COORDINATOR_LOAD_IN_PROGRESS"))
+    undescribed = replace(first, row=first.row.but(error="COORDINATOR_LOAD_IN_PROGRESS"))
     assert rule(first=undescribed, second=undescribed) == "id-not-described"
     [*others, last] = first.named
     unseen = replace(first, named=(*others, replace(last, seen=False, producer=None)))

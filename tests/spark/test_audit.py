@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +87,7 @@ def by_both(
     assert result["findings"] == answer.extra["findings"]
     if not asked.missing and audit.job != "audit_transactions":  # which adds what is unproven
         assert result["exit_status"] == answer.exit_status
-    return replace(local, collected_at=0), replace(answer, collected_at=0)
+    return local.but(collected_at=0), answer.but(collected_at=0)
 
 
 def by_spark(

@@ -18,7 +18,7 @@ from tests.kafka.state_oracle import Rebuilt, dict_state, digest
 from tests.spark.test_submit import export, made
 
 OLDEST = "4.0.1"
-BESIDE = ("numpy", "pyarrow", "crc32c", "kafka-python", "pydantic", "pandas")
+BESIDE = ("numpy", "pyarrow", "crc32c", "kafka-python", "msgspec", "pydantic", "pandas")
 
 SOURCE = """
 import sys

@@ -87,7 +87,7 @@ def test_a_change_is_marked_where_and_when_it_began() -> None:
     assert marks[36:].lstrip(" ").startswith("a")
     assert marks.count("a") == 2 + " changes".count("a"), "below both drawings"
     elsewhere = [entry.but(cluster_id="another")]
-    other = replace(s, journal=replace(s.journal, rows=elsewhere))
+    other = replace(s, journal=s.journal.but(rows=elsewhere))
     board = board_of([*looks[:-1], other])
     assert not any(lane.marks for lane in board.lanes), "on another cluster"
     assert "none from this host" in drawn(board, 120, 30)
@@ -124,7 +124,7 @@ def test_how_many_ended_is_said_from_where_to_where() -> None:
     assert " to about " in text
     assert " a minute, over " in text
     blind = [
-        replace(s, transactions=replace(s.transactions, extra=without_records(s.transactions)))
+        replace(s, transactions=s.transactions.but(extra=without_records(s.transactions)))
         if s.transactions
         else s
         for s in looks

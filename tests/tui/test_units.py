@@ -33,7 +33,7 @@ from tui.widgets.trend import BUCKET_MS, BUCKETS, MOST, Trend
 def shifted(s: Snapshot, by_ms: int) -> Snapshot:
     """Return the snapshot as if taken at another time."""
     parts = {
-        part: replace(answer, collected_at=answer.collected_at + by_ms)
+        part: answer.but(collected_at=answer.collected_at + by_ms)
         for part in PARTS
         if (answer := getattr(s, part)) is not None
     }
@@ -171,7 +171,7 @@ def test_a_recording_is_not_kept_in_memory(tmp_path: Path) -> None:
         snapshot = large(500, number)
         assert snapshot.partitions is not None
         rows = [r.but(leader_epoch=number) for r in snapshot.partitions.rows]
-        writer.add(replace(snapshot, partitions=replace(snapshot.partitions, rows=rows)))
+        writer.add(replace(snapshot, partitions=snapshot.partitions.but(rows=rows)))
     writer.close()
     sizes = []
     tracemalloc.start()
@@ -206,7 +206,7 @@ def test_rows_made_uncollected_still_go_with_their_frame() -> None:
     gone = weakref.ref(rows)
     with uncollected():
         assert not gc.isenabled()
-        frame = Builder().frame(replace(seen, partitions=replace(seen.partitions, rows=rows)))
+        frame = Builder().frame(replace(seen, partitions=seen.partitions.but(rows=rows)))
     assert gc.isenabled()
     del frame, rows
     assert gone() is None, "no circle keeps it"
@@ -277,7 +277,7 @@ def test_an_id_that_holds_no_partition_has_a_row_and_a_page_of_its_own() -> None
         verdict="overdue",
         rule="past-timeout",
     )
-    hanging = replace(known.hanging, rows=[*known.hanging.rows, idle])
+    hanging = known.hanging.but(rows=[*known.hanging.rows, idle])
     frame = Builder().frame(replace(known, hanging=hanging))
     first, *others = frame.tables["overview"].rows
     assert (first.cells[1], first.cells[2], first.cells[3]) == ("overdue", "id idle.overdue", "-")

@@ -4,7 +4,6 @@ Retention is Kafka's default of seven days. What each case expects was counted b
 offsetExpirationCondition.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,7 +113,7 @@ def test_what_has_members_or_no_offset_that_can_go_is_not_looked_at() -> None:
         assert judged(group(state=state, **SIMPLE), ago()).ok is True
     day = DAY / 1000
     for offset in (None, GroupOffsetFacts("g", *A, None, error="UNKNOWN_SERVER_ERROR")):
-        bare = replace(group(**SIMPLE), offsets=() if offset is None else (offset,))
+        bare = group(**SIMPLE).but(offsets=() if offset is None else (offset,))
         # nor is it missed that nobody read when it committed
         assert group_expiry(observed(groups=(bare,)), day).ok is True
     # Kafka keeps an offset while a commit of it waits for its transaction

@@ -31,7 +31,7 @@ def having(**more: object) -> Callable[[Sample], Sample]:
 def ahead(ms: int) -> Callable[[Sample], Sample]:
     """Both looks measured that the coordinator's clock is so far ahead of ours."""
     clocks = (CoordinatorClock(1, ms),)
-    return lambda s: replace(s, transactions=replace(s.transactions, clocks=clocks))
+    return lambda s: replace(s, transactions=s.transactions.but(clocks=clocks))
 
 
 def said(v: Verdict, code: str) -> str:

@@ -64,8 +64,8 @@ def test_a_prepare_of_a_much_later_epoch_proves_no_outcome_of_the_batch() -> Non
         w.end(i, "commit", stalled=True)
 
         def later(s: Sample, raised: int = epoch + above) -> Sample:
-            rows = tuple(replace(t, producer_epoch=raised) for t in s.transactions.rows)
-            return replace(s, transactions=replace(s.transactions, rows=rows))
+            rows = tuple(t.but(producer_epoch=raised) for t in s.transactions.rows)
+            return replace(s, transactions=s.transactions.but(rows=rows))
 
         v = judged(w, change=later)
         assert (v.name, v.proven_outcome) == ("prepare", outcome), above

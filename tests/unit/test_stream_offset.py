@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,7 +92,7 @@ def test_partitions_that_are_new_or_gone() -> None:
     """One that came behind the target waits, an empty one has no position, a lost one keeps its."""
     gone = StreamOffset({"g": "gone"}, {("g", 4): Position(8, 1)})
     assert advanced(gone, [FACTS], committed=True, target=gone) == gone
-    empty = replace(FACTS, log_start_offset=0, last_stable_offset=0, high_watermark=0)
+    empty = FACTS.but(log_start_offset=0, last_stable_offset=0, high_watermark=0)
     assert advanced(gone, [empty], committed=True) == gone
     assert advanced(gone, [FACTS], committed=True).positions == {
         ("g", 4): Position(8, 1),
@@ -128,7 +127,7 @@ def test_other_logs_are_refused(
     kind: type[EoctlError] | None,
     sentence: str,
 ) -> None:
-    facts = [replace(FACTS, **now), replace(FACTS, topic="other", leader_epoch=0)]
+    facts = [FACTS.but(**now), FACTS.but(topic="other", leader_epoch=0)]
     assert [f.topic for f, _ in moved_epochs(start, facts)] == (["t"] if ends else [])
     if kind is None:
         refuse_other_logs(start, facts, {"t": ids}, ends)

@@ -311,7 +311,7 @@ def _leader_silent(young: bool, state: str = "PrepareCommit") -> Verdict:
         partition=PartitionFacts(*P, leader=3, error="TIMED_OUT"),
         producers=None,
         topic_describe=False,
-        transactions=replace(seen.transactions, rows=(row,)),
+        transactions=seen.transactions.but(rows=(row,)),
         over_stuck=frozenset() if young else frozenset({name}),
         collected_at=at + (1_000 if young else 120_000),
     )
@@ -1080,7 +1080,7 @@ def missing(*holes: Missing) -> Verdict:
     w.fresh(Q)
 
     def lacking(s: Sample) -> Sample:
-        return replace(s, transactions=replace(s.transactions, missing=holes))
+        return replace(s, transactions=s.transactions.but(missing=holes))
 
     return judged(w, only(w, Q), change=lacking)
 
@@ -1176,8 +1176,8 @@ def _() -> Verdict:
 @unknown("without DESCRIBE on the topic the list of partitions is empty", "owner-not-described")
 def _() -> Verdict:
     def hide(s: Sample) -> Sample:
-        rows = tuple(replace(t, partitions=()) for t in s.transactions.rows)
-        seen = replace(s.transactions, rows=rows)
+        rows = tuple(t.but(partitions=()) for t in s.transactions.rows)
+        seen = s.transactions.but(rows=rows)
         return replace(s, topic_describe=False, transactions=seen)
 
     return judged(live()[0], change=hide)
@@ -1298,8 +1298,8 @@ def _() -> Verdict:
 @unknown("an id in a state that is not known", "owner-odd")
 def _() -> Verdict:
     def odd(s: Sample) -> Sample:
-        rows = tuple(replace(t, state="PrepareEpochFence") for t in s.transactions.rows)
-        return replace(s, transactions=replace(s.transactions, rows=rows))
+        rows = tuple(t.but(state="PrepareEpochFence") for t in s.transactions.rows)
+        return replace(s, transactions=s.transactions.but(rows=rows))
 
     return judged(live()[0], change=odd)
 
@@ -1498,9 +1498,9 @@ def test_a_dead_owners_transaction_is_committed_only_over_a_lost_commit() -> Non
     assert said(v) == "allowed"
     assert "deliver what was aborted" in said(replace(v, proven_outcome="abort"))
     assert "nothing to commit" in said(replace(v, owner=None))
-    two_phase = replace(v.owner, timeout_ms=2_147_483_647)
+    two_phase = v.owner.but(timeout_ms=2_147_483_647)
     assert "only its own system knows" in said(replace(v, owner=two_phase))
-    decided = replace(v.owner, state="PrepareAbort")
+    decided = v.owner.but(state="PrepareAbort")
     assert "nothing to commit" in said(replace(v, owner=decided))
     plain = CASES["marker-lost: a commit, v2"][0]()
     assert "no later transaction of its id is open over it" in said(plain)
@@ -1692,8 +1692,8 @@ def id_at(
         ([id_at(4, "PrepareCommit", partitions=(("u", 0),))], True, "refuse"),
         ([id_at(None)], True, "refuse"),  # could not be described
         ([id_at(4, timeout=None)], True, "refuse"),
-        ([id_at(4), replace(id_at(4), transactional_id="y")], True, "refuse"),
-        ([replace(id_at(4), producer_id=4002)], False, None),  # another producer's
+        ([id_at(4), id_at(4).but(transactional_id="y")], True, "refuse"),
+        ([id_at(4).but(producer_id=4002)], False, None),  # another producer's
     ],
 )
 def test_nobody_may_write_with_the_marker_s_epoch(
@@ -1725,7 +1725,7 @@ def test_nobody_may_write_with_the_marker_s_epoch(
         (id_at(5, "PrepareAbort"), False),
         (id_at(6, "Ongoing"), True),  # its application was started anew
         (id_at(None), False),
-        (replace(id_at(0), producer_id=4002), True),  # epochs exhausted: another producer id
+        (id_at(0).but(producer_id=4002), True),  # epochs exhausted: another producer id
     ],
 )
 def test_an_id_is_raised_when_its_coordinator_says_so(
@@ -1744,7 +1744,7 @@ def test_an_id_is_raised_when_its_coordinator_says_so(
         (id_at(4, "CompleteCommit"), "committed"),  # v1
         (id_at(5, "Ongoing"), "goes on"),
         (id_at(4, "CompleteAbort"), "may begin again"),  # v1: the second request failed
-        (replace(id_at(0), producer_id=4002), None),
+        (id_at(0).but(producer_id=4002), None),
     ],
 )
 def test_what_ended_otherwise_than_by_its_fence_is_told(
@@ -1763,7 +1763,7 @@ def test_fence_is_compare_and_set() -> None:
         repairs.InitRequest("x", 4001, 7, 60_000),
     )
     with pytest.raises(ValueError, match="is Empty"):
-        repairs.fence_requests(replace(row, state="Empty"), 2)
+        repairs.fence_requests(row.but(state="Empty"), 2)
 
 
 # --- every combination of facts --------------------------------------------------------------
@@ -1795,14 +1795,12 @@ def test_every_combination_of_facts_has_one_verdict() -> None:
             named = {True: (P,), False: (), None: None}[names]
             row = TransactionFacts("x", 1, pid, state or "", epoch, 60_000, 1, named)
             rows.append(() if state is None else (row,))
-        samples = [replace(plain, transactions=replace(plain.transactions, rows=r)) for r in rows]
+        samples = [replace(plain, transactions=plain.transactions.but(rows=r)) for r in rows]
         if view == "no-producers":
             samples[1] = replace(samples[1], producers=None)
         if view == "moving":
-            moving = tuple(
-                replace(c, seen=c.partition != HOME) for c in plain.transactions.coordinators
-            )
-            seen = replace(samples[0].transactions, coordinators=moving)
+            moving = tuple(c.but(seen=c.partition != HOME) for c in plain.transactions.coordinators)
+            seen = samples[0].transactions.but(coordinators=moving)
             samples[0] = replace(samples[0], transactions=seen)
         if view == "no-describe":
             samples = [replace(s, topic_describe=False) for s in samples]

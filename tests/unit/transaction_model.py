@@ -559,12 +559,11 @@ def sample(w: World, tp: Tp, eyes: Eyes, settings: Settings) -> Sample:
         if i.name not in eyes.undescribed:
             named = tuple(sorted(i.partitions)) if eyes.topic_describe else ()
             started = i.started if i.started >= 0 else None
-            row = replace(
-                row, producer_epoch=i.epoch, timeout_ms=i.timeout, start_timestamp=started,
+            row = row.but(producer_epoch=i.epoch, timeout_ms=i.timeout, start_timestamp=started,
                 partitions=named,
             )  # fmt: skip
         if i in w.ghosts:
-            row = replace(row, ghost=True, error="TRANSACTIONAL_ID_NOT_FOUND")
+            row = row.but(ghost=True, error="TRANSACTIONAL_ID_NOT_FOUND")
         rows.append(row)
     seen = {n: eyes.ids_describe and n not in eyes.unseen for n in w.state}
     holes = tuple(Missing("coordinator", "NOT_COORDINATOR", "") for s in seen.values() if not s)

@@ -6,7 +6,7 @@ the line before is written as `=`. So a line is read after those before it.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from json.decoder import JSONArray  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
@@ -235,8 +235,8 @@ def _brief(s: Snapshot, partitions: Answer | None) -> Snapshot:
     """Return what a trend needs of a snapshot. partitions: those of the one before, if alike."""
     if partitions is None and s.partitions is not None:
         held = [row for row in s.partitions.rows if isinstance(row, LsoRow) and row.held]
-        partitions = replace(s.partitions, rows=held)
-    listed = replace(s.transactions, rows=[], errors=[]) if s.transactions else None
+        partitions = s.partitions.but(rows=held)
+    listed = s.transactions.but(rows=[], errors=[]) if s.transactions else None
     return Snapshot(
         s.title,
         s.taken_at,

@@ -1,7 +1,6 @@
 """The lists of plans, the journal and jobs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ PLAN_COLUMNS = (
     _entry("context", (0, 10, 16), "X", 1),
     _entry("scope", (12, 16, 26), "W", 2),
     _entry("steps", (5, 5, 5), "E"),
-    replace(AGE, letter="O"),
+    AGE.but(letter="O"),
     _entry("user", (0, 0, 16), "B"),
     _entry("summary", (0, 20, 40), "", 3),
 )
@@ -41,7 +40,7 @@ JOB_COLUMNS = (
     _job("records", (8, 10, 12), "R"),
     Column("rate", "REC/S", "number", widths=(6, 8, 10), letter="P"),
     _job("eta", (0, 6, 6), "L", title="LEFT"),
-    replace(AGE, widths=(6, 6, 6)),
+    AGE.but(widths=(6, 6, 6)),
     _job("what", (0, 14, 40), "", 3),
 )
 MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}

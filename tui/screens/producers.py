@@ -1,6 +1,5 @@
 """The Producers screen: ids, epochs and sequences, partition by partition."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eoctl.render.columns import inspect
@@ -21,7 +20,7 @@ COLUMNS = (
     _producer("producer_epoch", (5, 5, 5), "E"),
     _producer("last_sequence", (5, 8, 10), "Q"),
     _producer("current_txn_start_offset", (9, 10, 14), "T"),
-    replace(AGE, title="WROTE"),
+    AGE.but(title="WROTE"),
     _producer("transactional_id", (12, 16, 36), "I", 3),
     _producer("stale", (0, 6, 6), "Z", title=""),
 )

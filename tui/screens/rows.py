@@ -1,7 +1,6 @@
 """The parts of several screens' tables: cells, rows, and columns of the commands."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.columns.table import Table
@@ -112,7 +111,7 @@ class Picked:
     def __call__(
         self, key: str, widths: tuple[int, int, int], letter: str, grow: int = 0, **other: Any
     ) -> Column:
-        return replace(self._known[key], widths=widths, letter=letter, grow=grow, **other)
+        return self._known[key].but(widths=widths, letter=letter, grow=grow, **other)
 
 
 AGE = Column("age", "AGE", "age", widths=(6, 7, 7), letter="A")

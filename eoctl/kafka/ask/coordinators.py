@@ -8,7 +8,6 @@ id that hashes to that partition. An id counts only from the broker that leads i
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -232,12 +231,12 @@ async def described(
     homes = await _homes(cluster, [result[n].transactional_id for n in doubted])
     known = [n for n in doubted if result[n].transactional_id in homes]
     again, more = await _described_once(
-        cluster, [replace(rows[n], coordinator=homes[rows[n].transactional_id]) for n in known]
+        cluster, [rows[n].but(coordinator=homes[rows[n].transactional_id]) for n in known]
     )
     settled = set()
     for number, t in zip(known, again, strict=True):
         if t.error == NOT_FOUND or (t.error is None and t.producer_id != rows[number].producer_id):
-            result[number] = replace(rows[number], error=NOT_FOUND, ghost=True)
+            result[number] = rows[number].but(error=NOT_FOUND, ghost=True)
         else:
             result[number] = t
         settled.add(t.transactional_id)
@@ -290,10 +289,10 @@ async def _described_once(
         answer = by_id.get(t.transactional_id)
         if answer is None:
             error = failures[t.coordinator].error if t.coordinator in failures else "NO_ANSWER"
-            result.append(replace(t, error=error))
+            result.append(t.but(error=error))
         elif answer.error_code:
             name = messages.error_name(answer.error_code)
-            result.append(replace(t, error=name))
+            result.append(t.but(error=name))
             missing.append(
                 Missing(
                     "transaction",

@@ -9,7 +9,6 @@ before and after each listing, proves that all could be seen. What they committe
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -304,8 +303,7 @@ def _described_or_dead(row: Any) -> str:
 def _described(facts: GroupFacts, coordinator: int, row: Any) -> GroupFacts:
     protocol = getattr(row, "protocol_type", None) or None  # only of classic groups
     workers = (_worker(m) for m in row.members) if protocol == PROTOCOL else ()
-    return replace(
-        facts,
+    return facts.but(
         protocol=protocol,
         workers=tuple(w for w in workers if w is not None),
         state=row.group_state or "Dead",

@@ -5,7 +5,6 @@ offset. Such a request is answered by followers too, so it carries the leader ep
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from eoctl.kafka.ask import collect
@@ -59,7 +58,7 @@ async def read_ends(
     facts, missing = await collect.partition_offsets(cluster, topics, partitions)
     # where the leader moved meanwhile, facts know the new one
     led = [
-        replace(p, leader=f.leader, leader_epoch=f.leader_epoch)
+        p.but(leader=f.leader, leader_epoch=f.leader_epoch)
         for p, f in zip(partitions, facts, strict=True)
         if f.error is None
     ]

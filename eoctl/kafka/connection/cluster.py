@@ -6,7 +6,6 @@ as this Cluster lives; what it could have said is reported as Missing, never lef
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from eoctl.kafka.connection import messages
@@ -17,6 +16,7 @@ from recovery.errors import RefusedError, UnreachableError
 from recovery.facts import BrokerFacts, Missing, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
+from recovery.values import Value
 
 READING = frozenset(
     {
@@ -47,8 +47,7 @@ PROBE_TOPIC = "eoctl-probe"
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(Value):
     """A partition's leader. leader None: nobody leads it. error: Kafka's name, None if none.
 
     in_sync: the replicas that the leader counts as in sync; None = not told.
@@ -64,8 +63,7 @@ class PartitionMetadata:
     in_sync: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class TopicMetadata(Value):
     """A topic as Metadata describes it. error: why it could not be (then no partitions)."""
 
     name: str
@@ -75,8 +73,7 @@ class TopicMetadata:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
+class ClusterMetadata(Value):
     """One Metadata answer."""
 
     cluster_id: str | None

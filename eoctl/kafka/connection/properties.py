@@ -6,7 +6,6 @@ writes the same meaning down for confluent-kafka.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection.credentials import Secret, resolve, resolved_if_there
@@ -16,6 +15,7 @@ from recovery.errors import UsageError
 from recovery.formats.records import EXPANDED_PROPERTY
 from recovery.quoting import addresses
 from recovery.sizes import byte_rate
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.sasl import Mechanism
@@ -35,8 +35,7 @@ class Properties(dict[str, str]):
         return repr({k: "***" if SECRET_KEY.search(k) else v for k, v in self.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(Value):
     """The settings by which both clients reach a cluster. Made by `client_settings`.
 
     bootstrap_servers: (host, port). protocol: one of PROTOCOLS. request_timeout_ms: how long
@@ -51,7 +50,7 @@ class ClientSettings:
     request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
     tls: "Tls | None" = None
     sasl: "Mechanism | None" = None
-    security: Security = field(default_factory=Security)
+    security: Security = Security()
     most_expanded: int | None = None
     client_rack: str = ""
 

@@ -6,13 +6,13 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection import listener as diagnosis
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.waiting import dial
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.sasl import Mechanism
@@ -26,8 +26,7 @@ LEAST_RENEWAL_SECONDS = 1.0  # a broker refuses to be asked more often
 Address = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
+class Security(Value):
     """The values of `security.protocol` and its companions. PLAINTEXT by default.
 
     hosts: advertised address -> where it is reached; the certificate is still checked
@@ -36,7 +35,7 @@ class Security:
 
     tls: "Tls | None" = None
     sasl: "Mechanism | None" = None
-    hosts: Mapping[Address, Address] = field(default_factory=dict)
+    hosts: Mapping[Address, Address] = {}
     socks: "Socks | None" = None
 
     async def connect(

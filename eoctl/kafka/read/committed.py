@@ -7,7 +7,6 @@ stable offset. All groups of one coordinator go into one request.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -75,7 +74,7 @@ async def with_offsets(
             for o in rows
             if o.error is not None
         ]
-    return [replace(g, offsets=tuple(by_group.get(g.group, ()))) for g in groups], missing
+    return [g.but(offsets=tuple(by_group.get(g.group, ()))) for g in groups], missing
 
 
 def _problem(error: str) -> str:

@@ -8,7 +8,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -145,7 +145,7 @@ def audited(
         left = None if bound is None else bound - time.monotonic()
         result = _on_spark(context, left, audit, audit.request(ranges, reading), engine, ranges)
     answer = audit.answer(ranges, result)
-    return replace(answer, extra={**answer.extra, "engine": name, "engine_why": why})
+    return answer.but(extra={**answer.extra, "engine": name, "engine_why": why})
 
 
 async def here(cluster: Cluster, audit: Audit[F], reading: AuditOptions) -> Answer:

@@ -4,7 +4,6 @@ Parts are seen one after the other, so a busy cluster moves on between them; eac
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from eoctl import __version__
@@ -104,7 +103,7 @@ def _origin(context: Context) -> Origin:
 
 def _without_metadata(g: GroupFacts) -> GroupFacts:
     """A group without what its application wrote beside the offsets: that may be anything."""
-    return replace(g, offsets=tuple(replace(o, metadata=None) for o in g.offsets))
+    return g.but(offsets=tuple(o.but(metadata=None) for o in g.offsets))
 
 
 async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenHistory:

@@ -7,7 +7,7 @@ Three kinds run side by side: `look` (offsets, transactions, groups, producers: 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -83,7 +83,7 @@ class LiveCollection:
                 source.look(Scope()), txn_list(source, TxnFilter()), _committed(cluster)
             )
             ended = self._ends.since(listed, facts)
-            listed = replace(listed, extra={**listed.extra, **ended})
+            listed = listed.but(extra={**listed.extra, **ended})
             parts = _looked(source, facts, listed, offsets)
             parts["brokers"] = self._brokers(cluster, facts)
             parts["producers"] = await _producers(source, facts, wants)
@@ -240,7 +240,7 @@ async def _verdicts(source: Source, context: Context, settings: Settings, pause:
     diagnosis = await source.diagnose(Scope(), settings, pause=pause)
     answer = hanging_answer(diagnosis, context.argv, show_all=True)
     known = {"prospects": await prospects(source, diagnosis)}
-    return {"hanging": replace(answer, extra={**answer.extra, **known})}
+    return {"hanging": answer.but(extra={**answer.extra, **known})}
 
 
 async def _why(

@@ -203,8 +203,7 @@ async def _look(
         listed = await coordinators.transactions(cluster, producer_ids=sorted(pids))
         described, more = await coordinators.described(cluster, listed.rows)
         # an id that could not be described keeps its row: the rules know what to do with it
-        transactions = replace(
-            listed,
+        transactions = listed.but(
             rows=tuple(described),
             missing=(*listed.missing, *more),
             clocks=await clocks.measured(cluster, described, now_ms),

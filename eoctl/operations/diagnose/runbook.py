@@ -1,7 +1,5 @@
 """`runbook`: all that is open in a cluster, with what is needed to write down what to do now."""
 
-from dataclasses import replace
-
 from eoctl.operations.diagnose.status import status_of
 from eoctl.operations.diagnose.why import id_row, rows_of
 from eoctl.operations.inspect.lists import Scope
@@ -26,8 +24,7 @@ async def runbook(source: Source, context: Context, settings: Settings, *, pause
     held = _worst_first(d)
     rows, missing = await rows_of(source, context, d, held[:MOST_TOLD])
     rows += [await id_row(source, context, d, j) for j in d.ids]
-    return replace(
-        answer,
+    return answer.but(
         schema="runbook",
         rows=rows,
         extra={**answer.extra, "left_out": max(0, len(held) - MOST_TOLD)},

@@ -602,7 +602,7 @@ async def _healthy(
     group: str | None,
 ) -> list[WhyRow]:
     """Say which selected partitions are not held, with each group's lag."""
-    look = await source.look(replace(scope, internal=True))
+    look = await source.look(scope.but(internal=True))
     here = facts
     if group is None:
         here, _ = await _groups(source, look.partitions)

@@ -6,7 +6,6 @@ Each function asks a Source for facts and gives an Answer. The
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
@@ -35,6 +34,7 @@ from recovery.inspect.inspection import (
 from recovery.rows.answers import Answer, error_rows
 from recovery.selectors import Selector, unmatched
 from recovery.selectors import missing as missing_names
+from recovery.values import Value
 
 CLOCK_SKEW_MS = 5_000
 STATES = (
@@ -49,8 +49,7 @@ STATES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Value):
     """The partitions meant: selectors (none = all), and internal topics or not."""
 
     selectors: tuple[Selector, ...] = ()
@@ -143,8 +142,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
             cluster, [p.producer_id for p in blocking if p is not None]
         )
         missing += transactions.missing
-    return replace(
-        facts,
+    return facts.but(
         collected_at=now_ms(),
         producers=producers,
         transactions=transactions,
@@ -163,8 +161,7 @@ async def _described(
 ) -> Transactions:
     """`rows` of a listing described, with their coordinators' clocks."""
     described, missing = await coordinators.described(cluster, rows)
-    return replace(
-        listed,
+    return listed.but(
         rows=tuple(described),
         missing=(*listed.missing, *without_history(listed), *missing),
         clocks=await clocks.measured(cluster, described, now_ms),
@@ -203,7 +200,7 @@ async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer
     Without selectors only held partitions and those that could not be seen; show_all adds the
     healthy ones, scope.internal the healthy ones of internal topics.
     """
-    facts = await source.look(replace(scope, internal=True))
+    facts = await source.look(scope.but(internal=True))
     return lso_answer(facts, scope, show_all=show_all)
 
 
@@ -237,8 +234,7 @@ def transaction_state(text: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TxnFilter:
+class TxnFilter(Value):
     """The filter of `txn list`. pattern: full match, as in KIP-1152. longer_than: seconds."""
 
     states: tuple[str, ...] = ()
@@ -296,7 +292,7 @@ async def look_at_transactions(
     )
     rows = tuple(t for t in listed.rows if filter_.names(t.transactional_id))
     if not describe:
-        return replace(listed, rows=rows)
+        return listed.but(rows=rows)
     return await _described(cluster, listed, rows)
 
 

@@ -95,8 +95,7 @@ class Offline:
         facts = facts_of(self._bundle.offsets)
         chosen, missing = self._chosen(scope, facts.missing)
         by_place = {(p.topic, p.partition): p for p in facts.partitions}
-        return replace(
-            facts,
+        return facts.but(
             scanned=len(chosen),
             partitions=tuple(
                 by_place[p.topic, p.partition] for p in chosen if (p.topic, p.partition) in by_place
@@ -110,8 +109,7 @@ class Offline:
         owners = facts.transactions or Transactions()
         relevant = [m for m in facts.missing if resolve or m not in owners.missing]
         chosen, missing = self._chosen(scope, relevant)
-        return replace(
-            facts,
+        return facts.but(
             scanned=len(chosen),
             producers={
                 key: tuple(
@@ -142,7 +140,7 @@ class Offline:
                 )
             )
         )
-        return replace(transactions, rows=tuple(rows))
+        return transactions.but(rows=tuple(rows))
 
     async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
         partitions = state_partitions_of(self._topic(TRANSACTION_STATE))
@@ -239,7 +237,7 @@ class Offline:
             return list(self._bundle.groups), missing
         here = set(partitions)
         matching = [
-            replace(g, offsets=tuple(o for o in g.offsets if (o.topic, o.partition) in here))
+            g.but(offsets=tuple(o for o in g.offsets if (o.topic, o.partition) in here))
             for g in self._bundle.groups
         ]
         # that some topics are hidden matters only to who asks for all of them

@@ -8,8 +8,9 @@ are the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from recovery.values import Value
 
 if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to start
     from eoctl.operations.inspect.lists import Scope, TxnFilter
@@ -34,8 +35,7 @@ Configs = Mapping[str, Mapping[str, str | None]]
 OnFirstLook = Callable[["Diagnosis"], None] | None
 
 
-@dataclass(frozen=True, slots=True)
-class StateLogs:
+class StateLogs(Value):
     """Logs of `__transaction_state` with the records that were asked for.
 
     partitions: how many that topic has; 0 = no transaction was ever begun.

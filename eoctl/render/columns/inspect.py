@@ -1,7 +1,5 @@
 """The columns of partitions, transactional ids, producers, groups and offsets."""
 
-from dataclasses import replace
-
 from eoctl.render.columns.table import (
     PLACE,
     RANGE,
@@ -64,7 +62,7 @@ LSO = Table(
     LsoRow,
     (
         marked(_lso_mark),
-        replace(PLACE, min_width=20),
+        PLACE.but(min_width=20),
         Column("leader", "LEADER", "number", wide_only=True),
         Column("log_start_offset", "START", "number", wide_only=True),
         Column("last_stable_offset", "LSO", "number", min_width=10),
@@ -278,5 +276,5 @@ OFFSETS = Table(
     names=("group", "topic", "partition"),
     summary=_show_summary,
 )
-_COUNTED = [replace(c, wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
-OFFSETS_COUNTED = replace(OFFSETS, columns=_COUNTED)
+_COUNTED = [c.but(wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
+OFFSETS_COUNTED = OFFSETS.but(columns=_COUNTED)

@@ -1,17 +1,16 @@
 """The parts of a table, and the columns that several rows share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.render.tables import CellKind, Column
 from eoctl.render.words import Age, counted
 from recovery.rows.answers import Answer
 from recovery.rows.row import Row, json_names
+from recovery.values import Value
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Value):
     """One row model's table. names: the fields that `-o name` writes.
 
     summary makes the closing sentence, heading the line above the table.

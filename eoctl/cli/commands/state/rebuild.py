@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -186,7 +186,7 @@ class _Onward:
             print(f"eoctl: {visible(error.sentence, spaces=False)}", file=sys.stderr)
             status = error.exit_status
         if not for_eyes:
-            emit(replace(answer, extra={**answer.extra, "delivery": delivery}), REBUILD, output)
+            emit(answer.but(extra={**answer.extra, "delivery": delivery}), REBUILD, output)
         return worst([answer.exit_status, Exit(status)])
 
 
