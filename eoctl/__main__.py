@@ -37,6 +37,8 @@ def main() -> None:
     status = run()
     # what is done is done: Python, ending, gives the signal its default meaning, and status 143
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # the process ends: Python would first look through all that is there for garbage, several times
+    gc.freeze()
     raise SystemExit(status)
 
 

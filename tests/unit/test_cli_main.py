@@ -335,7 +335,7 @@ class Slow:
     def __del__(self, say=os.write, wait=time.sleep):
         say(1, b"ending")
         wait(1)
-kept = Slow()
+sys.kept = Slow()
 sys.argv = ["eoctl", "--help"]
 main()
 """
