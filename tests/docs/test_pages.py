@@ -16,7 +16,8 @@ import pexpect
 import pytest
 
 from tests.conftest import RUN_FOLDER
-from tests.docs.pages import PAGES, README, ROOT, commands, differs
+from tests.docs.pages import HERE, PAGES, ROOT, commands, differs
+from tests.share import only_here
 
 PROMPT = "eoctl-readme> "
 
@@ -65,17 +66,17 @@ def _typed(shell: "pexpect.spawn[str]", line: str, answer: str | None) -> tuple[
     return printed, int(str(shell.before).strip())
 
 
-RUN = [page for page in PAGES if any(shown.runs for shown in commands(page))]
+RUN = {
+    page.relative_to(ROOT).as_posix(): page
+    for page in PAGES
+    if any(shown.runs for shown in commands(page))
+}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=() if p == README else pytest.mark.long) for p in RUN],
-    ids=lambda page: page.relative_to(ROOT).with_suffix("").as_posix(),
-)
-def test_a_page_is_true(page: Path, shell: "pexpect.spawn[str]") -> None:
-    for shown in (c for c in commands(page) if c.runs):
+@pytest.mark.parametrize("name", only_here(RUN, *HERE))
+def test_a_page_is_true(name: str, shell: "pexpect.spawn[str]") -> None:
+    for shown in (c for c in commands(RUN[name]) if c.runs):
         answer = re.search(r"Type \S+: (\S+)", shown.output)
         printed, status = _typed(shell, shown.text, answer and answer.group(1))
         assert status == shown.status, f"{shown}\n{printed}"

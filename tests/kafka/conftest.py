@@ -10,6 +10,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,7 +22,11 @@ from eoctl.lab import brokers
 from eoctl.lab.cluster import Lab, lab_names, up
 from eoctl.lab.record import LabSpec, Node
 from tests.conftest import RUN_FOLDER, take_labs_down
+from tests.docs.pages import ROOT, commands
 from tests.kafka.tools import run_storage_tool_here
+
+if TYPE_CHECKING:
+    from tests.kafka.reading import Reading
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -138,6 +143,23 @@ def printed(capfd: pytest.CaptureFixture[str]) -> Printed:
         )
 
     return text
+
+
+@pytest.fixture
+def it(
+    place: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator["Reading"]:
+    """A page's commands below a heading that need a world, for a test with `@follows`.
+
+    They run in an empty folder, `tmp_path`; in the end all must have run.
+    """
+    from tests.kafka.reading import Reading
+
+    monkeypatch.chdir(tmp_path)
+    below = [shown for shown in commands(ROOT / place[0]) if shown.where == place]
+    reading = Reading([shown for shown in below if not shown.runs], {})
+    yield reading
+    reading.end()
 
 
 MakeTopic = Callable[..., str]

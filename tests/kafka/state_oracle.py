@@ -73,6 +73,15 @@ def fill(
             writer.commit_transaction(30)
 
 
+def fill_plainly(lab: Lab, topic: str, records: int = 300) -> None:
+    """A transaction of the present time, without headers: 100 keys, in the topic's partitions."""
+    writer = producer(lab)
+    writer.begin_transaction()
+    for number in range(records):
+        writer.produce(topic, b"%d" % number, b"key-%d" % (number % 100))
+    writer.commit_transaction(30)
+
+
 def dict_state(lab: Lab, topic: str, ends: dict[int, int]) -> tuple[State, dict[str, int]]:
     """Last value per key below `ends`, as a read_committed consumer gets the records."""
     consumer = Consumer(

@@ -19,8 +19,11 @@ from confluent_kafka import Consumer, TopicPartition
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.connect.worker import Worker
+from tests.docs.pages import ROOT, files, follows
 from tests.kafka.command import Ran, eoctl, eoctl_running, unfinished
 from tests.kafka.conftest import SOON, MakeTopic
+from tests.kafka.crashed import committed
+from tests.kafka.reading import Reading
 from tests.kafka.test_connect import values
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -96,6 +99,67 @@ def given(number: int | None) -> str:
     offset = None if number is None else {"id": number, "kind": "row"}
     rows = [{"partition": {"table": "orders", "database": "shop"}, "offset": offset}]
     return f"offsets = '{json.dumps({'offsets': rows})}'"
+
+
+PAGE = ROOT / "docs" / "connect.md"
+
+
+@follows("docs/connect.md", "Set a source connector to another place")
+def test_the_page(it: Reading, lab: Lab, worker: Worker, topic: MakeTopic) -> None:
+    """Its application file and its offsets, as they stand there, without user and certificates."""
+    where = topic(lab)
+    worker.counting("orders", where, records="500")
+    worker.until(lambda: values(lab, where).total() == 500, "not all was written")
+    worker.stop("orders")
+    it.lab = lab
+    [(_, app)] = [block for block in files(PAGE, "toml") if block[0] == it.heading]
+    kept = [
+        line for line in app.splitlines() if not line.startswith(("user", "pass", "ca", "cert"))
+    ]
+    app = "\n".join(kept).replace("https://10.0.0.7:8083", worker.url)
+    Path("orders.toml").write_text(app.replace("connect-offsets", worker.offsets_topic))
+    [(_, offsets)] = [block for block in files(PAGE, "json") if block[0] == it.heading]
+    named = json.loads(offsets)
+    named["offsets"][0]["partition"]["database"] = "shop"  # as this source names its table
+    Path("offsets.json").write_text(json.dumps(named))
+    it.run("restart plan", 0)
+    it.asked("restart apply")
+    assert worker.offsets("orders")[PLACE] == in_topic(lab, worker.offsets_topic, "orders")[PLACE]
+    assert worker.offsets("orders")[PLACE]["id"] == 120
+    it.run("restart verify", 0, None, "--pause", "0.2s")
+
+
+@follows("docs/connect.md", "Sink connectors")
+def test_the_page_on_sinks(
+    it: Reading, lab: Lab, worker: Worker, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """All records came after that instant: the group begins anew."""
+    where = topic(lab, name="orders")
+    worker.counting("source-of-sink", where, records="100")
+    worker.create(
+        "orders-sink",
+        {
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+            "topics": where,
+            "file": str(tmp_path / "sunk"),
+            "consumer.override.auto.offset.reset": "earliest",
+        },
+    )
+    worker.until(lambda: (tmp_path / "sunk").exists(), "nothing came")
+    worker.until(lambda: len((tmp_path / "sunk").read_text().splitlines()) == 100, "not all came")
+    worker.stop("orders-sink")
+    it.lab = lab
+    it.names |= {"orders": where}
+    before = committed(lab, "connect-orders-sink")
+    assert before[where, 0] > 0
+    ran = it.run("restart plan --group", 0, None, "--out", "plan.json")
+    assert "at-least-once" in ran.text
+    applied = eoctl("restart", "apply", "plan.json", *ACT, lab=lab)
+    assert applied.status == 0, applied.text
+    status, told = worker.rest("GET", "/connectors/orders-sink/offsets")
+    assert status == 200
+    [now] = [o["offset"]["kafka_offset"] for o in told["offsets"]]
+    assert now == committed(lab, "connect-orders-sink")[where, 0] == 0
 
 
 def test_given_offsets_there_and_back(

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eoctl.lab.cluster import Lab
+from tests.docs.pages import follows
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import (
@@ -23,6 +24,7 @@ from tests.kafka.dedup_world import (
     source,
     topics,
 )
+from tests.kafka.reading import Reading
 from tests.share import kills, only_here
 from tests.started import started
 
@@ -37,6 +39,15 @@ def dirty_and_clean(lab1: Lab, topic: MakeTopic) -> tuple[str, str, Copier]:
 
 def dedup(lab: Lab, *words: str, kill_at: str | None = None) -> Ran:
     return eoctl("dedup", *words, lab=lab, env=environment(EOCTL_TEST_KILL_AT=kill_at))
+
+
+@follows("docs/dedup.md", "The clean copy of a topic")
+def test_the_page(it: Reading, lab1: Lab, dirty_and_clean: tuple[str, str, Copier]) -> None:
+    dirty, clean, _ = dirty_and_clean
+    it.lab = lab1
+    it.names |= {"orders-enriched": dirty, "orders-clean": clean}
+    assert "repeats are left out" in it.run("dedup", 0).text
+    assert not consumed(lab1, clean, 0)
 
 
 def test_planned_copied_and_followed(lab1: Lab, dirty_and_clean: tuple[str, str, Copier]) -> None:

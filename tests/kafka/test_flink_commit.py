@@ -23,7 +23,9 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.facts import TransactionFacts
+from tests.docs.pages import follows
 from tests.kafka.command import FAST, Ran, environment, eoctl, unfinished
+from tests.kafka.reading import Reading
 from tests.kafka.remedying import markers_of, read_committed
 from tests.object_store import environment as store_environment
 from tests.object_store import make_bucket, put_object, s3_server
@@ -87,6 +89,18 @@ def aborted_by_another(lab: Lab, truth: GroundTruth) -> None:
             await Producer.init(client, truth.transactional_id)
 
     asyncio.run(act())
+
+
+@follows("docs/flink.md", "What became of them")
+def test_the_page(it: Reading, lab: Lab) -> None:
+    path, promised, others = left(lab)
+    it.lab = lab
+    it.names["/data/checkpoints/9f2c/chk-42"] = str(path)
+    rows = it.run("txn commit", 1, None, "-o", "json").rows
+    fates = {row["transactional_id"]: row["fate"] for row in rows}
+    assert fates == {t.transactional_id: "open" for t in promised} | {
+        t.transactional_id: "not-in-checkpoint" for t in others
+    }
 
 
 @pytest.mark.parametrize("point", only_here(POINTS, "step-2-performed"))

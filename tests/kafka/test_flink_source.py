@@ -11,33 +11,43 @@ from pathlib import Path
 import pytest
 
 from eoctl.lab.cluster import Lab
+from tests.docs.pages import follows
+from tests.flink.kept import CHECKPOINT, KEPT, TOPIC, source_topic
 from tests.kafka.command import environment, eoctl
-from tests.kafka.crashed import committed, producing
+from tests.kafka.crashed import committed
+from tests.kafka.reading import Reading
 from tests.object_store import environment as store_environment
 from tests.object_store import make_bucket, put_object, s3_server
 
-KEPT = Path(__file__).parent.parent / "kept" / "flink" / "incrementing-2.2"
-CHECKPOINT = KEPT / "chk-2"
-TOPIC = "in-incrementing-2.2"
+SHOWN = "/data/checkpoints/9f2c/chk-42"
+"""The pages' checkpoint."""
 
 
 @pytest.fixture(scope="module")
 def offsets(lab1: Lab) -> dict[tuple[str, int], int]:
-    """The checkpoint's offsets by Flink's own classes; its source topic, long enough, is there."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    return source_topic(lab1)
 
-    loaded = json.loads((KEPT / "loaded.json").read_text())["offsets"]
-    found = {(topic, partition): offset for topic, partition, offset in loaded}
-    admin = AdminClient(lab1.client_properties())
-    if TOPIC not in admin.list_topics(timeout=20).topics:
-        [made] = admin.create_topics([NewTopic(TOPIC, len(found), 1)]).values()
-        made.result(20)
-        producer = producing(lab1)
-        for (topic, partition), offset in found.items():
-            for number in range(offset + 10):
-                producer.produce(topic, str(number), partition=partition)
-        assert producer.flush(30) == 0
-    return found
+
+@follows("docs/flink.md", "The source's offsets")
+def test_the_page(it: Reading, lab1: Lab, offsets: dict[tuple[str, int], int]) -> None:
+    """Without `--execute` the plan is looked at, and the group stays as it is."""
+    it.lab = lab1
+    it.names |= {SHOWN: str(CHECKPOINT), "orders-source": "from-kafka", "etl": "of-the-page"}
+    rows = it.run("offsets show", 0, None, "-o", "json").rows
+    assert {(r["topic"], r["partition"]): r["committed_offset"] for r in rows} == offsets
+    it.run("restart plan", 0)
+    it.run("restart apply", 0)
+    assert committed(lab1, "of-the-page") == {}
+
+
+@follows("docs/restart.md", "Plans without an application file")
+def test_the_page_on_plans(it: Reading, lab1: Lab, offsets: dict[tuple[str, int], int]) -> None:
+    it.lab = lab1
+    it.names |= {SHOWN: str(CHECKPOINT), "etl": "of-the-plans"}
+    it.run("restart plan", 0)
+    applied = eoctl("restart", "apply", "afresh.json", "--execute", "--yes", lab=lab1)
+    assert applied.status == 0, applied.text
+    assert committed(lab1, "of-the-plans") == offsets
 
 
 def test_a_group_is_set_to_the_checkpoints_offsets(

@@ -17,9 +17,28 @@ from eoctl.operations.merge.verify import verify
 from eoctl.operations.restart.request import read_app_file
 from recovery.rows.answers import Answer
 from recovery.rows.merge import MergeFindingRow
+from tests.docs.pages import follows
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import Named, World, consumed, entries, producer, write_copies, write_plain
+from tests.kafka.reading import Reading
+
+
+@follows("docs/merge.md", "Merge logs")
+def test_the_page(it: Reading, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    world = World(lab1, topic)
+    world.write_logs()
+    it.lab = lab1
+    it.names |= {
+        "orders-order": world.log,
+        "orders": world.left,
+        "payments": world.right,
+        "orders-merged": world.output,
+        "APP.toml": str(world.app_file(tmp_path)),
+    }
+    it.run("merge verify", 0)
+    it.asked("merge replay")
+    assert world.got == world.expected
 
 
 @pytest.mark.parametrize("form", ["json", pytest.param("coast", marks=pytest.mark.long)])

@@ -12,8 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from tests.docs.pages import follows
 from tests.kafka.command import Ran
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.reading import Reading
 from tests.kafka.test_audit_mirror import audit
 from tests.mirror_maker.maker import SOURCE, TARGET, MirrorMaker
 
@@ -119,6 +121,25 @@ def _checked(ran: Ran, logs: list[tuple[Log, Log]]) -> None:
             )
             assert (one["skipped"], one["read_again"]) == (len(late - read), again)
             assert one["skipped"] == 0
+
+
+@follows("docs/audit.md", "Audits: what is doubled, missing or torn")
+def test_the_page(it: Reading, lab1: Lab, other: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    name = topic(lab1, PARTITIONS)
+    copy = f"{SOURCE}.{name}"
+    settings = {f"{SOURCE}.consumer.isolation.level": "read_committed"}
+    maker = MirrorMaker(tmp_path / "maker", lab1, other, name, settings)
+    _write(lab1, name, 0, 3, 100)
+    wanted = {value for p in range(PARTITIONS) for _, value in _read(lab1, name, p)}
+    try:
+        maker.start()
+        maker.until(lambda: _end(other, copy) >= len(wanted), "not all is mirrored")
+    finally:
+        maker.kill()
+    it.lab = lab1
+    it.contexts({"dc2": other})
+    it.names |= {"orders": name, "dc1": SOURCE}
+    assert it.run("audit mirror", 0, None, "-o", "json").rows == []
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

@@ -12,11 +12,15 @@ import pytest
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
+from tests.docs.pages import follows
+from tests.flink.kept import CHECKPOINT, source_topic
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.reading import Reading
 from tests.kafka.test_cli_schemas import published
 from tests.kafka.test_offset_stores import compacted, group, opening, produced
 from tests.offset_stores import change, kept, position
+from tests.postgres import postgres
 from tests.zookeeper import serving
 
 APP = """[app]
@@ -95,18 +99,76 @@ def test_an_application_with_its_mirror(lab1: Lab, log: str, tmp_path: Path) -> 
     assert "mirror.json" in error["detail"]
 
 
+def in_group(lab: Lab, log: str, offset: int) -> str:
+    """A group that holds an offset, beside an output's."""
+    known, place = f"g-{log}", (log, 0)
+    store = opening(lab, group(known))
+    change(store, (place, None, kept(store, position(place, offset, 2))))
+    return known
+
+
+def as_json(log: str, offset: int) -> str:
+    """What a file and a topic's record hold."""
+    at = {"topic": log, "partition": 0, "offset": offset}
+    return json.dumps({"partitions": [{"input": at, "merge": 3}]})
+
+
+def spark_folder(log: str, offset: int, folder: Path) -> None:
+    """A checkpoint with one batch."""
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    (folder / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{log}":{{"0":{offset}}}}}')
+    (folder / "commits" / "0").write_text("v1\n{}")
+
+
+@follows("docs/restart.md", "Stores")
+def test_the_stores_of_the_page(
+    it: Reading, lab1: Lab, topic: MakeTopic, log: str, tmp_path: Path
+) -> None:
+    import psycopg
+
+    known, name = in_group(lab1, log, 4), compacted(lab1, topic, 1)
+    produced(lab1, name, known.encode(), as_json(log, 8).encode())
+    (tmp_path / "offsets.json").write_text(as_json(log, 6))
+    spark_folder(log, 7, tmp_path / "checkpoint")
+    of_flink = source_topic(lab1)
+    with serving(tmp_path / "zookeeper") as server, postgres() as database:
+        with server.admin() as client:
+            client.create(f"/consumers/{known}/offsets/{log}/0", b"9", makepath=True)
+        with psycopg.connect(database.dsn()) as connection:
+            connection.execute("CREATE SCHEMA sales")
+            connection.execute(
+                'CREATE TABLE sales.offsets (topic text, "partition" int, "offset" bigint)'
+            )
+            connection.execute("INSERT INTO sales.offsets VALUES (%s, 0, 5)", (log,))
+        it.lab = lab1
+        it.env["OFFSETS_DB"] = database.url()
+        it.names |= {
+            "orders-enricher": known,
+            "/var/lib/app": str(tmp_path),
+            "app-offsets": name,
+            "zk1:2181,zk2:2181": server.address,
+            "/data/checkpoint": str(tmp_path / "checkpoint"),
+            "/data/checkpoints/9f2c/chk-42": str(CHECKPOINT),
+        }
+
+        def offsets(begins: str) -> dict[tuple[str, int], int]:
+            rows = it.run(f"offsets show --store {begins}", 0, None, "-o", "json").rows
+            return {(r["topic"], r["partition"]): r["committed_offset"] for r in rows}
+
+        ran = it.run("offsets show --store group:", 0, None, "-o", "json")
+        assert sorted(r["committed_offset"] for r in ran.rows) == [4, 6]
+        assert offsets("'topic:") == {(log, 0): 8}
+        assert offsets("zookeeper:") == {(log, 0): 9}
+        assert offsets("'sql:") == {(log, 0): 5}
+        assert offsets("spark:") == {(log, 0): 7}
+        assert offsets("flink:") == of_flink
+
+
 def test_stores_by_a_word(lab1: Lab, topic: MakeTopic, log: str, tmp_path: Path) -> None:
-    place = (log, 0)
-    known = f"g-{log}"
-    store = opening(lab1, group(known))
-    change(store, (place, None, kept(store, position(place, 4, 2))))
-    name = compacted(lab1, topic, 1)
-    value = {"partitions": [{"input": {"topic": log, "partition": 0, "offset": 8}, "merge": 3}]}
-    produced(lab1, name, b"key", json.dumps(value).encode())
-    for folder in ("offsets", "commits"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{log}":{{"0":7}}}}')
-    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    known, name = in_group(lab1, log, 4), compacted(lab1, topic, 1)
+    produced(lab1, name, b"key", as_json(log, 8).encode())
+    spark_folder(log, 7, tmp_path)
     with serving(tmp_path / "zookeeper") as server:
         with server.admin() as client:
             client.create(f"/kafka/consumers/g/offsets/{log}/0", b"9", makepath=True)

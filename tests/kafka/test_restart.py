@@ -9,14 +9,18 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from confluent_kafka import KafkaException
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from tests.docs.pages import ROOT, files, follows
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import START, Scene, commit, committed, groups, producing, until, write
+from tests.kafka.merging import transactional
+from tests.kafka.reading import Reading
 from tests.kafka.remedying import read_committed
 from tests.kafka.restarting import PARTITIONS, begin, fill
 from tests.share import only_here
@@ -29,6 +33,26 @@ def scene(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Scene:
     made.commits(5, "kept as it is")
     made.describe()
     return made
+
+
+@follows("docs/restart.md", "The five commands")
+def test_the_script_of_the_page(it: Reading, scene: Scene) -> None:
+    """It fences the dead process, then moves the group; run again, it finds all done."""
+    owner = transactional(scene.lab, f"owner-{scene.group}")
+    owner.begin_transaction()
+    owner.produce(scene.output, b"of the dead")
+    owner.flush(30)
+    it.contexts({"prod": scene.lab})
+    it.env["EOCTL_CONTEXT"] = "prod"
+    [(_, script)] = files(ROOT / "docs" / "restart.md", "sh")
+    assert all(line.text in script for line in it.taken(4))
+    script = script.replace("orders-enricher-id", f"owner-{scene.group}")
+    for _ in range(2):
+        ran = it.shell(script)
+        assert ran.status == 0, ran.stderr
+        assert scene.holds == 12
+    with pytest.raises(KafkaException, match="fenced"):
+        owner.commit_transaction(30)
 
 
 def test_there_and_back(scene: Scene) -> None:

@@ -22,9 +22,10 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.drills.catalogue import CYCLE
 from eoctl.lab.job import expected_totals
 from eoctl.lab.record import LabSpec
-from tests.docs.pages import COPIED, ROOT
+from tests.docs.pages import COPIED, HERE, ROOT
 from tests.kafka.command import FAST, environment, eoctl
-from tests.kafka.trainee import ACT, Reading, Trainee
+from tests.kafka.reading import Reading
+from tests.kafka.trainee import ACT, Trainee, page
 from tests.share import only_here
 
 QUICK = ("--pause", "0.5s")
@@ -243,8 +244,8 @@ def zombie(night: Trainee) -> None:
     group = Consumer({**night.lab.client_properties(), "group.id": GROUP})
     group.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     group.close()
-    plan = Reading(night.lab, "crashed-job", {"orders": topic})
-    plan.left = [shown for shown in plan.left if "--by-duration" in shown.text]
+    lines = [shown for shown in page("crashed-job") if "--by-duration" in shown.text]
+    plan = Reading(lines, {"orders": topic}, night.lab)
     plan.run("restart plan --group", 0, None, *QUICK)
     names = {"orders-enriched": topic, "order-sender-0": name}
     with night.reading("zombie", names) as it:
@@ -319,6 +320,6 @@ FOLLOWED: dict[str, Callable[[Trainee], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", only_here([p.stem for p in COPIED], "README", "readers-stuck"))
+@pytest.mark.parametrize("name", only_here([p.stem for p in COPIED], *(Path(p).stem for p in HERE)))
 def test_each_command_of_a_runbook_runs(name: str, night: Trainee) -> None:
     FOLLOWED[name](night)

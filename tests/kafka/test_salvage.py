@@ -17,11 +17,13 @@ from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from recovery.facts import TransactionFacts
+from tests.docs.pages import follows
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import SOON, MakeTopic
 from tests.kafka.crashed import until
 from tests.kafka.merging import Copied, Place, consumed, producer, transactional
 from tests.kafka.offsets_oracle import consumed_number
+from tests.kafka.reading import Reading
 from tests.share import only_here
 
 PARTITIONS = 2
@@ -159,6 +161,21 @@ def all_of(sink: Sink, before: Mapping[Place, list[Copied]]) -> dict[Place, list
         place: [*before[place], *(copied for lost in sink.lost for copied in lost[place])]
         for place in sink.places
     }
+
+
+@follows("docs/flink.md", "Salvage what was lost")
+def test_the_page(it: Reading, lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:
+    """Without a checkpoint: by the id, its producer id and its epoch."""
+    sink = died(lab, tmp_path, topic, subtasks=1)
+    [lost] = sink.ids
+    it.lab = lab
+    it.names |= {
+        "etl-0-42": str(lost.transactional_id),
+        "4001": str(lost.producer_id),
+        "0": str(lost.producer_epoch),
+    }
+    rows = it.run("txn salvage", 1, None, "-o", "json").rows
+    assert [(r["status"], r["records"]) for r in rows] == [("lost", RECORDS)] * PARTITIONS
 
 
 def test_all_of_it_comes_back_once(lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:

@@ -16,8 +16,10 @@ import pytest
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from tests.docs.pages import follows
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.reading import Reading
 from tests.kafka.test_breaks import librdkafka_offsets
 from tests.kafka.tools import kafka_tool
 
@@ -215,9 +217,9 @@ def test_a_zookeeper_that_is_gone(tmp_path: Path) -> None:
     assert ran.stderr.startswith("eoctl: 127.0.0.1:1: ZooKeeper: ")
 
 
-@pytest.mark.long
+@follows("docs/bundle.md", "A broker's own files")
 def test_blocks_of_a_zookeeper_cluster(
-    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic
+    it: Reading, start_lab: Callable[[LabSpec], Lab], topic: MakeTopic
 ) -> None:
     """Kafka 2.8 wrote the node; the ids it gave lie in its block."""
     lab = start_lab(LabSpec(name="segments-zk", kafka_version="2.8.2"))
@@ -226,9 +228,8 @@ def test_blocks_of_a_zookeeper_cluster(
         write(lab, name, "zk", 1)
         keeper = lab.record.zookeeper
         assert keeper is not None
-        connect = f"127.0.0.1:{keeper.ports['CLIENT']}"
-        ran = eoctl("producers", "--blocks", "--zookeeper", connect, "-o", "json")
-        assert ran.status == 0, ran.stderr
+        it.names["zk1:2181/kafka"] = f"127.0.0.1:{keeper.ports['CLIENT']}"
+        ran = it.run("producers --blocks", 0, None, "-o", "json")
         (block,) = ran.rows
         (row,) = eoctl("producers", name, "-o", "json", lab=lab).rows
         assert block["first_producer_id"] <= row["producer_id"] <= block["last_producer_id"]

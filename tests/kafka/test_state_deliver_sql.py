@@ -1,12 +1,14 @@
 """`state deliver` into SQLite and PostgreSQL: what their own drivers read is what a dict holds."""
 
 import asyncio
+import json
 import signal
 import sqlite3
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from eoctl.stores.state.marks import marks, sorted_marks
 from eoctl.stores.state.table import StateTable
 from recovery.errors import RefusedError
 from recovery.shared.store_tables import SqlStore
+from tests.docs.pages import follows
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.state_oracle import Rebuilt, State, dict_state, fill
+from tests.kafka.reading import Reading
+from tests.kafka.state_oracle import Rebuilt, State, dict_state, fill, fill_plainly
 from tests.postgres import PASSWORD, Postgres, postgres
 from tests.share import only_here
 
@@ -130,6 +134,81 @@ def log(lab1: Lab, tmp_path_factory: pytest.TempPathFactory) -> Log:
     assert first.keys() - second.keys()
     assert second.keys() - first.keys()
     return log
+
+
+def plain_log(lab: Lab, topic: MakeTopic) -> str:
+    """A changelog whose records have no headers."""
+    name = topic(lab, 2, config=COMPACT, name="plain")
+    fill_plainly(lab, name)
+    return name
+
+
+def rebuilt(lab: Lab, name: str) -> None:
+    """The state of a changelog, in the folder `totals` of this one."""
+    words = ("state", "rebuild", name, "--format", "plain", "--at", "lso", "--output", "totals")
+    ran = eoctl(*words, lab=lab)
+    assert ran.status == 0, ran.stderr
+
+
+def database(folder: Path) -> sqlite3.Connection:
+    """An SQLite file `db` with the pages' tables."""
+    found = sqlite3.connect(folder / "db", isolation_level=None)
+    found.execute(
+        'CREATE TABLE totals ("partition" int, "offset" bigint, "timestamp" bigint, '
+        '"key" blob, "value" blob, PRIMARY KEY ("partition", "key"))'
+    )
+    found.execute(
+        'CREATE TABLE offsets (topic text, "partition" int, "offset" bigint, '
+        'PRIMARY KEY (topic, "partition"))'
+    )
+    return found
+
+
+@follows("docs/state.md", "State from changelogs")
+def test_the_page(it: Reading, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    name, other = plain_log(lab1, topic), plain_log(lab1, topic)
+    rebuilt(lab1, name)
+    it.lab = lab1
+    it.env["DATABASE"] = f"sqlite:///{tmp_path}/db"
+    it.names |= {"app-a-changelog": name, "app-b-changelog": other}
+    with closing(database(tmp_path)) as base:
+        it.asked("state deliver")
+        held = base.execute('SELECT "partition", "key", "timestamp", "value" FROM totals')
+        ends = Rebuilt(tmp_path / "totals").ends
+        state = dict_state(lab1, name, ends)[0]
+        assert {(p, key): (at, value) for p, key, at, value in held} == state
+        stored = base.execute('SELECT topic, "partition", "offset" FROM offsets')
+        assert {(t, p): offset for t, p, offset in stored} == {
+            (name, p): end for p, end in ends.items()
+        }
+    it.run("state rebuild", 0)
+    both = json.loads(Path("both/manifest.json").read_text())
+    assert {t["topic"] for t in both["cut"]["topics"]} == {name, other}
+
+
+@follows("docs/state.md", "Into a topic or a database")
+def test_the_page_on_deliveries(it: Reading, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Without `--execute` each is a plan, and nothing is written."""
+    name = plain_log(lab1, topic)
+    rebuilt(lab1, name)
+    out = topic(lab1, 2, config=COMPACT)
+    it.lab = lab1
+    it.names |= {
+        "DIR": "totals",
+        "topic:NAME": f"topic:{out}",
+        "sql:URL#TABLE": f"sql:sqlite:///{tmp_path}/db#totals",
+        "OFFSETS": "offsets",
+        "[--input TOPIC]": "",  # of states that have their inputs' offsets
+        "LOG": name,
+        "FORMAT": "plain",
+        "CUT": "lso",
+    }
+    with closing(database(tmp_path)) as base:
+        for _ in range(3):
+            assert "nothing was sent yet" in it.run("state deliver", 0).text
+        it.run("state rebuild", 0, {"DIR": "new"})
+        assert base.execute("SELECT count(*) FROM totals").fetchone() == (0,)
+    assert Path("new/manifest.json").exists()
 
 
 def test_upserted_and_replaced(lab1: Lab, base: Base, log: Log) -> None:

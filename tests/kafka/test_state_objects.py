@@ -22,10 +22,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.cluster import Lab
+from tests.docs.pages import follows
 from tests.kafka import dedup_world
 from tests.kafka.command import environment, eoctl, eoctl_running, said
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.state_oracle import Rebuilt, State, dict_state, digest, fill
+from tests.kafka.reading import Reading
+from tests.kafka.state_oracle import Rebuilt, State, dict_state, digest, fill, fill_plainly
 from tests.object_store import Fault, Faulty, make_bucket, s3_server
 from tests.object_store import environment as store_environment
 from tests.share import kills
@@ -109,6 +111,24 @@ class Objects:
 @pytest.fixture
 def objects(server: int) -> Objects:
     return Objects(server, f"of tests/{uuid.uuid4().hex}")
+
+
+@follows("docs/state.md", "In object storage")
+def test_the_page(it: Reading, lab1: Lab, server: int, topic: MakeTopic) -> None:
+    name, out = (topic(lab1, 2, config=COMPACT) for _ in range(2))
+    fill_plainly(lab1, name)
+    it.lab = lab1
+    it.env |= store_environment(server)
+    it.names |= {"store-changelog": name, "topic:store": f"topic:{out}"}
+    it.run("state rebuild", 0)
+    objects = Objects(server, "store-2026-11-23")
+    objects.check(lab1, name)
+    assert "equal" in it.run("state compare", 0).text
+    it.asked("state deliver")
+    for partition in range(2):
+        held = {r.key: r.value for r in dedup_world.consumed(lab1, out, partition)}
+        state = objects.state()
+        assert held == {key: value for (p, key), (_, value) in state.items() if p == partition}
 
 
 def env(port: int, **changes: str | None) -> dict[str, str]:

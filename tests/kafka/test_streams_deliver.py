@@ -30,8 +30,10 @@ from rocksdict import AccessType, Options, Rdict
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA
+from tests.docs.pages import follows
 from tests.kafka import dedup_world
 from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.reading import Reading
 from tests.kafka.state_oracle import fill
 from tests.share import only_here, share
 from tests.streams.app import PARTITIONS, App, Row, bounds, produce
@@ -174,6 +176,31 @@ def create(lab: Lab, name: str, config: dict[str, str]) -> None:
     admin = AdminClient(lab.client_properties())
     new = NewTopic(name, PARTITIONS, 1, config=config)
     admin.create_topics([new], operation_timeout=10)[name].result(20)
+
+
+@follows("docs/state.md", "Into a Kafka Streams application")
+def test_the_page(it: Reading, world: Callable[[], World]) -> None:
+    life = world()
+    app = life.app()
+    app.start()
+    try:
+        life.feed(app, 3_000)
+        app.stop()
+        life.lose()
+        it.lab = life.lab
+        it.names |= {
+            "sales-totals-changelog": life.changelogs[0],
+            "sales-raw-changelog": life.changelogs[1],
+            "/var/lib/kafka-streams/sales": str(life.directory),
+            "DIR": "rebuilt",
+        }
+        it.run("state rebuild", 0)
+        it.asked("state deliver")
+        app.start()
+        ends = ends_of(Path("rebuilt"))
+        assert restored(app) == {place: (end, 0) for place, end in ends.items()}
+    finally:
+        app.stop()
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 """Someone in a drill or a night of trouble, who copies commands from a runbook."""
 
 import re
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.drills.catalogue import DRILLS
 from eoctl.lab.drills.state import DrillState
 from tests.docs.pages import ROOT, Shown, commands
-from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.command import Ran, eoctl
 from tests.kafka.planting import as_published
+from tests.kafka.reading import Reading, words_of
 
 SECONDS = 90.0
 ACT = ("--execute", "--yes")
@@ -22,50 +22,6 @@ ACT = ("--execute", "--yes")
 def page(name: str) -> list[Shown]:
     """The command lines of a runbook."""
     return commands(ROOT / "docs" / "runbooks" / f"{name}.md")
-
-
-def words_of(shown: Shown, names: Mapping[str, str]) -> tuple[list[str], str | None]:
-    """The words of a command with the page's names replaced; the file that its output goes to."""
-    olds = "|".join(map(re.escape, names)) or "(?!)"
-    page_name = re.compile(rf"(?<![\w-])(?:{olds})(?![\w:-])")
-    text = re.sub(r"\s+# .*", "", shown.text.removeprefix("eoctl "))
-    words = [page_name.sub(lambda m: names[m[0]], word) for word in shlex.split(text)]
-    return (words[:-2], words[-1]) if words[-2:-1] == [">"] else (words, None)
-
-
-class Reading:
-    """A runbook followed from top to bottom: each of its commands is run, in the page's order.
-
-    names: what stands in place of the page's names.
-    """
-
-    def __init__(self, lab: Lab, name: str, names: Mapping[str, str]) -> None:
-        self.lab, self.names = lab, names
-        self.left = [shown for shown in page(name) if shown.copied]
-
-    def next(self, begins: str, names: Mapping[str, str] | None = None, *more: str) -> Ran:
-        """Run the page's next command, which begins so. names: other ones for this command."""
-        assert self.left, begins
-        shown = self.left.pop(0)
-        assert shown.text.startswith(f"eoctl {begins}"), shown
-        words, file = words_of(shown, {**self.names, **(names or {})})
-        ran = eoctl(*words, *more, lab=self.lab, env=environment(), timeout=180)
-        if file is not None:
-            Path(file).write_text(ran.stdout, encoding="utf-8")
-        return ran
-
-    def run(
-        self, begins: str, status: int, names: Mapping[str, str] | None = None, *more: str
-    ) -> Ran:
-        """Run the page's next command; it ends with this exit status."""
-        ran = self.next(begins, names, *more)
-        assert ran.status == status, f"{begins}: {ran.status}\n{ran.stdout}\n{ran.stderr}"
-        return ran
-
-    def taken(self, lines: int) -> list[Shown]:
-        """Take lines that are run in another way: of a script, which is run as a whole, say."""
-        taken, self.left = self.left[:lines], self.left[lines:]
-        return taken
 
 
 class Trainee:
@@ -77,9 +33,9 @@ class Trainee:
     @contextmanager
     def reading(self, name: str, names: Mapping[str, str]) -> Iterator[Reading]:
         """Follow a runbook; nothing of it is left at the end."""
-        followed = Reading(self.lab, name, names)
+        followed = Reading([shown for shown in page(name) if shown.copied], names, self.lab)
         yield followed
-        assert not followed.left, "not run"
+        followed.end()
 
     def drill(self, *words: str) -> Ran:
         return eoctl("lab", "drill", *words, "--name", self.lab.name, timeout=180)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.kafka.conftest import (
     MakeTopic,
+    it,
     lab1,
     lab3,
     lab_state,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MakeTopic",
+    "it",
     "lab1",
     "lab3",
     "lab_state",

@@ -17,7 +17,9 @@ from eoctl.operations.restart.checkpoint import MendRequest, checkpoint
 from recovery.errors import Exit, RefusedError
 from recovery.rows.answers import Answer
 from recovery.rows.checkpoint import CheckpointFileRow
+from tests.docs.pages import follows
 from tests.kafka.command import eoctl
+from tests.kafka.reading import Reading
 from tests.spark.test_checkpoint_state import PROVIDERS, everything, give, provider, source
 
 if TYPE_CHECKING:
@@ -241,6 +243,27 @@ def test_what_is_refused_says_what_settles_it(world: World, tmp_path: Path) -> N
         if name == "the last, committed":
             assert "progress event of batch 3" in settles["offsets/3"]
         shutil.rmtree(folder)
+
+
+@follows("docs/restart.md", "A damaged Spark checkpoint")
+def test_the_page(it: Reading, world: World, tmp_path: Path) -> None:
+    """Each of its commands on the damage that it is for; what it makes has no finding."""
+    it.names["driver.log"] = str(world.events)
+
+    def damaged(name: str) -> Path:
+        number = len(it.left)
+        folder, copy = tmp_path / f"damaged-{number}", tmp_path / f"mended-{number}"
+        shutil.copytree(world.folder / CASES[name].of, folder)
+        CASES[name].damage(folder)
+        it.names |= {"/data/checkpoint": str(folder), "/data/mended": str(copy)}
+        return copy
+
+    damaged("before the last")
+    it.run("restart checkpoint", 1)
+    for name in ("before the last", "the last, with its event", "no partition"):
+        mended = damaged(name)
+        it.asked("restart checkpoint")
+        assert eoctl("restart", "checkpoint", str(mended)).status == Exit.OK
 
 
 def test_asks_before_it_mends(world: World, tmp_path: Path) -> None:

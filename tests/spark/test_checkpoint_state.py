@@ -28,8 +28,10 @@ from recovery.errors import Exit, IncompleteError, RefusedError, UsageError
 from recovery.rows.state import StateCompareRow, StateSparkStore
 from spark_jobs import checkpoint_state
 from spark_jobs.session.job import JobProgress
+from tests.docs.pages import follows
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.reading import Reading
 from tests.kafka.state_oracle import producer
 from tests.spark.rebuilding import context
 
@@ -228,6 +230,41 @@ def test_names_a_join_s_sides(spark: "SparkSession", tmp_path: Path) -> None:
     spread = spark_state.Spread(folder, 3)
     spark_state.spread_checkpoint(state, bytes, bytes, spread)
     assert sum(len(spread.part(n)) for n in range(3)) == spread.rows == 12
+
+
+@follows("docs/state.md", "Spark's own state")
+@pytest.mark.timeout(900)
+def test_the_page(
+    it: Reading, spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A query with a sum, one with two stateful operators, a join."""
+    summed = give(tmp_path / "in", 0) + give(tmp_path / "in", 1)
+    sums(spark, tmp_path / "in", tmp_path / "sums")
+    frame = source(spark, tmp_path / "in")
+    twice = frame.dropDuplicates(["v"]).groupBy("k").sum("v")
+    run(twice, tmp_path / "twice")
+    right = frame.selectExpr("k as r", "v as w")
+    run(frame.join(right, frame.k == right.r), tmp_path / "join", "append")
+    name = topic(lab1, config=COMPACT)
+    writer = producer(lab1)
+    writer.begin_transaction()
+    for key, value in summed.items():
+        writer.produce(name, str(value), key)
+    writer.commit_transaction(30)
+    made = Making("plain", {}, str(tmp_path / "rebuilt"))
+    rebuild_state(context(lab1), RebuildWish((name,), "lso", made, "local"), 60)
+
+    def rows(begins: str, checkpoint: str, **names: str) -> list[dict[str, Any]]:
+        there = {"/data/checkpoint": str(tmp_path / checkpoint), **names}
+        return it.run(begins, 0, there, "-o", "json").rows
+
+    [one] = rows("state show", "sums", **{"customer-27": "'käse 2'"})
+    assert one["value_decoded"] == {"sum": summed["käse 2"]}
+    found = rows("state show", "twice", **{"1": "0", "41": "1"})
+    assert {r["key_decoded"]["k"]: r["value_decoded"]["sum"] for r in found} == summed
+    assert len(rows("state show", "join")) == 24
+    rows("state compare", "sums")
+    rows("state compare", "sums")
 
 
 @pytest.mark.long

@@ -19,10 +19,12 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
+from tests.docs.pages import follows
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import Copier, check_clean, source, topics
 from tests.kafka.merging import World
+from tests.kafka.reading import Reading
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.spark.sinking import staged_values, values, watched
 from tests.spark.starting import free_port, home, running, standalone_cluster, wait_for
@@ -96,6 +98,25 @@ def rebuilt(lab: Lab, changelog: str, folder: Path, *words: str) -> Rebuilt:
     )
     assert ran.status == 0, ran.stderr
     return Rebuilt(folder)
+
+
+@follows("docs/spark.md", "Launching")
+def test_the_page(
+    it: Reading, lab1: Lab, standalone: str, connect: str, changelog: str, tmp_path: Path
+) -> None:
+    """A rebuild on a standalone cluster, and one by Spark Connect."""
+    it.lab = lab1
+    it.names |= {
+        "store-changelog": changelog,
+        "spark://m:7077": standalone,
+        "sc://connect-server:15002": connect,
+        "spark.executor.memory=4g": "spark.executor.memory=512m",  # what the workers have
+    }
+    for number in range(2):
+        it.names["/shared/state"] = str(tmp_path / f"state-{number}")
+        it.run("state rebuild", 0)
+        found = Rebuilt(tmp_path / f"state-{number}")
+        assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
 
 
 def test_digest_of_a_standalone_cluster(

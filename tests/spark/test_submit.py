@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from eoctl.lab.cluster import Lab
+from tests.docs.pages import follows
 from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.reading import Reading
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.kafka.test_state_objects import BUCKET, SECRET, Objects
 from tests.object_store import environment as store_environment
@@ -117,6 +120,24 @@ def submitted(
         check=False,
         env=there,
     )
+
+
+@follows("docs/spark.md", "An environment for the executors")
+@pytest.mark.timeout(900)
+def test_the_page(
+    it: Reading, lab1: Lab, changelog: str, cluster: str, archive: Path, tmp_path: Path
+) -> None:
+    """From the folder with the archive, as `conda pack` leaves it there."""
+    shutil.copy(archive, "environment.tar.gz")
+    it.lab = lab1
+    it.names |= {
+        "store-changelog": changelog,
+        "/shared/state": str(tmp_path / "state"),
+        "spark://m:7077": cluster,
+    }
+    it.run("state rebuild", 0, None, *LOW)
+    found = Rebuilt(tmp_path / "state")
+    assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
 
 
 @pytest.mark.long
