@@ -149,7 +149,7 @@ def test_the_page_on_sinks(
     worker.until(lambda: len((tmp_path / "sunk").read_text().splitlines()) == 100, "not all came")
     worker.stop("orders-sink")
     it.lab = lab
-    it.names |= {"orders": where}
+    it.names |= {"orders": where, "2026-11-20T10:00:00Z": "2020-01-01T00:00:00Z"}
     before = committed(lab, "connect-orders-sink")
     assert before[where, 0] > 0
     ran = it.run("restart plan --group", 0, None, "--out", "plan.json")

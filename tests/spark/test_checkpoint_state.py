@@ -260,7 +260,9 @@ def test_the_page(
 
     [one] = rows("state show", "sums", **{"customer-27": "'käse 2'"})
     assert one["value_decoded"] == {"sum": summed["käse 2"]}
-    found = rows("state show", "twice", **{"1": "0", "41": "1"})
+    operators = spark.read.format("state-metadata").load(str(tmp_path / "twice")).collect()
+    ids = {row["operatorName"]: row["operatorId"] for row in operators}
+    found = rows("state show", "twice", **{"1": str(ids["stateStoreSave"]), "41": "1"})
     assert {r["key_decoded"]["k"]: r["value_decoded"]["sum"] for r in found} == summed
     assert len(rows("state show", "join")) == 24
     rows("state compare", "sums")
