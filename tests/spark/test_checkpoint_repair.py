@@ -260,7 +260,7 @@ def test_the_page(it: Reading, world: World, tmp_path: Path) -> None:
 
     damaged("before the last")
     it.run("restart checkpoint", 1)
-    for name in ("before the last", "the last, with its event", "no partition"):
+    for name in ("before the last", "the last, with its event", "neither offsets nor commit"):
         mended = damaged(name)
         it.asked("restart checkpoint")
         assert eoctl("restart", "checkpoint", str(mended)).status == Exit.OK
