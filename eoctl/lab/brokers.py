@@ -53,10 +53,11 @@ class Runtime:
 
         It halves a broker's start. The JVM takes it only with the same build and the same jars.
         """
-        digest = hashlib.sha256(self.java.banner.encode())
+        java = hashlib.sha256(self.java.banner.encode())
+        jars = hashlib.sha256()
         for jar in self.jars:
-            digest.update(f"{jar} {jar.stat().st_mtime_ns}".encode())
-        name = f"kafka-{self.kafka_version}-{digest.hexdigest()[:16]}.jsa"
+            jars.update(f"{jar} {jar.stat().st_mtime_ns}".encode())
+        name = f"kafka-{self.kafka_version}-{java.hexdigest()[:8]}-{jars.hexdigest()[:16]}.jsa"
         return cache_dir().absolute() / "classes" / name
 
     def argv(self, main_class: str, *args: str | Path, flags: Sequence[str] = ()) -> list[str]:
@@ -76,7 +77,11 @@ class Runtime:
 
 
 def keep_class_archive(fresh: Path, target: Path) -> None:
-    """Move an archive that a broker left at its end into the cache, in place of older ones."""
+    """Move an archive that a broker left at its end into the cache.
+
+    It replaces those of the same Kafka version and the same Java, whose jars have changed since.
+    Those of another Java stay: its labs would otherwise make theirs anew each time.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     arriving = target.with_suffix(f".{os.getpid()}")
     shutil.move(fresh, arriving)
