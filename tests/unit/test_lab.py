@@ -255,7 +255,7 @@ def test_a_lost_log_is_no_second_failure(tmp_path: Path) -> None:
 def test_a_class_archive_replaces_those_of_its_own_java_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two Javas used in turn would otherwise each make theirs anew: 15 processor seconds."""
+    """Two Javas used in turn would otherwise each make theirs anew, time after time."""
     monkeypatch.setenv("EOCTL_CACHE_DIR", str(tmp_path))
     jar, java = tmp_path / "kafka.jar", Path("/usr/bin/java")
     jar.touch()
