@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ PROBES = 4
 class SparkEngine:
     """Runs tasks of a rebuild on Spark's executors: call it with tasks, it gives their rows.
 
-    storage: seen by executors and by this process. Raises what tasks raise.
+    storage: seen by executors and by this process. counters: of all tasks so far, see `Counters`.
+    Raises what tasks raise.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class SparkEngine:
         self._storage = storage
         self._progress = progress
         self._stages = 0
+        self.counters = Counters()
 
     def __call__(self, tasks: "Sequence[Task]") -> "Iterator[TaskRow]":
         from eoctl.engine.rebuild_task import sharing_rate
@@ -56,8 +59,9 @@ class SparkEngine:
         if isinstance(self._storage, LocalFolder):  # objects would be written once a second
             progress_folder = self._storage.path / "runs" / f"progress-{uuid.uuid4().hex}"
             private.make_folder(progress_folder)
+        ended = executors.Ended(self._spark)
         self._stages += 1
-        look = self._looking(tasks, progress_folder)
+        look = self._looking(tasks, progress_folder, ended)
         began = look()
         topics = sorted({task.topic for task in tasks})
         others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
@@ -66,15 +70,17 @@ class SparkEngine:
             self._progress.watch(look)
         answers = executors.run(
             self._spark,
-            _work(list(tasks), None if progress_folder is None else str(progress_folder)),
+            _work(list(tasks), None if progress_folder is None else str(progress_folder), ended),
             len(tasks),
             f"eoctl state rebuild: {began['stage']} of {topics[0]}{others}, {stage}",
         )
         if self._progress is not None:  # the files are gone when the result is published
-            ended = {**look(), "stages_done": self._stages}
-            self._progress.watch({**ended, "records": ended["records_total"]}.copy)
+            last = {**look(), "stages_done": self._stages}
+            self._progress.watch({**last, "records": last["records_total"]}.copy)
         for answer in answers:
-            yield pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
+            row, kept = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
+            self.counters.add(row, kept=kept)
+            yield row
 
     def _check(self, tasks: int) -> None:
         """Try once, by a Spark job, whether workers write where this session reads."""
@@ -85,16 +91,17 @@ class SparkEngine:
         executors.check_storage(self._spark, self._storage, shared, tasks)
 
     def _looking(
-        self, tasks: "Sequence[Task]", progress_folder: Path | None
+        self, tasks: "Sequence[Task]", progress_folder: Path | None, ended: executors.Ended
     ) -> Callable[[], dict[str, Any]]:
-        """Return what gives the progress of these tasks."""
+        """Return what gives the progress of these tasks: by their files, or by those that ended."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
         reading, stage = total > 0, self._stages
         stages = max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1)
 
         def look() -> dict[str, Any]:
-            told = reading and progress_folder is not None
-            size, records = _sum(progress_folder) if progress_folder is not None else (0, 0)
+            told = reading and (progress_folder is not None or ended.told)
+            by_task = _by_task(progress_folder) if progress_folder is not None else ended.by_task
+            size, records = (sum(column) for column in zip((0, 0), *by_task.values(), strict=True))
             return {
                 "stage": "read ranges" if reading else "combine buckets",
                 "stages_done": stage - 1,
@@ -107,7 +114,34 @@ class SparkEngine:
         return look
 
 
-def _work(tasks: "list[Task]", progress_folder: str | None) -> Any:
+@dataclass
+class Counters:
+    """What the tasks of a rebuild did, for the job's record.
+
+    kept: of the tasks, those that an earlier run had ended. offsets, bytes, task_seconds: read by
+    this run's. peak_bytes: the most memory that one process had.
+    """
+
+    tasks: int = 0
+    kept: int = 0
+    offsets: int = 0
+    bytes: int = 0
+    bytes_by_followers: int = 0
+    task_seconds: float = 0.0
+    peak_bytes: int = 0
+
+    def add(self, row: "TaskRow", *, kept: bool) -> None:
+        self.tasks += 1
+        self.kept += kept
+        if not kept:
+            self.offsets += (row.end or 0) - (row.start or 0)
+            self.bytes += row.bytes_read
+            self.bytes_by_followers += row.bytes_by_followers
+            self.task_seconds = round(self.task_seconds + row.seconds, 3)
+            self.peak_bytes = max(self.peak_bytes, row.peak_bytes)
+
+
+def _work(tasks: "list[Task]", progress_folder: str | None, ended: executors.Ended) -> Any:
     """The function that Spark calls with a task's number; it closes over the tasks.
 
     A task keeps its row itself: what Spark collects comes when all are done, and a job that is
@@ -122,10 +156,12 @@ def _work(tasks: "list[Task]", progress_folder: str | None) -> Any:
         teller = None if progress_folder is None else _Teller(progress_folder, number)
         attempts = Attempts(task.how.storage)
         row = attempts.find(task.key())
+        kept = row is not None
         if row is None:
             row = run_task(task, teller)
             attempts.keep(task.key(), row)
-        return base64.b64encode(pickle.dumps(row)).decode()
+        ended.add(number, row.bytes_read, (row.end or 0) - (row.start or 0))
+        return base64.b64encode(pickle.dumps((row, kept))).decode()
 
     return work
 
@@ -151,16 +187,16 @@ class _Teller:
             Path(name).replace(self._path)
 
 
-def _sum(folder: Path) -> tuple[int, int]:
-    """Bytes and records of all tasks; of a task tried twice, the attempt that is further."""
-    best: dict[str, tuple[int, int]] = {}
+def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
+    """Bytes and records of each task; of one that was tried twice, the attempt that is further."""
+    best: dict[int, tuple[int, int]] = {}
     for path in folder.glob("[0-9]*"):
         with suppress(OSError, ValueError):
             size, records = json.loads(path.read_text())
-            number = path.name.partition("-")[0]
+            number = int(path.name.partition("-")[0])
             if records >= best.get(number, (0, 0))[1]:
                 best[number] = (size, records)
-    return sum(size for size, _ in best.values()), sum(records for _, records in best.values())
+    return best
 
 
 def work(
@@ -183,6 +219,7 @@ def work(
         "manifest": storage.shown("manifest.json"),
         "digest": manifest.digest.model_dump(mode="json"),
         "complete": manifest.complete,
+        "counters": asdict(engine.counters),
         "exit_status": int(Exit.OK if manifest.complete else Exit.INCOMPLETE),
     }
 

@@ -138,10 +138,7 @@ class Refusals:
     """
 
     def __init__(self, spark: "SparkSession") -> None:
-        self._told: Any = None
-        if not is_connect(spark):
-            added: Any = _Lists()  # a class of pyspark's would load it for every importer
-            self._told = spark.sparkContext.accumulator([], added)
+        self._told = _lists(spark)
 
     def tried(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
         """Return, in a task, the answer, or what `told` makes of its error."""
@@ -191,6 +188,39 @@ class Refusals:
             ended.set()
             watching.join()
             context.removeJobTag(tag)
+
+
+class Ended:
+    """What tasks say when they have ended, by accumulator: there as soon as Spark hears of it.
+
+    told: whether it is; Spark Connect has no accumulators, and without Spark nobody listens.
+    """
+
+    def __init__(self, spark: "SparkSession | None") -> None:
+        self._rows = None if spark is None else _lists(spark)
+
+    @property
+    def told(self) -> bool:
+        return self._rows is not None
+
+    @property
+    def by_task(self) -> dict[int, tuple[int, int]]:
+        """Two numbers of each task that has ended; one that was tried again counts once."""
+        rows = [] if self._rows is None else self._rows.value
+        return {task: (one, two) for task, one, two in rows}
+
+    def add(self, task: int, one: int, two: int) -> None:
+        """Say them, in a task."""
+        if self._rows is not None:
+            self._rows.add([(task, one, two)])
+
+
+def _lists(spark: "SparkSession") -> Any:
+    """Return an accumulator of lists, None with Spark Connect."""
+    if is_connect(spark):
+        return None
+    added: Any = _Lists()  # a class of pyspark's would load it for every importer
+    return spark.sparkContext.accumulator([], added)
 
 
 class _Lists:

@@ -233,11 +233,26 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
         0,
         row["records_total"],
     )
+    counters, (_, end) = row["result"]["counters"], ends(secure_lab, changelog)
+    assert (counters["tasks"], counters["kept"], counters["offsets"]) == (1, 0, end)
+    assert counters["bytes"] > 8000
     assert (row["application_id"], urlsplit(row["ui"]).port) == (app, port)
     assert session_members(job["pid"]) == []
     made = [*state.rglob("*"), *(tmp_path / "spark").rglob("*")]
     assert [p for p in made if p.stat().st_mode & 0o077] == []
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def ends(lab: Lab, topic: str) -> tuple[int, int]:
+    """The low and the high watermark of partition 0."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({**lab.client_properties(), "group.id": "oracle"})
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        return low, high
+    finally:
+        consumer.close()
 
 
 def _page(port: int, path: str) -> bytes:

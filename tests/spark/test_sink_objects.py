@@ -1,6 +1,8 @@
-"""The sink, and merges on Spark, staged in object storage: moto's server, a fake, which fails."""
+"""The sink and merges on Spark, staged in object storage, and how far a rebuild into it is: moto's
+server, a fake, which fails."""
 
 import io
+import json
 import os
 import random
 import signal
@@ -16,21 +18,33 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.engine.rebuild import rebuild
+from eoctl.engine.rebuild_task import Making
+from eoctl.engine.rebuild_wish import RebuildWish
+from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
+from eoctl.operations.state.rebuild import rebuild_state
 from recovery.errors import EoctlError, RefusedError
+from spark_jobs.rebuild import SparkEngine
+from spark_jobs.session.job import JobProgress
 from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World
+from tests.kafka.state_oracle import fill
 from tests.kafka.test_state_objects import BUCKET, Objects
 from tests.object_store import Fault, Faulty, environment, make_bucket, s3_server
 from tests.share import kills
+from tests.spark.rebuilding import context
 from tests.spark.sinking import python_workers, values, watched
 from tests.spark.test_merge import KEPT, SPARK, WHOLE, words
 from tests.spark.test_sink import access
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from eoctl.engine.rebuild import RebuildRequest
+    from recovery.state.manifest import Manifest
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -164,6 +178,58 @@ def test_workers_killed_while_the_storage_fails(
         sent += staged
     assert killed >= kills(10)
     assert values(lab1, name) == sent
+
+
+def test_a_rebuild_there_tells_how_far_it_is(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
+) -> None:
+    """By the ranges that have ended, each once, and what was done before is not counted again."""
+    log, root = topic(lab1, config={"cleanup.policy": "compact"}), f"told/{uuid.uuid4().hex}"
+    fill(lab1, log, seed=8, records=1200, keys=90, partitions=1)
+    seen: list[tuple[int, int, int]] = []
+    engines: list[SparkEngine] = []
+
+    class Watched(JobProgress):
+        def watch(self, look: Callable[[], Any]) -> None:
+            super().watch(look)
+            self.look = look
+
+        def see(self) -> None:
+            report = self.look()
+            if report["stage"] == "read ranges":
+                seen.append((report["records"], report["records_total"], report["bytes"]))
+
+    def run(request: "RebuildRequest", access: Access) -> "Manifest":
+        progress = Watched(None)
+        engine = SparkEngine(spark, request.how.storage, progress)
+        engines.append(engine)
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(0.05):
+                with suppress(AttributeError):
+                    progress.see()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            return rebuild(request, access, engine, "spark")
+        finally:
+            ended.set()
+            thread.join()
+
+    making = Making("plain", {}, f"s3://{BUCKET}/{root}", range_offsets=200)
+    wish = RebuildWish((log,), "lso", making, "spark")
+    rebuild_state(context(lab1), wish, 120, spark=run)
+    (cut,) = json.loads(Objects(store.port, root).read("cut.json"))["topics"]
+    end = cut["partitions"][0]["end"]
+    assert {total for _, total, _ in seen} == {end}
+    records = [done for done, _, _ in seen]
+    assert records == sorted(records)
+    assert len(set(records)) > 2, "it rose while it ran"
+    assert max(records) == end
+    assert engines[0].counters.offsets == end
+    assert engines[0].counters.bytes == max(size for _, _, size in seen) > 0
 
 
 def test_a_storage_that_writes_over_what_may_only_be_created_is_refused(
