@@ -81,8 +81,9 @@ def test_what_stands_behind_the_first_sighting_is_never_an_earlier_topics() -> N
     assert Sightings("B", late).of(3) == Named(20, 20)
 
 
-def test_looks_at_once_forget_nothing() -> None:
-    """Forty processes' worth of looks, each with a topic of its own."""
+def test_looks_at_once_forget_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty processes' worth of looks, each with a topic of its own, patient on a busy machine."""
+    monkeypatch.setattr("eoctl.stores.history_cache.WAIT_SECONDS", 120.0)
 
     def look(number: int) -> None:
         asyncio.run(StateCache("cluster", "state").sight({f"t{number}": "A"}, {number: 10}))
