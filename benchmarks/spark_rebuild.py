@@ -105,8 +105,8 @@ def request_of(root: Path, servers: str, topic: str) -> RebuildRequest:
     """What the command resolves, with the cut of a first run."""
     import asyncio
 
-    from eoctl.engine.cut import parse_at
     from eoctl.engine.rebuild_wish import RebuildWish, resolved
+    from eoctl.engine.resolve_cut import parse_at
     from eoctl.kafka.connection.cluster import Cluster
     from eoctl.kafka.connection.failures import Deadline
     from eoctl.kafka.connection.properties import client_settings

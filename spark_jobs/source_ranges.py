@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read import cuts
+from eoctl.kafka.read import cut_offsets
 from eoctl.stores.storage import read_text
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
@@ -135,7 +135,7 @@ async def partitions(
         topics = sorted(
             t.name for t in metadata.topics.values() if not t.internal and pattern.fullmatch(t.name)
         )
-    facts = await (existing if lossy else cuts.offsets)(cluster, topics) if topics else []
+    facts = await (existing if lossy else cut_offsets.offsets)(cluster, topics) if topics else []
     if not wanted.assigned:
         return facts
     absent = wanted.assigned - {(f.topic, f.partition) for f in facts}
@@ -148,7 +148,7 @@ async def existing(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFac
     """Return the partitions of those topics that exist. Raises IncompleteError for a gap."""
     metadata = await cluster.metadata(topics)
     there = [t for t in topics if metadata.topics[t].error != "UNKNOWN_TOPIC_OR_PARTITION"]
-    return await cuts.offsets(cluster, there) if there else []
+    return await cut_offsets.offsets(cluster, there) if there else []
 
 
 async def _bounds(cluster: Cluster, facts: list[PartitionFacts], edge: Edge) -> list[int]:
@@ -167,7 +167,7 @@ async def _bounds(cluster: Cluster, facts: list[PartitionFacts], edge: Edge) -> 
                 if (bound := bounds.get((p.topic, p.partition))) is not None
                 and (bound.kind, bound.value) == ("time", instant)
             ]
-            at |= await cuts.offsets_at(cluster, mine, instant)
+            at |= await cut_offsets.offsets_at(cluster, mine, instant)
     return [edge.resolve(f, at.get((f.topic, f.partition))) for f in facts]
 
 

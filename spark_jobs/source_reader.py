@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read import cuts, log_checks
+from eoctl.kafka.read import cut_offsets, log_checks
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns, read_headers
 from recovery.errors import EoctlError, IncompleteError, UsageError
@@ -181,7 +181,7 @@ async def _refuse_other_log(cluster: Cluster, span: Span) -> None:
 
 async def _left(cluster: Cluster, offsets: Range) -> Range:
     """Return what retention has left of a range since load. Raises IncompleteError."""
-    for f in await cuts.offsets(cluster, [offsets.topic]):
+    for f in await cut_offsets.offsets(cluster, [offsets.topic]):
         if f.partition == offsets.partition and f.log_start_offset is not None:
             return replace(offsets, start=min(offsets.end, max(offsets.start, f.log_start_offset)))
     raise IncompleteError("the partition is gone", where=f"{offsets.topic}-{offsets.partition}")

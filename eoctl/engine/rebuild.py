@@ -19,7 +19,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read import cuts
+from eoctl.kafka.read import cut_offsets
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
@@ -279,7 +279,7 @@ async def _look_again(
     Raises RefusedError when a log changed below the cut.
     """
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
-        now = await cuts.facts(cluster, request.cut)
+        now = await cut_offsets.facts(cluster, request.cut)
         changes = differences(
             request.cut,
             [((f.topic, f.partition), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
@@ -294,7 +294,7 @@ async def _look_again(
             place: _producers(rows, earlier[place].producers if place in earlier else {})
             for place, rows in by_place.items()
         }
-        behind = await cuts.behind(cluster, request.cut, below, request.how.max_rate)
+        behind = await cut_offsets.behind(cluster, request.cut, below, request.how.max_rate)
     several = len(by_place) > 1
     outside = any(row.counts.get("non_transactional") for rows in by_place.values() for row in rows)
     judged = judge(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eoctl.engine import cut as cuts
+from eoctl.engine import resolve_cut
 from eoctl.engine.rebuild import RebuildRequest
 from eoctl.engine.rebuild_task import Making
 from eoctl.host.clock import now_ms
@@ -92,7 +92,7 @@ def begin(wish: RebuildWish, ask: Ask) -> RebuildRequest:
     the cut cannot be had, and what `ask` raises.
     """
     wish.check()
-    at = cuts.parse_at(wish.at)
+    at = resolve_cut.parse_at(wish.at)
     storage = wish.how.storage
     left = state_folder.unfinished(storage)
     if left is not None and wish.clean:
@@ -105,10 +105,10 @@ def begin(wish: RebuildWish, ask: Ask) -> RebuildRequest:
     return request
 
 
-async def resolved(cluster: Cluster, wish: RebuildWish, at: cuts.At) -> RebuildRequest:
+async def resolved(cluster: Cluster, wish: RebuildWish, at: resolve_cut.At) -> RebuildRequest:
     """Return the request that a wish means now. Raises what `begin` raises of the cluster."""
     topics = wish.changelogs
-    cut = await cuts.resolve(cluster, topics, at, wish.wait_seconds)
+    cut = await resolve_cut.resolve(cluster, topics, at, wish.wait_seconds)
     configs_now, _ = await configs.topic_configs(cluster, topics, SETTINGS)
     retention, source = _retention(wish, configs_now)
     notes = []
@@ -203,7 +203,7 @@ def _retention(
 
 
 def _resumed(
-    request: RebuildRequest, left: RebuildRequest, wish: RebuildWish, at: cuts.At
+    request: RebuildRequest, left: RebuildRequest, wish: RebuildWish, at: resolve_cut.At
 ) -> RebuildRequest:
     """Return the folder's unfinished request if it equals this one. Raises RefusedError."""
     same = (

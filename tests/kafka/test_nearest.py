@@ -315,6 +315,21 @@ def test_what_the_leaders_log_has_not_is_not_taken_for_read(
     assert "from 25 on" in reading.ended.detail
 
 
+def test_an_epoch_that_the_leader_does_not_know_proves_nothing(
+    lab3: Lab, topic: MakeTopic, relay: Relay
+) -> None:
+    """Kafka's consumer takes such an answer for a log that was cut off, too."""
+    name = topic(lab3)
+    led(lab3, name)
+    write(lab3, name, 0, 40)
+    unknown = struct.pack(">iq", -1, -1)  # epoch and end, the answer's last fields
+    relay.rewrite = {(LEADER, EPOCH_END): lambda frame: frame[:-12] + unknown}
+    reading = Reading(lab3, relay).run(Range(name, 0, 0, 40))
+    assert reading.ended is not None
+    assert (reading.ended.error, reading.ended.position) == ("LOG_TRUNCATED", 40)
+    assert "does not know the leader epoch" in reading.ended.detail
+
+
 def test_a_follower_is_left_and_named_again_after_a_while(
     lab3: Lab, topic: MakeTopic, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect.lists import Scope
-from eoctl.operations.remedy import fence, fences
+from eoctl.operations.remedy import fence, fence_many
 from eoctl.operations.remedy.plan import Wish
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, Context, resolve
@@ -103,8 +103,8 @@ def compared(lab: Lab, names: Sequence[str], user: str = "operator") -> Compared
     wishes = [Wish("fence", transactional_id=name) for name in names]
 
     async def use(cluster: Cluster) -> Compared:
-        looks = await fences.looks_at(cluster, names, settings, INTERVAL)
-        joint = await fences.plan_each(cluster, context, wishes, settings, INTERVAL)
+        looks = await fence_many.looks_at(cluster, names, settings, INTERVAL)
+        joint = await fence_many.plan_each(cluster, context, wishes, settings, INTERVAL)
         found = Compared(set(looks), {n: outcome(p) for n, p in joint.items()}, {})
         for wish in wishes:
             found.alone[wish.transactional_id or ""] = await alone(cluster, context, wish)

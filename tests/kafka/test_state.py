@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 )
 
 from eoctl.engine import rebuild_task
-from eoctl.engine.cut import parse_at, resolve
 from eoctl.engine.rebuild_task import Making, RangeTask, run_task
+from eoctl.engine.resolve_cut import parse_at, resolve
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline

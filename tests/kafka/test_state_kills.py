@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.engine.cut import resolve
-from eoctl.kafka.read import cuts
+from eoctl.engine.resolve_cut import resolve
+from eoctl.kafka.read import cut_offsets
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from recovery.errors import IncompleteError
@@ -87,11 +87,11 @@ def test_logs_are_looked_at_again_while_nobody_leads(
             lso = parse_bound("lso", 0)
             led, not_led = [await resolve(client.cluster, [n], lso, 10) for n in (name, alone)]
             lab3.kill(leader)
-            found = await cuts.facts(client.cluster, led)
+            found = await cut_offsets.facts(client.cluster, led)
             assert [f.log_start_offset for f in found] == [0, 0, 0]
-            monkeypatch.setattr(cuts, "LEADER_SECONDS", 1.0)
+            monkeypatch.setattr(cut_offsets, "LEADER_SECONDS", 1.0)
             with pytest.raises(IncompleteError, match=f"{alone}-0: its log start cannot be read"):
-                await cuts.facts(client.cluster, not_led)
+                await cut_offsets.facts(client.cluster, not_led)
 
     try:
         asyncio.run(look())

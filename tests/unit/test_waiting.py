@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from eoctl.host.waiting import STAGGER_SECONDS, dial, in_thread
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.security import Security
-from eoctl.kafka.connection.waiting import STAGGER_SECONDS, dial, in_thread
 from eoctl.kafka.connection.wire import Connection
 
 

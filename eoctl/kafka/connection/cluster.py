@@ -11,34 +11,13 @@ from typing import Any, Self, TypeVar
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import ClientSettings
+from eoctl.kafka.connection.read_only import refuse_writing
 from eoctl.kafka.connection.wire import Connection
-from recovery.errors import RefusedError, UnreachableError
+from recovery.errors import UnreachableError
 from recovery.facts import BrokerFacts, Missing, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 from recovery.values import Value
-
-READING = frozenset(
-    {
-        "ConsumerGroupDescribe",
-        "DescribeCluster",
-        "DescribeConfigs",
-        "DescribeGroups",
-        "DescribeProducers",
-        "DescribeShareGroupOffsets",
-        "DescribeTransactions",
-        "Fetch",
-        "FindCoordinator",
-        "ListGroups",
-        "ListOffsets",
-        "ListTransactions",
-        "Metadata",
-        "OffsetFetch",
-        "OffsetForLeaderEpoch",
-        "ShareGroupDescribe",
-    }
-)
-"""All that a read-only context may send; anything else could change the cluster."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -314,9 +293,8 @@ class Cluster:
         seconds: how long the broker may take where that is longer than its usual silence.
         In a read-only context a request that could change something raises RefusedError.
         """
-        name = type(question).__name__.removesuffix("Request").removeprefix("Raw")
-        if self.read_only and name not in READING:
-            raise RefusedError(f"{name} is not sent: the context is read-only")
+        if self.read_only:
+            refuse_writing(question)
         connection = await self.connection(broker)
         try:
             bound = self.silence() if seconds is None else self.deadline.within(seconds)

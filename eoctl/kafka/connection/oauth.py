@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
+from eoctl.host.waiting import in_thread
 from eoctl.kafka.connection.credentials import Secret
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.sasl import Token
-from eoctl.kafka.connection.waiting import in_thread
 from recovery.errors import UsageError
 
 FRESH_SHARE = 0.75  # of a token's life; sessions are renewed at 80%, with a new token

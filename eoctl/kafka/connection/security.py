@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from eoctl.host.waiting import dial
 from eoctl.kafka.connection import listener as diagnosis
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import Deadline, WireError
-from eoctl.kafka.connection.waiting import dial
 from recovery.values import Value
 
 if TYPE_CHECKING:

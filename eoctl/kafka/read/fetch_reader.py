@@ -198,15 +198,18 @@ class Reader:
             and (key in self._followers.unproven or self._epochs.get(key, epoch) < epoch)
         }
         ends, _ = await log_checks.asked_epoch_ends(self._cluster, epochs)
-        self._followers.unproven -= ends.keys()
-        return {
-            key: (
-                "LOG_TRUNCATED",
-                f"read up to {todo[key].start}; the leader has another log from {end} on",
-            )
+        lacking = {
+            key: f"read up to {todo[key].start}; the leader has another log from {end} on"
             for key, end in ends.items()
             if end is not None and end < todo[key].start
+        } | {
+            key: f"read up to {todo[key].start} from a follower; the leader does not know the "
+            f"leader epoch {self._epochs[key]} of what is there"
+            for key in self._followers.unproven & ends.keys()
+            if ends[key] is None
         }
+        self._followers.unproven -= ends.keys()
+        return {key: ("LOG_TRUNCATED", detail) for key, detail in lacking.items()}
 
     async def _from(
         self,

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from eoctl.host.waiting import in_thread
 from eoctl.kafka.connection import confluent
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.properties import ClientSettings
-from eoctl.kafka.connection.waiting import in_thread
 from eoctl.kafka.read.committed import with_offsets
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupFacts, TopicPartition

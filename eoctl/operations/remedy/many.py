@@ -8,7 +8,7 @@ from typing import Any
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy.fences import plan_each
+from eoctl.operations.remedy.fence_many import plan_each
 from eoctl.operations.remedy.plan import Wish, amounts, make_plan
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.render.words import counted

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from eoctl.engine.cut import parse_at
 from eoctl.engine.rebuild_wish import RebuildWish, resolved
+from eoctl.engine.resolve_cut import parse_at
 from eoctl.host.clock import now_ms
 from eoctl.operations.jobs import export as jobs
 from eoctl.operations.jobs.spark_launch import Spark

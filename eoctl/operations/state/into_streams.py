@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from eoctl.engine.cut import parse_at, resolve
 from eoctl.engine.rebuild_wish import why_read_again
+from eoctl.engine.resolve_cut import parse_at, resolve
 from eoctl.host.extras import installed, missing
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.cluster import Cluster

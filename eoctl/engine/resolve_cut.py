@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import cuts
+from eoctl.kafka.read import cut_offsets
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.storage import is_address, read_text
@@ -40,17 +40,17 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
     if isinstance(at, Cut):
         return await _from_file(cluster, topics, at)
     if at.kind == "hw":
-        facts = await cuts.settled(cluster, topics, wait_seconds)
+        facts = await cut_offsets.settled(cluster, topics, wait_seconds)
         ends = {_place(f): _not_none(f.high_watermark) for f in facts}
     elif at.kind == "lso":
-        facts = await cuts.offsets(cluster, topics)
+        facts = await cut_offsets.offsets(cluster, topics)
         ends = {_place(f): _not_none(f.last_stable_offset) for f in facts}
     else:
         facts, ends = await _at_instant(cluster, topics, at.value)
     # partitions were asked at different moments: what one end counts may have been written behind
     # the end of another, but below these high watermarks
     high_watermarks = {
-        _place(f): _not_none(f.high_watermark) for f in await cuts.offsets(cluster, topics)
+        _place(f): _not_none(f.high_watermark) for f in await cut_offsets.offsets(cluster, topics)
     }
     topics_of_cut = []
     for name in topics:
@@ -91,9 +91,9 @@ async def _at_instant(
     cluster: Cluster, topics: Sequence[str], instant: int
 ) -> tuple[list[PartitionFacts], dict[TopicPartition, int]]:
     metadata = await cluster.metadata(list(topics))
-    facts = await cuts.offsets(cluster, topics)
+    facts = await cut_offsets.offsets(cluster, topics)
     partitions = [p for name in topics for p in metadata.topics[name].partitions]
-    at = await cuts.offsets_at(cluster, partitions, instant)
+    at = await cut_offsets.offsets_at(cluster, partitions, instant)
     ends = {}
     for f in facts:
         first = at[_place(f)]
@@ -153,7 +153,7 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
             "consistent": None,
         }
     )
-    now = await cuts.facts(cluster, chosen)
+    now = await cut_offsets.facts(cluster, chosen)
     changes = model.differences(
         chosen, [(_place(f), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now]
     )
