@@ -49,8 +49,9 @@ async def dial(host: str, port: int) -> socket.socket:
 
     Raises OSError (socket.gaierror when the name has no address); has no bound of its own.
     """
+    name = host.encode() if host.isascii() else host  # text would load the tables of IDNA first
     addresses = await in_thread(
-        lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     )
     waiting = [(family, address) for family, _, _, _, address in addresses]
     attempts: set[asyncio.Task[socket.socket]] = set()
