@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -232,6 +232,17 @@ def test_names_a_join_s_sides(spark: "SparkSession", tmp_path: Path) -> None:
     assert sum(len(spread.part(n)) for n in range(3)) == spread.rows == 12
 
 
+def logged(lab: Lab, topic: MakeTopic, summed: Mapping[str, Any]) -> str:
+    """A changelog of these sums, committed in one transaction."""
+    name = topic(lab, config=COMPACT)
+    writer = producer(lab)
+    writer.begin_transaction()
+    for key, value in summed.items():
+        writer.produce(name, str(value), key)
+    writer.commit_transaction(30)
+    return name
+
+
 @follows("docs/state.md", "Spark's own state")
 @pytest.mark.timeout(900)
 def test_the_page(
@@ -245,12 +256,7 @@ def test_the_page(
     run(twice, tmp_path / "twice")
     right = frame.selectExpr("k as r", "v as w")
     run(frame.join(right, frame.k == right.r), tmp_path / "join", "append")
-    name = topic(lab1, config=COMPACT)
-    writer = producer(lab1)
-    writer.begin_transaction()
-    for key, value in summed.items():
-        writer.produce(name, str(value), key)
-    writer.commit_transaction(30)
+    name = logged(lab1, topic, summed)
     made = Making("plain", {}, str(tmp_path / "rebuilt"))
     rebuild_state(context(lab1), RebuildWish((name,), "lso", made, "local"), 60)
 
@@ -280,12 +286,7 @@ def test_as_commands(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_pat
     assert row["value_decoded"] == {"sum": summed["käse 2"]}
     none = eoctl("state", "show", f"spark:{tmp_path}/checkpoint", "other")
     assert none.status == Exit.FINDING
-    name = topic(lab1, config=COMPACT)
-    writer = producer(lab1)
-    writer.begin_transaction()
-    for key, value in summed.items():
-        writer.produce(name, str(value), key)
-    writer.commit_transaction(30)
+    name = logged(lab1, topic, summed)
     made = Making("plain", {}, str(tmp_path / "state"))
     rebuild_state(context(lab1), RebuildWish((name,), "lso", made, "local"), 60)
     words = ("state", "compare", str(tmp_path / "state"), f"spark:{tmp_path}/checkpoint")

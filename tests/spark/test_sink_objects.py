@@ -143,7 +143,7 @@ def test_workers_killed_while_the_storage_fails(
             while len(store.lines) < seen + draw.randrange(1, 30) and not ended.wait(0.01):
                 pass
             with watched(lab1, name) as written:
-                begin, rows = written(), 0
+                begin = written()
                 for rows in (0, draw.randrange(1, 4000)):
                     while written() < begin + rows and not ended.wait(0.005):
                         pass
