@@ -139,7 +139,7 @@ class RunReader:
         return RefusedError(
             "what a task of this rebuild has written is not what is there now",
             where=self._where,
-            remedy="begin again with --clean",
+            remedy="give another --output, or in a folder begin again with --clean",
         )
 
 
