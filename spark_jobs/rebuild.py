@@ -59,7 +59,7 @@ class SparkEngine:
         if isinstance(self._storage, LocalFolder):  # objects would be written once a second
             progress_folder = self._storage.path / "runs" / f"progress-{uuid.uuid4().hex}"
             private.make_folder(progress_folder)
-        ended = executors.Ended(self._spark)
+        ended = executors.EndedTasks(self._spark)
         self._stages += 1
         look = self._looking(tasks, progress_folder, ended)
         began = look()
@@ -91,7 +91,7 @@ class SparkEngine:
         executors.check_storage(self._spark, self._storage, shared, tasks)
 
     def _looking(
-        self, tasks: "Sequence[Task]", progress_folder: Path | None, ended: executors.Ended
+        self, tasks: "Sequence[Task]", progress_folder: Path | None, ended: executors.EndedTasks
     ) -> Callable[[], dict[str, Any]]:
         """Return what gives the progress of these tasks: by their files, or by those that ended."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
@@ -141,7 +141,7 @@ class Counters:
             self.peak_bytes = max(self.peak_bytes, row.peak_bytes)
 
 
-def _work(tasks: "list[Task]", progress_folder: str | None, ended: executors.Ended) -> Any:
+def _work(tasks: "list[Task]", progress_folder: str | None, ended: executors.EndedTasks) -> Any:
     """The function that Spark calls with a task's number; it closes over the tasks.
 
     A task keeps its row itself: what Spark collects comes when all are done, and a job that is

@@ -190,7 +190,7 @@ class Refusals:
             context.removeJobTag(tag)
 
 
-class Ended:
+class EndedTasks:
     """What tasks say when they have ended, by accumulator: there as soon as Spark hears of it.
 
     told: whether it is; Spark Connect has no accumulators, and without Spark nobody listens.
@@ -205,14 +205,14 @@ class Ended:
 
     @property
     def by_task(self) -> dict[int, tuple[int, int]]:
-        """Two numbers of each task that has ended; one that was tried again counts once."""
+        """Bytes and records of each task that has ended; one that was tried again counts once."""
         rows = [] if self._rows is None else self._rows.value
-        return {task: (one, two) for task, one, two in rows}
+        return {task: (size, records) for task, size, records in rows}
 
-    def add(self, task: int, one: int, two: int) -> None:
-        """Say them, in a task."""
+    def add(self, task: int, size: int, records: int) -> None:
+        """Say in a task that it has ended, and what it read."""
         if self._rows is not None:
-            self._rows.add([(task, one, two)])
+            self._rows.add([(task, size, records)])
 
 
 def _lists(spark: "SparkSession") -> Any:

@@ -1,6 +1,7 @@
 """What the sink's tests share: an oracle that knows nothing of eoctl, and workers to kill."""
 
 import os
+import random
 import signal
 import time
 from collections import Counter
@@ -88,6 +89,15 @@ def python_workers(spark: "SparkSession") -> list[int]:
     parents = _parents()
     daemons = {pid for pid, parent in parents.items() if parent == jvm}
     return [pid for pid, parent in parents.items() if parent in daemons]
+
+
+def kill_one(spark: "SparkSession", draw: random.Random) -> int:
+    """Kill one of this session's Python workers, if there is one. How many were killed."""
+    if workers := python_workers(spark):
+        with suppress(ProcessLookupError):
+            os.kill(draw.choice(workers), signal.SIGKILL)
+            return 1
+    return 0
 
 
 def _parents() -> dict[int, int]:

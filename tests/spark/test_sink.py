@@ -1,9 +1,7 @@
 """The exactly-once sink on real Spark and real Kafka, with its workers killed."""
 
-import os
 import random
 import shutil
-import signal
 import threading
 import time
 from collections import Counter
@@ -31,7 +29,7 @@ from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import left_pending
 from tests.share import share
-from tests.spark.sinking import python_workers, staged_values, values, watched
+from tests.spark.sinking import kill_one, staged_values, values, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -247,10 +245,7 @@ def _run_and_kill(
             while written() < begin + random_.randrange(1, 3000):  # in the midst of writing
                 if ended.wait(0.005):
                     return
-            if workers := python_workers(spark):
-                with suppress(ProcessLookupError):
-                    os.kill(random_.choice(workers), signal.SIGKILL)
-                    kills += 1
+            kills += kill_one(spark, random_)
 
     thread = threading.Thread(target=kill)
     thread.start()

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import random
-import signal
 import threading
 import urllib.parse
 import uuid
@@ -36,7 +35,7 @@ from tests.kafka.test_state_objects import BUCKET, Objects
 from tests.object_store import Fault, Faulty, environment, make_bucket, s3_server
 from tests.share import kills
 from tests.spark.rebuilding import context
-from tests.spark.sinking import python_workers, values, watched
+from tests.spark.sinking import kill_one, values, watched
 from tests.spark.test_merge import KEPT, SPARK, WHOLE, words
 from tests.spark.test_sink import access
 
@@ -147,10 +146,8 @@ def test_workers_killed_while_the_storage_fails(
                 for rows in (0, draw.randrange(1, 4000)):
                     while written() < begin + rows and not ended.wait(0.005):
                         pass
-                    if not ended.is_set() and (workers := python_workers(spark)):
-                        with suppress(ProcessLookupError):
-                            os.kill(draw.choice(workers), signal.SIGKILL)
-                            killed += 1
+                    if not ended.is_set():
+                        killed += kill_one(spark, draw)
 
         thread = threading.Thread(target=kill)
         thread.start()

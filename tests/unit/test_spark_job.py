@@ -375,7 +375,7 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
 
     run = write_run(LocalFolder(tmp_path), "t-0", [])
     task = BucketTask("t", 0, (Run(run.path),), 0, 1, {}, Making("plain", {}, str(tmp_path)))
-    work = _work([task], str(tmp_path), executors.Ended(None))
+    work = _work([task], str(tmp_path), executors.EndedTasks(None))
     work(0)
     found = state_folder.Attempts(LocalFolder(tmp_path)).find(task.key())
     assert found is not None
