@@ -19,9 +19,13 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
+from tests.docs.pages import follows
 from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.reading import Reading
+from tests.kafka.relay import relayed
 from tests.kafka.state_oracle import fill
+from tests.kafka.test_nearest import FETCH, FOLLOWER, LEADER, led
 from tests.kafka.test_state_objects import BUCKET, COMPACT, SECRET, Objects, env
 from tests.object_store import Fault, Faulty, make_bucket, s3_server
 from tests.object_store import environment as store_environment
@@ -119,6 +123,34 @@ def test_two_workers_without_a_shared_folder(lab1: Lab, topic: MakeTopic, world:
     assert objects.manifest["engine"] == "spark"
     objects.check(lab1, log)
     assert {fault for fault, _ in world.proxy.faults} == {"503", "cut", "lost"}
+
+
+@follows("docs/spark.md", "Executors in several racks")
+def test_executors_read_from_the_replica_in_their_rack(
+    it: Reading, lab3: Lab, topic: MakeTopic, world: World, tmp_path: Path
+) -> None:
+    """The executors alone are in a rack: the driver's environment has no such variable.
+
+    Nothing is cleaned, for each replica's copy is compacted by itself (see test_nearest).
+    """
+    log = topic(lab3, config=COMPACT | {"segment.ms": "3153600000000"})
+    led(lab3, log)
+    fill(lab3, log, seed=6, records=10_000, keys=900, partitions=1)
+    objects = Objects(world.port, f"racks-{uuid.uuid4().hex}")
+    it.names |= {
+        "app-store-changelog": log,
+        "s3://states/app": objects.address,
+        "spark://m:7077": world.master,
+        "eu-1a": f"rack-{FOLLOWER}",
+    }
+    it.env |= store_environment(world.proxy.port)
+    with relayed(lab3) as relay:
+        it.env["EOCTL_CONFIG"] = relay.config(tmp_path)
+        memory = ("--conf", "spark.executor.memory=512m")
+        it.run("state rebuild", 0, None, "--context", "relayed", *memory)
+        assert relay.answered[FOLLOWER, FETCH] > 100_000
+        assert relay.answered[LEADER, FETCH] < 1000
+    objects.check(lab3, log)
 
 
 def test_a_killed_executor_changes_nothing(
