@@ -65,6 +65,20 @@ class RefusedError(EoctlError):
     exit_status = Exit.REFUSED
 
 
+NO_SUCH_TOPIC = "no such topic, or no permission to see it"
+
+
+def topic_problem(error: str) -> str:
+    """Return in words why a topic could not be described. error: Kafka's name of its code."""
+    if error == "UNKNOWN_TOPIC_OR_PARTITION":
+        return NO_SUCH_TOPIC
+    if error == "INVALID_TOPIC_EXCEPTION":
+        return "Kafka allows no topic of this name"
+    if error == "TOPIC_AUTHORIZATION_FAILED":
+        return "DESCRIBE on the topic is not granted"
+    return "the topic could not be described"
+
+
 def no_topic(name: str, partitions: int, servers: Sequence[tuple[str, int]]) -> RefusedError:
     """Return the refusal of a topic to write to that is missing, with the line that creates it.
 

@@ -7,7 +7,7 @@ operator gives the offsets, and nothing is promised of them.
 
 from functools import partial
 
-from recovery.errors import RefusedError
+from recovery.errors import NO_SUCH_TOPIC, RefusedError
 from recovery.facts import TopicPartition
 from recovery.restart.decision import (
     Check,
@@ -96,7 +96,7 @@ def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> Sou
 def _places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
     for topic in app.outputs:
         if topic not in observed.partition_counts:
-            raise RefusedError("the topic does not exist", where=topic)
+            raise RefusedError(NO_SUCH_TOPIC, where=topic)
     return tuple(
         (topic, partition)
         for topic in sorted(app.outputs)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.errors import NO_SUCH_TOPIC, EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.spark_checkpoint import starting_offsets
 from recovery.quoting import some
@@ -108,7 +108,7 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
     refuse_pending(observed)
     for topic in (*app.inputs, *app.outputs, *((app.merge.topic,) if app.merge else ())):
         if topic not in observed.partition_counts:
-            raise RefusedError("the topic does not exist", where=topic)
+            raise RefusedError(NO_SUCH_TOPIC, where=topic)
     all_places = tuple(
         (topic, partition)
         for topic in sorted(app.inputs)

@@ -26,7 +26,14 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.kafka.write.exactly_once import DECIDED_SECONDS, FencedError, Writer
 from eoctl.stores.storage import Storage, storage_at
-from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
+from recovery.errors import (
+    NO_SUCH_TOPIC,
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnverifiedError,
+    UsageError,
+)
 from spark_jobs.session import executors
 from spark_jobs.sink import commit, markers, query, staging
 from spark_jobs.sink.markers import Marker
@@ -93,7 +100,7 @@ def write_exactly_once(
     executors.check_storage(spark, storage, root, PROBES)
     by_name = markers.topics(access, [topic, markers.name(job)])
     if topic not in by_name:
-        raise UsageError("no such topic, or no permission to see it", where=topic)
+        raise UsageError(NO_SUCH_TOPIC, where=topic)
     marker_topic = by_name.get(markers.name(job))
     manifest = staging.load(storage)
     planned = None if sender is None else sender.planned

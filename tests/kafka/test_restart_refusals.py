@@ -122,7 +122,7 @@ def an_output_that_does_not_exist(scene: Scene) -> str:
 def a_topic_that_does_not_exist(scene: Scene) -> str:
     path = Path(scene.describe(strategy="commit-pair", store=FILE))
     path.write_text(path.read_text().replace(f'["{scene.output}"]', '["nowhere"]'))
-    return "nowhere: the topic does not exist"
+    return "nowhere: no such topic, or no permission to see it"
 
 
 def inputs_of_two_moments(scene: Scene) -> str:

@@ -493,7 +493,7 @@ def test_partitions_that_are_not_there() -> None:
     made.log("in", 1)
     made.commit(entry(0, 0, partition=1))
     assert "it feeds out:1, which does not exist" in refused(made).what
-    assert "does not exist" in refused(world(), app(outputs=("out", "nope"))).what
+    assert "no such topic" in refused(world(), app(outputs=("out", "nope"))).what
 
 
 def test_never_committed() -> None:

@@ -10,7 +10,7 @@ from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_headers
-from recovery.errors import IncompleteError
+from recovery.errors import IncompleteError, topic_problem
 from recovery.facts import PartitionFacts, TopicPartition, known
 from recovery.formats.batches import CONTROL, TRANSACTIONAL
 from recovery.shared.cut import Behind, Cut
@@ -24,7 +24,7 @@ async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFact
     metadata = await cluster.metadata(list(topics))
     for name in topics:
         if (error := metadata.topics[name].error) is not None:
-            raise IncompleteError(f"cannot be read ({error})", where=name)
+            raise IncompleteError(f"{topic_problem(error)} ({error})", where=name)
     partitions = [p for name in topics for p in metadata.topics[name].partitions]
     facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     if missing:

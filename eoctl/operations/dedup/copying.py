@@ -25,7 +25,14 @@ from eoctl.stores.storage import Storage, storage_at
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupWish, scattered_error
-from recovery.errors import IncompleteError, RefusedError, UsageError, no_topic
+from recovery.errors import (
+    NO_SUCH_TOPIC,
+    IncompleteError,
+    RefusedError,
+    UsageError,
+    no_topic,
+    topic_problem,
+)
 from recovery.facts import PartitionFacts
 from recovery.shared.source_numbers import Scattered
 
@@ -164,11 +171,10 @@ async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
 
 
 def _there(topic: TopicMetadata | None, name: str) -> TopicMetadata:
-    if topic is None or topic.error is not None:
-        if topic is not None and topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
-            raise RefusedError("the topic does not exist", where=name)
-        why = "cannot be seen" if topic is None else f"cannot be seen: {topic.error}"
-        raise IncompleteError(why, where=name)
+    if topic is None or topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
+        raise RefusedError(NO_SUCH_TOPIC, where=name)
+    if topic.error is not None:
+        raise IncompleteError(f"{topic_problem(topic.error)} ({topic.error})", where=name)
     return topic
 
 

@@ -12,7 +12,7 @@ from eoctl.kafka.ask import clocks, collect, coordinators
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
 from eoctl.operations.inspect.connect import connect_rows
 from eoctl.operations.inspect.source import Source
-from recovery.errors import UsageError
+from recovery.errors import UsageError, topic_problem
 from recovery.facts import (
     Facts,
     Missing,
@@ -77,7 +77,7 @@ def choose(
     """The partitions in scope of the topics described, and the selectors that name nothing."""
     selectors = scope.selectors
     missing = [
-        Missing("topic", t.error, _topic_problem(t.error), topic=t.name)
+        Missing("topic", t.error, topic_problem(t.error), topic=t.name)
         for t in metadata.topics.values()
         if t.error is not None
         and (not selectors or any(s.matches_topic(t.name) for s in selectors))
@@ -103,14 +103,6 @@ def choose(
 def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
     """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
     return unmatched(scope.selectors, [(p.topic, p.partition) for p in chosen])
-
-
-def _topic_problem(error: str) -> str:
-    if error == "UNKNOWN_TOPIC_OR_PARTITION":
-        return "no such topic, or no permission to see it"
-    if error == "TOPIC_AUTHORIZATION_FAILED":
-        return "DESCRIBE on the topic is not granted"
-    return "the topic could not be described"
 
 
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:

@@ -17,7 +17,7 @@ from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.merge.read import read_log
 from eoctl.stores.offsets.store import open_store
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError, topic_problem
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.merge.log import Columns, MergeFormat, Tail, merge_format, merge_plan
@@ -148,9 +148,9 @@ async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
     metadata = await cluster.metadata(merge.topics)
     for t in metadata.topics.values():
         if t.error in ("UNKNOWN_TOPIC_OR_PARTITION", "INVALID_TOPIC_EXCEPTION"):
-            raise UsageError("there is no such topic, or no permission to see it", where=t.name)
+            raise UsageError(topic_problem(t.error), where=t.name)
         if t.error is not None:
-            raise IncompleteError(f"it could not be described: {t.error}", where=t.name)
+            raise IncompleteError(f"{topic_problem(t.error)} ({t.error})", where=t.name)
     topics = list(metadata.topics.values())
     partitions = [p for t in topics for p in t.partitions]
     facts, ends, missing = await read_ends(cluster, topics, partitions)
