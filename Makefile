@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # fill up the end
 WORKERS ?= 4
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file=build/test-durations.txt
 
 .PHONY: help install lock check format test test-long test-tools mutants bench dist man docs demo schemas figures size screenshots test-fresh clean
 
