@@ -4,8 +4,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
-from eoctl.render.words import counted
 from recovery.errors import EoctlError
+from recovery.plurals import counted
 from recovery.times import rfc3339
 from tui import commands, head
 from tui.feed.asking import LiveFeed

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from eoctl.render.sanitise import visible
 from eoctl.render.width import cut_end, cut_middle
 from eoctl.render.words import age as age_words
-from eoctl.render.words import count, counted, spoken_age
+from eoctl.render.words import spoken_age
+from recovery.plurals import count, counted
 from tui.board import STALE_INTERVALS
 from tui.screens.keys import footer
 from tui.screens.views import (

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eoctl.render.words import MOST_PLACES, counted, not_seen, size
+from eoctl.render.words import MOST_PLACES, not_seen, size
 from recovery.change.plan import Plan, Step
+from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.rows.row import ErrorRow

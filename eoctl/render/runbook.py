@@ -6,7 +6,7 @@ from eoctl.render.explain import what_to_do
 from eoctl.render.runbook_answers import questions
 from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, code, stamp
 from eoctl.render.sanitise import visible
-from eoctl.render.words import count, counted
+from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
 from recovery.rows.journal import JournalRow
 from recovery.rows.why import WhyRow

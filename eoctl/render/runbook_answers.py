@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from eoctl.render.explain import whom_to_ask
 from eoctl.render.runbook_items import Commands, Item, block, by_id, code, stamp
 from eoctl.render.sanitise import visible
-from eoctl.render.words import counted
+from recovery.plurals import counted
 
 
 def questions(items: Sequence[Item], run: Commands) -> Iterator[str]:

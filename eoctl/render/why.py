@@ -6,7 +6,8 @@ from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.strip import strip_lines
 from eoctl.render.width import LABEL, cells, labelled, wrapped
-from eoctl.render.words import MOST_PLACES, Age, age, counted, size
+from eoctl.render.words import MOST_PLACES, Age, age, size
+from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WaitingRow, WhyRow

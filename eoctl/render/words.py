@@ -1,7 +1,4 @@
-"""Numbers as words for eyes: ages (`3m`, `~14m`, `6d 2h`), counts, sizes.
-
-Tables hold plain digits; separators ("3 of 1,204") stand only in sentences.
-"""
+"""Numbers as words for eyes: ages (`3m`, `~14m`, `6d 2h`) and sizes."""
 
 import textwrap
 from math import floor
@@ -52,16 +49,6 @@ def _coarse(seconds: float) -> list[tuple[int, str]]:
                     parts.append((rest, finer))
             return parts
     return [(0, "s")]
-
-
-def count(number: int) -> str:
-    """`1,204`."""
-    return f"{number:,}"
-
-
-def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """`1 partition`, `1,204 partitions`."""
-    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def hanging(head: str, text: str, width: int) -> list[str]:

@@ -49,19 +49,6 @@ def test_an_age_is_rounded_down_by_less_than_its_last_unit(seconds: int) -> None
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0 partitions"), (1, "1 partition"), (1204, "1,204 partitions"), (-1, "-1 partitions")],
-)
-def test_counted(number: int, text: str) -> None:
-    assert words.counted(number, "partition") == text
-
-
-def test_irregular_plural() -> None:
-    assert words.counted(2, "retry", "retries") == "2 retries"
-    assert words.counted(1, "retry", "retries") == "1 retry"
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
     [
         (0, "0 B"),
         (1023, "1023 B"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eoctl.render.width import cells, cut_middle
 from eoctl.render.words import age as age_words
-from eoctl.render.words import count, counted
+from recovery.plurals import count, counted
 from recovery.times import rfc3339
 from tui.board.history import Board, Lane, Mark, Part
 from tui.widgets.lines import Line, clipped

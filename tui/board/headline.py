@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eoctl.render.words import count, counted, spoken_age
+from eoctl.render.words import spoken_age
 from recovery.diagnose.diagnosis import ORDER, mark
+from recovery.plurals import count, counted
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.jobs import JobRow
 from recovery.rows.offsets import OffsetsShowRow

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.words import age as age_words
-from eoctl.render.words import count, counted
+from recovery.plurals import count, counted
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.row import LsoRow

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
-from eoctl.render.words import count, counted
+from recovery.plurals import count, counted
 from recovery.rows.merge import MergePlanRow
 from tui.widgets.lines import Line
 from tui.widgets.text import error_lines

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.words import age as age_words
-from eoctl.render.words import counted
 from recovery.diagnose.diagnosis import ORDER, mark
+from recovery.plurals import counted
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow

@@ -9,7 +9,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from eoctl.render.width import cells
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from tui.widgets.palette import style
 
 Part = tuple[str, str]

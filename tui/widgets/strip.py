@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eoctl.render.strip import SIGNS, drawn
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from recovery.rows.strip import StripRow
 from tui.widgets.lines import Line
 from tui.widgets.text import error_lines

@@ -14,9 +14,9 @@ from eoctl.operations.inspect.source import Source
 from eoctl.render.columns.diagnose import WHY
 from eoctl.render.columns.table import with_gaps
 from eoctl.render.why import why_lines
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.errors import UsageError
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.why import WhyRow
 

@@ -16,11 +16,12 @@ from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
 from eoctl.render.tables import render_table
-from eoctl.render.words import counted, hanging
+from eoctl.render.words import hanging
 from eoctl.settings.context import Context
 from eoctl.stores.journal import redacted
 from recovery.change.plan import Plan
 from recovery.errors import Exit, UsageError
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.journal import PlanRow, PlanStepRow
 

@@ -15,13 +15,13 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.ranges import AuditOptions, resolve
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.session import with_cluster
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores import private
 from recovery.audit.facts import Coverage
 from recovery.audit.request import AuditRequest, AuditResult, Resolved
 from recovery.errors import IncompleteError
 from recovery.facts import Missing
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound

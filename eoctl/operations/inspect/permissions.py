@@ -25,10 +25,10 @@ from eoctl.kafka.ask.acls import (
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.inspect.machine import machine, row_of
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.facts import Missing
 from recovery.inspect import rights
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.row import ContextTestRow
 

@@ -26,7 +26,6 @@ from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.checkpoint import Fate, Seen
 from eoctl.operations.remedy.plan import Planned, Wish, make_plan, step_evidence, told_of_id
 from eoctl.operations.remedy.reach import with_reach
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores import flink_checkpoint
 from eoctl.stores.flink_checkpoint import CheckpointFolder
@@ -35,6 +34,7 @@ from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline
+from recovery.plurals import counted
 from recovery.remedy.checkpoint import Claims, prefixes, quiet_for, refused
 from recovery.remedy.repairs import fence_requests
 from recovery.times import format_duration

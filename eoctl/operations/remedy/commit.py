@@ -21,7 +21,6 @@ from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
 from eoctl.operations.remedy.plan import Planned, Wish, amounts, make_plan, refusal, step_evidence
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
 from recovery.diagnose.case import named_after
@@ -29,6 +28,7 @@ from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition, TransactionFacts
 from recovery.inspect.observation import Settings
+from recovery.plurals import counted
 from recovery.remedy.repairs import commit_refused, fence_requests, remedy_allowed
 from recovery.selectors import parse_selector
 from recovery.times import format_duration

@@ -11,11 +11,11 @@ from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.fence_many import plan_each
 from eoctl.operations.remedy.plan import Wish, amounts, make_plan
 from eoctl.operations.remedy.reach import with_reach
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.plurals import counted
 from recovery.quoting import some
 
 MANY_VERDICTS = ("orphan", "marker-lost", "overdue")

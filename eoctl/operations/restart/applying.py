@@ -36,13 +36,13 @@ from eoctl.operations.restart.plan import (
 )
 from eoctl.operations.restart.request import RestartRequest, asked_again
 from eoctl.operations.session.session import with_cluster
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
 from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
 from recovery.change.journal import JournalEntry, unfinished
 from recovery.change.plan import Plan, Step, differences
 from recovery.errors import IncompleteError, RefusedError
+from recovery.plurals import counted
 from recovery.shared.app_file import named
 
 

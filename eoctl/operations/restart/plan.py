@@ -12,11 +12,11 @@ from pydantic import TypeAdapter
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.restart.observe import RestartLook, Stores
 from eoctl.operations.restart.request import RestartRequest
-from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.offsets.store import Contents, OffsetStore, StoredValues, Write
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.facts import TopicPartition
+from recovery.plurals import counted
 from recovery.restart.decide import changes
 from recovery.restart.decision import RestartPlan
 from recovery.restart.source_offsets import source_place

@@ -15,7 +15,7 @@ from eoctl.render.columns.table import (
     with_gaps,
 )
 from eoctl.render.tables import Column
-from eoctl.render.words import count, counted
+from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
 from recovery.rows.audit import (
     AuditDuplicatesRow,

@@ -3,7 +3,7 @@
 from eoctl.render.columns.table import Table, marked, plain
 from eoctl.render.shell import command
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.journal import JournalEventRow, JournalRow, PlanRow, PlanStepRow
 from recovery.times import rfc3339

@@ -4,7 +4,8 @@ from collections import Counter
 
 from eoctl.render.columns.table import EPOCH, Table, marked, with_gaps
 from eoctl.render.tables import Column
-from eoctl.render.words import Age, count, counted
+from eoctl.render.words import Age
+from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
 from recovery.rows.checkpoint import CommittableRow, SalvageRow
 from recovery.times import format_duration

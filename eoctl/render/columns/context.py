@@ -5,7 +5,7 @@ from typing import cast
 
 from eoctl.render.columns.table import DETAIL, Table, marked, plain
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.row import ContextRow, ContextSettingRow, ContextTestRow
 

@@ -12,8 +12,9 @@ from eoctl.render.columns.table import (
     with_gaps,
 )
 from eoctl.render.tables import Column
-from eoctl.render.words import count, counted, spoken_age
+from eoctl.render.words import spoken_age
 from recovery.diagnose.diagnosis import mark
+from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import HistoryRow, StatusRow, TxnHangingRow
 from recovery.rows.why import WhyRow

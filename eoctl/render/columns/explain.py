@@ -2,7 +2,7 @@
 
 from eoctl.render.columns.table import Table
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from recovery.rows.explain import ExplainRow
 
 WORDS = Table(

@@ -11,7 +11,8 @@ from eoctl.render.columns.table import (
     with_gaps,
 )
 from eoctl.render.tables import Column
-from eoctl.render.words import Age, count, counted, spoken_age
+from eoctl.render.words import Age, spoken_age
+from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
 from recovery.rows.offsets import OffsetsCountRow, OffsetsShowRow
 from recovery.rows.row import LsoRow, ProducerRow, TxnDescribeRow, TxnListRow

@@ -3,7 +3,7 @@
 from eoctl.render.columns.table import Table, plain
 from eoctl.render.shell import command
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.jobs import JobExportRow, JobRow
 from recovery.times import format_duration

@@ -2,7 +2,8 @@
 
 from eoctl.render.columns.table import TRANSACTIONAL_ID, Table, marked, plain
 from eoctl.render.tables import Column
-from eoctl.render.words import age, counted
+from eoctl.render.words import age
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.lab import (
     DrillAnswerRow,

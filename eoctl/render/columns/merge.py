@@ -2,7 +2,7 @@
 
 from eoctl.render.columns.table import DETAIL, FINDING, Table, place, plain
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.merge import MergeFindingRow, MergePlanRow
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from eoctl.render.columns.table import DETAIL, FINDING, PID, Table, marked, place
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, render_table
-from eoctl.render.words import counted, hanging
+from eoctl.render.words import hanging
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.restart import (
     RestartCheck,

@@ -4,7 +4,7 @@ import json
 
 from eoctl.render.columns.table import PLACE, RANGE, Table, marked, place, plain
 from eoctl.render.tables import Column
-from eoctl.render.words import count, counted
+from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
 from recovery.rows.state import StateCompareRow, StateRebuildRow, StateShowRow, StateValue
 from recovery.times import format_duration, rfc3339

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eoctl.render.tables import CellKind, Column
-from eoctl.render.words import Age, counted
+from eoctl.render.words import Age
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.row import Row, json_names
 from recovery.values import Value

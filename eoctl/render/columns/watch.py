@@ -2,7 +2,7 @@
 
 from eoctl.render.columns.table import DETAIL, Table, marked, with_gaps
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.check import BundlePartRow, CheckRow
 from recovery.times import rfc3339

@@ -15,9 +15,9 @@ from eoctl.render.runbook import ticket_lines
 from eoctl.render.shell import command
 from eoctl.render.strip import drawn
 from eoctl.render.why import judged_parts, seen_parts
-from eoctl.render.words import count, counted
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import mark
+from recovery.plurals import count, counted
 from recovery.quoting import value_words
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import TxnHangingRow

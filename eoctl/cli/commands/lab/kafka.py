@@ -15,8 +15,8 @@ from eoctl.lab.record import LabSpec
 from eoctl.render.columns.lab import BROKERS, DOWN, JOB
 from eoctl.render.columns.table import EPOCH, PID, PLACE, TRANSACTIONAL_ID, Table, plain
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
 from recovery.errors import UsageError
+from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.rows.answers import Answer
 from recovery.rows.lab import LabBrokerRow, LabDownRow, LabJobRow

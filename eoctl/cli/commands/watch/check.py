@@ -16,11 +16,11 @@ from eoctl.operations.session.session import with_cluster
 from eoctl.operations.watch import check as operation
 from eoctl.operations.watch.check import Checked
 from eoctl.render.columns.watch import CHECK, amount
-from eoctl.render.words import counted
 from eoctl.settings.context import Context, load_config, state_dir
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.textfile import write_whole
 from recovery.errors import BusyError, EoctlError, Exit, UnreachableError, UsageError
+from recovery.plurals import counted
 from recovery.rows.answers import Answer, worst
 from recovery.rows.check import FALLING, CheckRow
 from recovery.rows.row import ErrorRow
