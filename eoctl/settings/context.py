@@ -170,16 +170,20 @@ def _warnings(
     return tuple(warnings)
 
 
-def load_config() -> ConfigFile:
-    """The config file's content; defaults when there is none. Raises UsageError with the line."""
+def load_config(*, new: bool = False) -> ConfigFile:
+    """The config file's content; defaults when there is none. Raises UsageError with the line.
+
+    new: a file that EOCTL_CONFIG names may be missing too.
+    """
     path = config_path()
     if path is None:
         return ConfigFile()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        if os.environ.get("EOCTL_CONFIG"):
-            raise UsageError("no such file", where=str(path), remedy="see EOCTL_CONFIG") from None
+        if os.environ.get("EOCTL_CONFIG") and not new:
+            remedy = "EOCTL_CONFIG names it; `eoctl context add NAME` begins it"
+            raise UsageError("no such file", where=str(path), remedy=remedy) from None
         return ConfigFile()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot be read: {error}", where=str(path)) from None
@@ -267,12 +271,14 @@ def context_name(connect: Connect, config: ConfigFile) -> str | None:
     return name
 
 
-def resolve(connect: Connect) -> Context:
+def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
     """The cluster that flags, environment and config file name together.
+
+    config: that file's content, where it is read already.
 
     Raises UsageError: no cluster named, an unknown context, an unreadable file, a bad -X.
     """
-    config = load_config()
+    config = load_config() if config is None else config
     name = context_name(connect, config)
     known = contexts(config)
     entry = ContextFile()

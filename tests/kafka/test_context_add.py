@@ -54,6 +54,16 @@ def test_by_options(lab1: Lab, topic: MakeTopic, env: dict[str, str]) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_file_that_the_environment_names_is_begun(lab1: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "eoctl.toml"
+    env = environment(EOCTL_CONFIG=str(file))
+    words = ("context", "add", "one", "--bootstrap-server", lab1.bootstrap_servers)
+    assert eoctl("lso", "--context", "one", env=env).status == 2
+    ran = eoctl(*words, env=env)
+    assert ran.status == 0, ran.stderr
+    assert eoctl("lso", "--context", "one", env=env).status == 0
+
+
 def test_what_is_refused(lab1: Lab, env: dict[str, str]) -> None:
     server = ("--bootstrap-server", lab1.bootstrap_servers)
     for words, sentence in (

@@ -246,7 +246,9 @@ def test_a_config_that_cannot_be_read(home: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UsageError, match="cannot be read"):
         load_config()
     monkeypatch.setenv("EOCTL_CONFIG", str(home / "none.toml"))
-    with pytest.raises(UsageError, match="no such file; see EOCTL_CONFIG"):
+    with pytest.raises(
+        UsageError, match="no such file; EOCTL_CONFIG names it; `eoctl context add NAME` begins it"
+    ):
         load_config()
     monkeypatch.delenv("EOCTL_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "none"))

@@ -117,7 +117,7 @@ def add(
 
     Without a terminal, or with --bootstrap-server or --command-config, nothing is asked.
     """
-    adding.new_name(name, config.load_config())
+    adding.new_name(name, known := config.load_config(new=True))
     connect, typed = connection.connect, False
     asks = not (connect.bootstrap_server or connect.command_config)
     if asks:
@@ -138,7 +138,7 @@ def add(
             remedy="write -X KEY=env:NAME or KEY=file:PATH, or add --secrets-in-clear",
         )
     if not no_test:
-        _try(name, connection, output, properties, asks=asks)
+        _try(name, connection, output, properties, known, asks=asks)
     if typed:
         properties["sasl.password"] = adding.keep_secret(name, properties["sasl.password"])
     file = connect.command_config
@@ -158,6 +158,7 @@ def _try(
     connection: Connection,
     output: Format,
     properties: Mapping[str, str],
+    known: config.ConfigFile,
     *,
     asks: bool,
 ) -> None:
@@ -165,7 +166,7 @@ def _try(
     pairs = tuple(f"{key}={value}" for key, value in properties.items())
     servers = properties.get("bootstrap.servers")
     connect = config.Connect(None, servers, connection.command_config, pairs)
-    context = replace(config.resolve(connect), name=name)
+    context = replace(config.resolve(connect, known), name=name)
     try:
         answer = with_cluster(
             context, connection.seconds(), lambda c: permissions.test(c, context, "context-add")
