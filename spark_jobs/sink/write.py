@@ -13,6 +13,7 @@ several, so readers may see part of it while it is written (`atomic: false`).
 """
 
 import json
+import logging
 import re
 import threading
 import time
@@ -155,11 +156,18 @@ def _refuse_words(job: str, batch: int) -> None:
 def _remove_older(storage: Storage, batch: int, kept: int) -> None:
     """Remove the staged files of batches that were sent before this one, but for the last ones.
 
-    storage: the folder of the job.
+    storage: the folder of the job. This batch was sent: what cannot be removed is only logged.
     """
-    sent = (re.fullmatch(SENT, name) for name in storage.names(""))
-    numbers = sorted((int(match[1]) for match in sent if match), reverse=True)
-    storage.delete(f"batch-{n}" for n in [n for n in numbers if n <= batch][kept:])
+    try:
+        sent = (re.fullmatch(SENT, name) for name in storage.names(""))
+        numbers = sorted((int(match[1]) for match in sent if match), reverse=True)
+        storage.delete(f"batch-{n}" for n in [n for n in numbers if n <= batch][kept:])
+    except EoctlError as error:
+        logging.getLogger("eoctl.sink").warning(
+            "batch %d was sent; staged files of earlier ones stay, the next batch removes them: %s",
+            batch,
+            error.sentence,
+        )
 
 
 def refuse_speculation(spark: "SparkSession") -> None:

@@ -125,6 +125,40 @@ def test_batches_staged_in_a_storage_that_fails(
     assert sorted(second.names()) == sorted(["done.json", "manifest.json", *listed])
 
 
+def test_what_cannot_be_removed_stays_for_the_next_batch(
+    spark: "SparkSession",
+    lab1: Lab,
+    topic: MakeTopic,
+    store: Store,
+    executors_see: None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A batch that was sent has not failed, though its clean-up has."""
+    name, root = topic(lab1, 1), uuid.uuid4().hex
+
+    def write(batch: int) -> list[str]:
+        write_exactly_once(
+            spark.range(3).selectExpr("uuid() value"),
+            topic=name,
+            job=name,
+            batch=batch,
+            staging_folder=f"s3://{BUCKET}/{root}",
+            access=access(lab1),
+            keep_batches=1,
+        )
+        return [r.getMessage() for r in caplog.records if r.name == "eoctl.sink"]
+
+    assert write(0) == []
+    store.fault = lambda line: "403" if line.startswith(("DELETE ", "POST ")) else None
+    [told] = write(1)
+    assert "the next batch removes them" in told
+    assert store.batch(root, name, 0).names() != []
+    store.fault = lambda line: None
+    assert write(2) == [told]
+    assert store.batch(root, name, 0).names() == store.batch(root, name, 1).names() == []
+    assert values(lab1, name).total() == 9
+
+
 @pytest.mark.long
 def test_workers_killed_while_the_storage_fails(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
