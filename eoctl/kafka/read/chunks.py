@@ -49,15 +49,19 @@ class Chunk:
 
 @dataclass(slots=True)
 class Givers:
-    """The brokers that records came from. by_followers: bytes that no leader gave."""
+    """The brokers that a range was read from: what they gave, or that there is nothing more.
+
+    by_followers: bytes that no leader gave.
+    """
 
     brokers: set[int] = field(default_factory=set)
     by_followers: int = 0
 
-    def add(self, chunk: Chunk) -> None:
-        self.brokers.add(chunk.broker)
-        if chunk.by_follower:
-            self.by_followers += len(chunk.records)
+    def add(self, item: "Chunk | Ended") -> None:
+        if item.broker >= 0:
+            self.brokers.add(item.broker)
+        if isinstance(item, Chunk) and item.by_follower:
+            self.by_followers += len(item.records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Ended:
     error None: the range was read to its end; an offset of which no chunk had a record has none.
     ABOVE_END: it reaches beyond the LSO (read_committed) or the high watermark. LOG_TRUNCATED: the
     new leader does not have what was read. Otherwise Kafka's error name or why a broker was silent.
+    broker: who had no more records up to its limit, all of them compacted; -1: there was no such.
     """
 
     topic: str
@@ -74,3 +79,4 @@ class Ended:
     position: int
     error: str | None = None
     detail: str = ""
+    broker: int = -1

@@ -43,7 +43,7 @@ def read_columns(
 
     last_stable_offset: transactional records at or above it are OPEN; None: as it is now. Below
     it every outcome is final, wherever the marker lies. control: give markers too. max_rate: bytes
-    per second and broker. nearest: see `fetch.read`; givers: is told of each response. Raises
+    per second and broker. nearest: see `fetch.read`; givers: is told of all that is read. Raises
     IncompleteError when the range can't be read to its end or is
     corrupt, RefusedError for messages of the old format.
     """
@@ -129,13 +129,13 @@ async def _read(
             position = start
             async with aclosing(stream):
                 async for item in stream:
+                    if givers is not None:
+                        givers.add(item)
                     if not isinstance(item, Chunk):
                         if item.error is not None:
                             raise _not_read(item)
                         now, size = end, 0
                     else:
-                        if givers is not None:
-                            givers.add(item)
                         parts = decoded(item, stable)
                         while True:
                             try:

@@ -73,6 +73,8 @@ class Reader:
         self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch read
         self._moved: set[TopicPartition] = set()
         self._limits: dict[TopicPartition, int] = {}  # the highest that was told of each
+        self._passed: dict[TopicPartition, int] = {}  # who had nothing more below the limit
+        self._unsure: set[TopicPartition] = set()  # not read on before the leader has told
         self._followers = Followers(cluster, rack)
         self._progress = time.monotonic()
         self._taken = False
@@ -114,11 +116,12 @@ class Reader:
             for key, r in list(todo.items()):
                 if r.start >= r.end and key not in self._followers.unproven:
                     await self._end(todo.pop(key))
-            await self._followers.choose(todo, leaders, self._isolation)
+            sure = {k: r for k, r in todo.items() if k not in self._unsure}
+            await self._followers.choose(sure, leaders, self._isolation)
             grouped: dict[int, dict[TopicPartition, Range]] = {}
             for key, r in todo.items():
                 broker = self._followers.of.get(key, leaders[key][0])
-                if broker is not None and r.start < r.end:
+                if broker is not None and key not in self._unsure:
                     grouped.setdefault(broker, {})[key] = r
             rest = {
                 k: r for k, r in todo.items() if not any(k in mine for mine in grouped.values())
@@ -150,7 +153,8 @@ class Reader:
         self._progress = max(self._progress, time.monotonic() + pause)
 
     async def _end(self, r: Range, error: str | None = None, detail: str = "") -> None:
-        await self._queue.put(Ended(r.topic, r.partition, r.start, error, detail))
+        broker = self._passed.get(r.key, -1)
+        await self._queue.put(Ended(r.topic, r.partition, r.start, error, detail, broker))
 
     async def _remote(
         self,
@@ -189,7 +193,12 @@ class Reader:
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> dict[TopicPartition, tuple[str, str]]:
         """Return the partitions whose leader lacks records that were read: of another leader, or
-        of a follower."""
+        of a follower.
+
+        What it did not tell is asked again before anything more is read: of records that it gives
+        itself it would only tell that it has them. A new leader that refuses the question for good,
+        as old brokers do, is believed.
+        """
         epochs = {
             key: (leader, epoch, self._epochs[key])
             for key in todo
@@ -197,7 +206,17 @@ class Reader:
             if leader is not None
             and (key in self._followers.unproven or self._epochs.get(key, epoch) < epoch)
         }
-        ends, _ = await log_checks.asked_epoch_ends(self._cluster, epochs)
+        ends, missing = await log_checks.asked_epoch_ends(self._cluster, epochs)
+        errors = {(m.topic, m.partition): m for m in missing}
+        self._unsure = {
+            key
+            for key in self._followers.unproven | epochs.keys()
+            if key in todo
+            and key not in ends
+            and (key in self._followers.unproven or (key in errors and errors[key].error in MOVED))
+        }
+        for key in self._unsure & errors.keys():
+            self._why[key] = (errors[key].error, errors[key].detail)
         lacking = {
             key: f"read up to {todo[key].start}; the leader has another log from {end} on"
             for key, end in ends.items()
@@ -414,6 +433,7 @@ class Reader:
                 continue
             if await log_checks.is_local(self._cluster, broker, key, r.start):
                 mine[key] = replace(r, start=min(limit, r.end))
+                self._passed[key] = broker
                 if limit >= r.end and key in self._followers.unproven:
                     moved[key] = mine.pop(key)
                 elif limit >= r.end:

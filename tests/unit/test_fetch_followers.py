@@ -1,0 +1,160 @@
+"""What a reader in a rack takes for proven, of brokers whose answers the test writes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.raw_fetch import FetchAnswer, PartitionData
+from eoctl.kafka.read import fetch, fetch_reader
+from eoctl.kafka.read.chunks import Chunk, Ended, Givers, Range
+from recovery.facts import BrokerFacts
+from tests.unit.formats_build import Item, batch
+
+LEADER, FOLLOWER = 1, 2
+NONE, FENCED_LEADER_EPOCH = 0, 74
+
+
+class Brokers:
+    """A leader and the follower that it names, of topic `t`, whose partition 0 each keeps.
+
+    logs: broker -> (offset, leader epoch) of its batches, of one record each. high: what both show.
+    ends: what the leader answers, (error, end offset), to the n-th question about a leader epoch.
+    gives: batches that the follower gives before it is gone. led: it leads until then.
+    """
+
+    def __init__(
+        self,
+        logs: dict[int, list[tuple[int, int]]],
+        high: int,
+        ends: Callable[[int, int], tuple[int, int]],
+        gives: int,
+        *,
+        led: bool = False,
+    ) -> None:
+        self.logs, self.high, self.ends, self.gives = logs, high, ends, gives
+        self.brokers = {b: BrokerFacts(b, "h", 1, rack=str(b)) for b in logs}
+        self.settings = SimpleNamespace(client_rack=str(FOLLOWER))
+        self.deadline = Deadline(60)
+        self.led = led
+        self.asked_ends = 0
+
+    def forgive(self) -> None:
+        pass
+
+    async def metadata(self, topics: list[str]) -> Any:
+        leader, epoch = (FOLLOWER, 3) if self.led and self.gives else (LEADER, 5)
+        partition = SimpleNamespace(topic="t", partition=0, leader=leader, leader_epoch=epoch)
+        return SimpleNamespace(topics={"t": SimpleNamespace(partitions=[partition], error=None)})
+
+    async def ask_each(self, questions: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        return {key: await ask() for key, ask in questions.items()}, {}
+
+    async def ask(self, broker: int, question: Any, **_: int) -> Any:
+        if isinstance(question, messages.RawFetchRequest):
+            return self.fetched(broker, question)
+        if isinstance(question, messages.OffsetForLeaderEpochRequest):
+            [topic] = question.topics
+            [asked] = topic.partitions
+            self.asked_ends += 1
+            error, end = self.ends(self.asked_ends, asked.leader_epoch)
+            row = SimpleNamespace(partition=0, error_code=error, end_offset=end)
+            return SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[row])])
+        row = SimpleNamespace(partition_index=0, error_code=0, offset=0, leader_epoch=5)
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[row])])
+
+    async def connection(self, broker: int) -> Any:
+        async def ask(question: Any, bound: Deadline, **_: int) -> Any:
+            if broker == FOLLOWER:
+                if not self.gives:
+                    raise WireError("CONNECTION_CLOSED", "it is gone")
+                self.gives -= 1
+            return self.fetched(broker, question)
+
+        return SimpleNamespace(ask=ask, close=lambda: None)
+
+    def fetched(self, broker: int, question: Any) -> FetchAnswer:
+        [topic] = question.topics
+        [asked] = topic.partitions
+        preferred, records = -1, b""
+        if broker == LEADER and question.rack_id:
+            preferred = FOLLOWER
+        else:
+            behind = [(o, e) for o, e in self.logs[broker] if asked.fetch_offset <= o < self.high]
+            for offset, epoch in behind[:1]:
+                records = batch(offset, [Item(0)], leader_epoch=epoch)
+        view = memoryview(records)
+        part = PartitionData("t", 0, NONE, self.high, self.high, 0, (), view, preferred)
+        return FetchAnswer(NONE, (part,))
+
+
+def read(brokers: Any, end: int) -> tuple[list[Chunk], Ended]:
+    async def run() -> list[Any]:
+        reading = fetch.read(brokers, [Range("t", 0, 0, end)], isolation=0, nearest=True)
+        return [item async for item in reading]
+
+    *chunks, ended = asyncio.run(run())
+    return chunks, ended
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_reader, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(fetch_reader, "WITHOUT_PROGRESS_SECONDS", 0.5)
+
+
+def diverged(answered_from: int, *, led: bool = False) -> Brokers:
+    """A leader of epoch 5 whose log has not what the follower's has of epoch 3, from 2 on.
+
+    answered_from: the question about epochs that is the first to be answered with no error.
+    """
+
+    def ends(asked: int, epoch: int) -> tuple[int, int]:
+        if asked < answered_from:
+            return FENCED_LEADER_EPOCH, -1
+        return NONE, {3: 2, 5: 10}[epoch]
+
+    leader = [(o, 3) for o in range(2)] + [(o, 5) for o in range(2, 10)]
+    return Brokers(
+        {LEADER: leader, FOLLOWER: [(o, 3) for o in range(10)]}, 10, ends, gives=5, led=led
+    )
+
+
+@pytest.mark.parametrize("led", [False, True], ids=["of a follower", "of the leader before"])
+@pytest.mark.parametrize("answered_from", [1, 2, 3])
+def test_records_are_proven_before_a_leader_is_read(answered_from: int, *, led: bool) -> None:
+    """An answer about the leader's own records, which come next, would prove nothing of them."""
+    chunks, ended = read(diverged(answered_from, led=led), 10)
+    assert (ended.error, ended.position) == ("LOG_TRUNCATED", 5)
+    assert [c.broker for c in chunks] == [FOLLOWER] * 5
+
+
+def test_a_leader_that_never_tells_leaves_the_range_unread() -> None:
+    began = time.process_time()
+    chunks, ended = read(diverged(10**9), 10)
+    assert (ended.error, ended.position) == ("FENCED_LEADER_EPOCH", 5)
+    assert [c.broker for c in chunks] == [FOLLOWER] * 5
+    assert time.process_time() - began < 2
+
+
+def test_the_broker_that_had_nothing_more_is_one_of_those_that_were_read() -> None:
+    """Its copy, compacted by itself, may have lost the tombstone of a value in another's."""
+
+    def ends(asked: int, epoch: int) -> tuple[int, int]:
+        return NONE, 10
+
+    logs = {LEADER: [(o, 5) for o in range(3)], FOLLOWER: [(o, 5) for o in range(10)]}
+    brokers = Brokers(logs, 10, ends, gives=5)
+    chunks, ended = read(brokers, 10)
+    assert ended.error is None
+    assert {c.broker for c in chunks} == {FOLLOWER}
+    givers = Givers()
+    for chunk in chunks:
+        givers.add(chunk)
+    givers.add(ended)
+    assert givers.brokers == {LEADER, FOLLOWER}
