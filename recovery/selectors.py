@@ -7,26 +7,26 @@ import fnmatch
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from recovery.errors import UsageError
 from recovery.quoting import quoted
+from recovery.values import Value
 
 MAX_TOPIC_LENGTH = 249  # org.apache.kafka.common.internals.Topic
 MAX_PARTITION = 2**31 - 1
 
-_LEGAL = re.compile("[a-zA-Z0-9._-]+")
+# Patterns are compiled when a selector is read: many commands are given none.
+_LEGAL = "[a-zA-Z0-9._-]+"
 _GLOB_CHARACTERS = frozenset("*?[")
-_PARTITIONS = re.compile("[0-9,-]+")
-_RANGE = re.compile("([0-9]{1,10})(?:-([0-9]{1,10}))?")
+_PARTITIONS = "[0-9,-]+"
+_RANGE = "([0-9]{1,10})(?:-([0-9]{1,10}))?"
 
-_PRINTED = re.compile("(.+)-([0-9]{1,5})")
+_PRINTED = "(.+)-([0-9]{1,5})"
 
 Ranges = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class Selector:
+class Selector(Value):
     """One selector. text: as typed. partitions: inclusive ranges, ascending and disjoint, or None
     for all. literal: the one topic named exactly, or None for a pattern."""
 
@@ -57,7 +57,7 @@ def parse_selector(
     for the error. Raises UsageError.
     """
     topic, colon, rest = text.rpartition(":")
-    if not colon or not _PARTITIONS.fullmatch(rest):
+    if not colon or not re.fullmatch(_PARTITIONS, rest):
         topic, rest = text, ""
     if rest and partitions is not None:
         raise UsageError(f"{quoted(text)} and --partition both name partitions", where=where)
@@ -92,7 +92,7 @@ def regex_selector(expression: str, *, where: str | None = "--regex") -> Selecto
 
 def _as_logs_print(selector: Selector) -> str:
     """A hint for `orders-3`: so brokers' logs write what is `orders:3` here."""
-    match = _PRINTED.fullmatch(selector.literal or "")
+    match = re.fullmatch(_PRINTED, selector.literal or "")
     if match is None or selector.partitions is not None:
         return ""
     return f"; partition {match[2]} of topic {match[1]} is written {match[1]}:{match[2]}"
@@ -151,7 +151,7 @@ def _refuse_illegal(topic: str, where: str | None) -> None:
         illegal = [
             character
             for character in topic
-            if not _LEGAL.match(character) and not (glob and character in "*?[]!")
+            if not re.match(_LEGAL, character) and not (glob and character in "*?[]!")
         ]
         if illegal:
             reason = f"{quoted(topic)} is no topic name: Kafka does not allow {illegal[0]!r} in it"
@@ -176,7 +176,7 @@ def _closed(glob: str) -> bool:
 def _ranges(text: str, where: str | None) -> Ranges:
     ranges: list[tuple[int, int]] = []
     for part in text.split(","):
-        if not (match := _RANGE.fullmatch(part.strip())):
+        if not (match := re.fullmatch(_RANGE, part.strip())):
             raise UsageError(
                 f"{quoted(text)} does not name partitions",
                 where=where,

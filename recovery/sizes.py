@@ -5,7 +5,7 @@ import re
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kmgt]?)(i?b)?(?:/s)?", re.IGNORECASE)
+_SIZE = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kmgt]?)(i?b)?(?:/s)?"
 
 
 def byte_rate(text: str, *, where: str | None = None) -> float:
@@ -13,7 +13,7 @@ def byte_rate(text: str, *, where: str | None = None) -> float:
 
     Raises UsageError, for zero as well: nothing would ever be read.
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(
             f"{quoted(text)} is no number of bytes", where=where, remedy="write 500k, 20MiB or 50MB"

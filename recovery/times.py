@@ -16,18 +16,17 @@ MAX_DURATION_S = 36_500 * 86_400  # a hundred years
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (all arithmetic here is in UTC)
 _UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
-_SHORT = re.compile(
-    r"\s*".join(f"(?:{_NUMBER}{unit}(?![a-z]))?" for unit in _UNITS_MS), re.IGNORECASE
-)
-_ISO = re.compile(
+# Patterns are compiled when a time is read: most commands are given none, and it takes 2 ms.
+_SHORT = r"\s*".join(f"(?:{_NUMBER}{unit}(?![a-z]))?" for unit in _UNITS_MS)
+_ISO = (
     rf"P(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?"
 )
-_RFC3339 = re.compile(
+_RFC3339 = (
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
     r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
     r"\s?([Zz]|[+-][0-9]{2}:[0-9]{2})?)?"
 )
-_AGO = re.compile(r"(.+?)\s*\bago", re.IGNORECASE)
+_AGO = r"(.+?)\s*\bago"
 
 _DURATION_REMEDY = "write 90s, 15m, 2h, 3d, 1h30m or PT15M"
 _INSTANT_REMEDY = (
@@ -44,9 +43,9 @@ def duration(text: str, *, where: str | None = None) -> float:
     given = text.strip()
     if given == "0":
         return 0.0
-    if match := _SHORT.fullmatch(given):
+    if match := re.fullmatch(_SHORT, given, re.IGNORECASE):
         factors = tuple(_UNITS_MS.values())
-    elif match := _ISO.fullmatch(given):
+    elif match := re.fullmatch(_ISO, given):
         factors = tuple(_UNITS_MS.values())[:5]
     if not match or not any(match.groups()):
         raise UsageError(_why_no_duration(given), where=where, remedy=_DURATION_REMEDY)
@@ -94,7 +93,7 @@ def instant(text: str, now: int, *, where: str | None = None) -> int:
 def _instant(given: str, now: int, where: str | None) -> int:
     if given.lower() == "now":
         return now
-    if match := _AGO.fullmatch(given):
+    if match := re.fullmatch(_AGO, given, re.IGNORECASE):
         return now - round(duration(match[1], where=where) * 1000)
     if re.fullmatch("[0-9]{10}", given):
         raise UsageError(
@@ -102,7 +101,7 @@ def _instant(given: str, now: int, where: str | None) -> int:
         )
     if re.fullmatch("[0-9]{1,18}", given):
         return int(given)
-    if not (match := _RFC3339.fullmatch(given)):
+    if not (match := re.fullmatch(_RFC3339, given)):
         raise UsageError(f"{quoted(given)} is not an instant", where=where, remedy=_INSTANT_REMEDY)
     year, month, day, hour, minute, second, fraction, zone = match.groups()
     read = datetime.datetime(  # noqa: DTZ001

@@ -17,11 +17,11 @@ import typer
 
 from eoctl.settings.folders import local_path
 from recovery.errors import RefusedError, UsageError
-from recovery.selectors import Selector, parse_selector, regex_selector
 from recovery.times import duration
 
-if TYPE_CHECKING:  # loaded when a command runs: `--help` needs no settings
+if TYPE_CHECKING:  # loaded when a command runs: `--help` needs none of it
     from eoctl.settings.context import Connect, Context
+    from recovery.selectors import Selector
 
 FORMATS = ("table", "wide", "json", "jsonl", "csv", "name")
 ADDRESSES = "object storage too"
@@ -53,7 +53,7 @@ class Ranked:
     help_rank: ClassVar[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Connection(Ranked):
     """The options that say how to reach the cluster."""
 
@@ -151,7 +151,7 @@ class Connection(Ranked):
                 where="--bootstrap-server",
                 remedy="name one context",
             )
-        return [_warned(resolve(dataclasses.replace(self.connect, context=name))) for name in names]
+        return [_warned(resolve(self.connect.but(context=name))) for name in names]
 
     def name_in_force(self) -> str | None:
         """The context that would be used, or None."""
@@ -169,7 +169,7 @@ def _warned(context: "Context") -> "Context":
     return context
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Format(Ranked):
     """The options for how the answer is written, for commands that run once."""
 
@@ -197,14 +197,14 @@ class Format(Ranked):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class JsonFormat(Format):
     """The options of `Format` for a command whose answer is read by scripts first."""
 
     output: Annotated[str, option(f"-o, --output {'|'.join(FORMATS)}", panel=_OUTPUT)] = "json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Output(Format):
     """The options for how the answer is written, once or with --watch."""
 
@@ -225,7 +225,7 @@ class Output(Format):
 AllContexts = Annotated[bool, option("--all-contexts")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Topics:
     """The option that selects partitions: TOPIC[:P]..., or Kafka's own habits."""
 
@@ -238,7 +238,9 @@ class Topics:
         None
     )
 
-    def selectors(self) -> tuple[Selector, ...]:
+    def selectors(self) -> "tuple[Selector, ...]":
+        from recovery.selectors import parse_selector, regex_selector
+
         named = [
             parse_selector(text, partitions=self.partition, where=where)
             for where, texts in ((None, self.topics), ("--topic", self.topic))
@@ -263,9 +265,8 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
             )
             continue
         groups[name] = kind
-        for f, annotation in (
-            (f, get_type_hints(kind, include_extras=True)[f.name]) for f in dataclasses.fields(kind)
-        ):
+        annotations = get_type_hints(kind, include_extras=True)
+        for f in dataclasses.fields(kind):
             default = [] if f.default is dataclasses.MISSING else f.default
             ranks[f.name] = kind.help_rank if issubclass(kind, Ranked) else 2
             parameters.append(
@@ -273,7 +274,7 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
                     f.name,
                     inspect.Parameter.KEYWORD_ONLY,
                     default=default,
-                    annotation=annotation,
+                    annotation=annotations[f.name],
                 )
             )
     # arguments first: Typer keeps this order in the usage line, and in the help page

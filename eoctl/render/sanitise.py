@@ -10,11 +10,11 @@ import unicodedata
 
 # Default_Ignorable_Code_Point and other blank characters that Python calls printable: variation
 # selectors, the grapheme joiner, Hangul and Khmer fillers, the Braille blank.
-_IGNORABLE = re.compile(
+_IGNORABLE = (  # compiled when the first such text is met: names are ASCII nearly always
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
-_READS_AS_ESCAPE = re.compile(r"\\(?:[\\nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+_READS_AS_ESCAPE = r"\\(?:[\\nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\"}
 _EXTRA_BLANK = re.compile(r"^ | $|(?<= ) ")
 
@@ -41,7 +41,7 @@ def hidden(text: str) -> list[bool]:
     flags = []
     base = False
     for character in text:
-        flag = not character.isprintable() or bool(_IGNORABLE.match(character))
+        flag = not character.isprintable() or bool(re.match(_IGNORABLE, character))
         if not flag and character > "\x7f" and unicodedata.category(character)[0] == "M":
             flag = not base
         else:
@@ -67,7 +67,7 @@ def visible(text: str, *, spaces: bool = False, ascii_only: bool = False) -> str
     if spaces:
         for blank in _EXTRA_BLANK.finditer(text):
             flags[blank.start()] = True
-    if not any(flags) and not _READS_AS_ESCAPE.search(text):
+    if not any(flags) and not re.search(_READS_AS_ESCAPE, text):
         return text
     return "".join(
         escaped(character) if flag or character == "\\" else character

@@ -9,9 +9,9 @@ import re
 import unicodedata
 
 # A number that stands alone within a sentence ("pid 4001, no owner"): half of it would be a lie.
-_NUMBER = re.compile(r"(?<!\S)\d{1,19}(?=[,;.]?(?:\s|$))", re.ASCII)
+_NUMBER = r"(?<!\S)\d{1,19}(?=[,;.]?(?:\s|$))"
 # Unicode 16 made these wide; the tables of older Pythons do not know it.
-_WIDE_SINCE_16 = re.compile(
+_WIDE_SINCE_16 = (
     "[\u2630-\u2637\u268a-\u268f\u4dc0-\u4dff\U0001d300-\U0001d356\U0001d360-\U0001d376]"
 )
 _LEAST_TAIL = 4  # cells of a name's end that a number before it leaves
@@ -29,7 +29,7 @@ def _cell(character: str) -> int:
         return 1
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
-    wide = unicodedata.east_asian_width(character) in "WF" or _WIDE_SINCE_16.match(character)
+    wide = unicodedata.east_asian_width(character) in "WF" or re.match(_WIDE_SINCE_16, character)
     return 2 if wide else 1
 
 
@@ -51,7 +51,7 @@ def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
         return ellipsis[: max(width, 0)]
     end = _keep_number(text, _head(text, (room + 1) // 2), room - _LEAST_TAIL)
     start = _tail(text, room - cells(text[:end]))
-    for number in _NUMBER.finditer(text):
+    for number in re.finditer(_NUMBER, text, re.ASCII):
         if number.start() <= start < number.end() and number.group() != text:
             start = number.end()
     return text[:end] + ellipsis + text[start:]
@@ -59,7 +59,7 @@ def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
 
 def _keep_number(text: str, end: int, room: int) -> int:
     """The place to cut instead of within a number or right behind it: after it if there is room."""
-    for number in _NUMBER.finditer(text):
+    for number in re.finditer(_NUMBER, text, re.ASCII):
         if number.start() < end <= number.end() and number.group() != text:
             behind = number.end() + 1
             return behind if cells(text[:behind]) <= room else number.start()

@@ -15,16 +15,15 @@ A running lab is a context too: `lab` (`lab-NAME` for a named one).
 
 import json
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from eoctl.kafka.connection.access import Access
-from eoctl.kafka.connection.property_names import SECRET_KEY
+from eoctl.kafka.connection.credentials import Confidential
+from eoctl.kafka.connection.property_names import ELSEWHERE, SECRET_KEY
 from eoctl.settings.folders import cache_dir as cache_dir
 from eoctl.settings.folders import config_path as config_path
 from eoctl.settings.folders import state_dir as state_dir
@@ -92,18 +91,16 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     check: CheckThresholds = CheckThresholds()
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(Confidential):
     """The command line's (or the environment's) word on the cluster. None = nothing was said."""
 
     context: str | None = None
     bootstrap_server: str | None = None
     command_config: str | None = None
-    properties: tuple[str, ...] = field(default=(), repr=False)
+    properties: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Confidential):
     """One cluster as it will be used.
 
     properties: client properties, values not yet resolved (`env:`, `file:`). argv: the
@@ -111,11 +108,11 @@ class Context:
     """
 
     name: str | None
-    properties: Mapping[str, str] = field(repr=False)
+    properties: Mapping[str, str]
     argv: tuple[str, ...]
     read_only: bool = False
     protected: bool = False
-    hosts: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, str] = {}
     socks5: str | None = None
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
@@ -333,7 +330,7 @@ def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
     for pair in connect.properties:
         key, _, value = pair.partition("=")
         # where a secret is kept is none
-        if not SECRET_KEY.search(key) or re.match(r"(env|file):.", value.strip()):
+        if not SECRET_KEY.search(key) or ELSEWHERE.match(value.strip()):
             argv += ["-X", pair]
     return Context(
         name=name,

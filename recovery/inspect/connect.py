@@ -13,7 +13,7 @@ from recovery.values import Value
 
 PROTOCOL = "connect"
 LEADER = "connect-cluster-"
-_TASK = re.compile(r"(.+)-(\d+)", re.DOTALL)
+_TASK = r"(.+)-(\d+)"
 
 
 class ConnectOwner(Value):
@@ -35,7 +35,7 @@ def possible_groups(transactional_id: str) -> tuple[str, ...]:
         leads: tuple[str, ...] = (transactional_id.removeprefix(LEADER),)
     else:
         leads = ()
-    task = _TASK.fullmatch(transactional_id)
+    task = re.fullmatch(_TASK, transactional_id, re.DOTALL)
     words = task[1].split("-") if task else []
     return (*leads, *("-".join(words[:n]) for n in range(1, len(words))))
 

@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.pretty import pretty_repr
 
 from eoctl.cli.options import Connection
+from eoctl.kafka.connection.credentials import Secret
 from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.settings.context import (
     Connect,
@@ -295,6 +297,7 @@ def test_no_secret_in_what_is_printed(key: str, home: Path) -> None:
     assert found.properties[key.strip()] == SECRET
     assert SECRET not in " ".join(found.argv)
     assert SECRET not in repr(found) + repr(asked)
+    assert SECRET not in pretty_repr([found, asked, found.access, Secret(SECRET)])
     assert SECRET not in repr(Connection(x=[f"{key}={SECRET}"]))
     assert SECRET not in repr(ContextFile(properties={key: SECRET}))
 

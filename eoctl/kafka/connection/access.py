@@ -6,8 +6,9 @@ so that no list of those shows what it holds.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from eoctl.kafka.connection.credentials import Confidential
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.cluster import Cluster
@@ -16,16 +17,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Confidential):
     """Client properties as given: `env:` and `file:` references are read where they are used.
 
-    hosts, socks5: as in a context. repr shows no property's value.
+    hosts, socks5: as in a context.
     """
 
-    properties: Mapping[str, str] = field(repr=False)
-    hosts: Mapping[str, str] = field(default_factory=dict)
-    socks5: str | None = field(default=None, repr=False)
+    properties: Mapping[str, str]
+    hosts: Mapping[str, str] = {}
+    socks5: str | None = None
 
     def settings(self) -> "ClientSettings":
         """Their meaning here, secrets read. Raises UsageError."""

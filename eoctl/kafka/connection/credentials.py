@@ -1,17 +1,27 @@
 """Secret values: kept out of every text by their type, and read from where they are stored."""
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from recovery.errors import UsageError
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """A password, key or token. `reveal()` is the only way to it; repr and str hide it."""
+class Confidential(Value):
+    """A frozen value that may hold secrets: repr, str and Rich show its type alone."""
 
-    _value: str = field(repr=False)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+
+class Secret(Confidential):
+    """A password, key or token. `reveal()` is the only way to it."""
+
+    _value: str
 
     def reveal(self) -> str:
         return self._value

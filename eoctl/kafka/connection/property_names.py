@@ -103,7 +103,7 @@ KNOWN = LIBRDKAFKA_ONLY | frozenset(
     ]
 )
 # Ignoring these would make the connection less safe than its owner asked for, or not work.
-UNSUPPORTED = re.compile(
+_UNSUPPORTED = (
     r"ssl\.(crl\.location|engine\.(id|location|factory\.class)|providers)"
     r"|sasl\.oauthbearer\.(assertion\..*|metadata\.authentication\.type)"
 )
@@ -113,9 +113,11 @@ _GUARDED = re.compile(r"(enable\.)?(ssl|sasl|security|https)\.")
 def refuse_misspelt(properties: Mapping[str, str]) -> None:
     """Raise UsageError for ssl.*, sasl.* and security.* names that no client knows."""
     for key in properties:
-        if UNSUPPORTED.fullmatch(key):
+        if not _GUARDED.match(key):
+            continue
+        if re.fullmatch(_UNSUPPORTED, key):
             raise UsageError("this property is not supported", where=key)
-        if _GUARDED.match(key) and key not in KNOWN:
+        if key not in KNOWN:
             import difflib
 
             near = difflib.get_close_matches(key, KNOWN, n=1)
