@@ -26,7 +26,20 @@ def lso_row(p: PartitionFacts, facts: Facts) -> LsoRow:
         known = False
     elif p.held > 0:
         blocking, known = _blocking(p, facts)
-    return LsoRow.of(p, blocking=blocking, blocking_known=known)
+    return LsoRow(  # not LsoRow.of, which takes three times as long: `lso --all` makes thousands
+        topic=p.topic,
+        topic_id=p.topic_id,
+        partition=p.partition,
+        leader=p.leader,
+        leader_epoch=p.leader_epoch,
+        log_start_offset=p.log_start_offset,
+        last_stable_offset=p.last_stable_offset,
+        high_watermark=p.high_watermark,
+        held=p.held,
+        blocking=blocking,
+        blocking_known=known,
+        error=p.error,
+    )
 
 
 def blocking_producer(producers: Iterable[ProducerFacts]) -> ProducerFacts | None:

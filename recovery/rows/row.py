@@ -55,12 +55,13 @@ class Row(Value, metaclass=_ByName, forbid_unknown_fields=True):
         Every field that is not among the others must be there: raises AttributeError.
         """
         names, values_of = _taken(cls, frozenset(others))
-        return cls.read(dict(zip(names, values_of(facts), strict=False), **others))
+        others.update(zip(names, values_of(facts), strict=False))
+        return cls.read(others)
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Self:
         """Make a row of its fields by their own names. Raises ValueError (msgspec's)."""
-        return msgspec.convert(fields, cls, from_attributes=True)
+        return msgspec.convert(fields, cls)
 
     def json_values(self) -> dict[str, Any]:
         """Return the fields as JSON values, under the names of the schema."""
