@@ -108,7 +108,8 @@ one worker, one after the other and before the folder's other tests; then the la
 WITH_BROKERS = ("kafka", "spark", "tui")
 """Folders whose tests run against brokers or Spark."""
 ONE_WORKER = "spark" if SHARE < 1 else None
-"""The folder whose tests run on one worker, which alone starts a Spark session; it begins first.
+"""The folder whose tests with the fixture `spark` run on one worker, which alone starts a session;
+its others, which launch jobs, run on another one. Both begin first.
 
 In `make test`; the long ones take too long for one.
 """
@@ -127,7 +128,9 @@ def _serial(item: pytest.Item) -> str | None:
 def _together(item: pytest.Item) -> str | None:
     """What names the tests that this one runs on one worker with, if not its file's."""
     folder, lab = _folder(item), _serial(item)
-    return folder if folder == ONE_WORKER else f"{folder} {lab}" if lab else None
+    if folder == ONE_WORKER:
+        return folder if "spark" in getattr(item, "fixturenames", ()) else f"{folder} jobs"
+    return f"{folder} {lab}" if lab else None
 
 
 @pytest.hookimpl(wrapper=True)

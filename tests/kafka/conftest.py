@@ -182,13 +182,13 @@ def topic() -> MakeTopic:
         admin = AdminClient(lab.client_properties())
         new = NewTopic(name, partitions, replicas, config=config or {})
         admin.create_topics([new], operation_timeout=10)[name].result(20)
-        asyncio.run(_known_everywhere(lab, name, partitions))
+        asyncio.run(known_everywhere(lab, name, partitions))
         return name
 
     return make
 
 
-async def _known_everywhere(lab: Lab, topic: str, partitions: int) -> None:
+async def known_everywhere(lab: Lab, topic: str, partitions: int) -> None:
     """Until each broker that runs knows the topic: it may hear of it later than its maker does.
 
     To one that does not yet, a commit for it is UNKNOWN_TOPIC_OR_PARTITION.

@@ -129,19 +129,18 @@ def test_killed_broker_is_named(lab3: Lab, well: float, topic: MakeTopic) -> Non
         assert [row["leader"] for row in unknown] in ([HURT], [None])
     finally:
         lab3.start(HURT)
-    _until_answered(lab3, name)
-    assert set(names) <= set(eoctl("txn", "list", "-o", "name", lab=lab3).stdout.split())
+    assert set(names) <= _until_answered(lab3, name)
 
 
-def _until_answered(lab: Lab, name: str) -> None:
-    """Leaders and coordinators have settled again."""
+def _until_answered(lab: Lab, name: str) -> set[str]:
+    """The ids of a complete list, once leaders and coordinators have settled again."""
     end = time.monotonic() + 60
-    while (
-        eoctl("txn", "list", "-o", "json", lab=lab).status
-        or eoctl("lso", name, "-o", "json", lab=lab).status
-    ):
+    while (listed := eoctl("txn", "list", "-o", "json", lab=lab)).status or eoctl(
+        "lso", name, "-o", "json", lab=lab
+    ).status:
         assert time.monotonic() < end
         time.sleep(0.5)
+    return {row["transactional_id"] for row in listed.rows}
 
 
 def test_requests_of_lso_do_not_grow_with_partitions(

@@ -1,5 +1,6 @@
 """Replays killed at every moment, fenced by others, on brokers that die: each record once."""
 
+import asyncio
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import environment, eoctl, eoctl_running
-from tests.kafka.conftest import MakeTopic
+from tests.kafka.conftest import MakeTopic, known_everywhere
 from tests.kafka.merging import World, consumed, contents, entries, write_copies
 from tests.share import kills
 from tests.started import started
@@ -156,6 +157,7 @@ def anew(lab: Lab, name: str) -> None:
         time.sleep(0.1)
     new = NewTopic(name, 1, 1, config={"retention.ms": "-1"})
     admin.create_topics([new], operation_timeout=10)[name].result(20)
+    asyncio.run(known_everywhere(lab, name, 1))
 
 
 @pytest.mark.parametrize("seed", range(kills(10)))

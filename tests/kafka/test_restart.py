@@ -17,7 +17,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from tests.docs.pages import ROOT, files, follows
 from tests.kafka.command import Ran, environment, eoctl, unfinished
-from tests.kafka.conftest import MakeTopic
+from tests.kafka.conftest import MakeTopic, known_everywhere
 from tests.kafka.crashed import START, Scene, commit, committed, groups, producing, until, write
 from tests.kafka.merging import transactional
 from tests.kafka.reading import Reading
@@ -284,6 +284,7 @@ def test_a_topic_made_anew(scene: Scene) -> None:
     until(lambda: scene.input not in admin.list_topics(timeout=10).topics)
     new = NewTopic(scene.input, 1, 1)
     admin.create_topics([new], operation_timeout=10)[scene.input].result(20)
+    asyncio.run(known_everywhere(scene.lab, scene.input, 1))
     write(producing(scene.lab), scene.input, [str(number) for number in range(20)])
     refused = scene.apply()
     assert refused.status == 4
