@@ -4,6 +4,7 @@ The broker refuses wrong sequences of producers that it remembers: a lab that is
 forgets producers within a second (FORGETFUL).
 """
 
+import asyncio
 import json
 import struct
 import time
@@ -36,8 +37,17 @@ async def led_uncleanly(lab: Lab, topic: str, leader: int, successor: int) -> No
     async with Client.to(lab.bootstrap_servers) as client:
         config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
         await admin.set_config(client, admin.TOPIC, topic, config)
-        await admin.set_replicas(client, topic, 0, [leader])
-        await admin.set_replicas(client, topic, 0, [leader, successor])
+        await led_in_sync(client, topic, (leader, successor))
+
+
+async def led_in_sync(client: Client, topic: str, replicas: Sequence[int]) -> None:
+    """Let the first of the replicas lead partition 0, and wait until all of them are in sync."""
+    await admin.set_replicas(client, topic, 0, replicas[:1])
+    await admin.set_replicas(client, topic, 0, replicas)
+    end = time.monotonic() + 30
+    while set((await client.partitions(topic))[0].in_sync or ()) != set(replicas):
+        assert time.monotonic() < end, "they are not in sync"
+        await asyncio.sleep(0.1)
 
 
 def numbered(count: int, producer_id: int, epoch: int, sequence: int) -> bytes:

@@ -5,7 +5,6 @@ Who was asked and who gave how much is counted by a relay between eoctl and the 
 
 import asyncio
 import struct
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import fetch, fetch_reader, nearest
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Ended, Range
-from eoctl.lab import admin
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
@@ -25,6 +23,7 @@ from recovery.formats.columns import ABORTED, decode
 from recovery.formats.records import records
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import led_in_sync
 from tests.kafka.relay import Relay, relayed
 from tests.kafka.state_oracle import Rebuilt, dict_state, fill
 
@@ -50,16 +49,7 @@ def led(lab: Lab, name: str, replicas: tuple[int, ...] = (LEADER, FOLLOWER, OTHE
 
     async def run() -> None:
         async with Client.to(lab.bootstrap_servers) as client:
-            await admin.set_replicas(client, name, 0, [replicas[0]])
-            await admin.set_replicas(client, name, 0, list(replicas))
-            end = time.monotonic() + 30
-            while True:
-                metadata = await client.cluster.metadata([name])
-                [partition] = metadata.topics[name].partitions
-                if set(partition.in_sync or ()) == set(replicas):
-                    break
-                assert time.monotonic() < end, "they are not in sync"
-                await asyncio.sleep(0.1)
+            await led_in_sync(client, name, replicas)
 
     asyncio.run(run())
 
