@@ -25,7 +25,8 @@ class Brokers:
 
     logs: broker -> (offset, leader epoch) of its batches, of one record each. high: what both show.
     ends: what the leader answers, (error, end offset), to the n-th question about a leader epoch.
-    gives: batches that the follower gives before it is gone. led: it leads until then.
+    gives: batches that the follower gives before it is gone. led: it leads until then. cuts: how
+    many it has given when its log becomes the leader's.
     """
 
     def __init__(
@@ -36,12 +37,13 @@ class Brokers:
         gives: int,
         *,
         led: bool = False,
+        cuts: int | None = None,
     ) -> None:
         self.logs, self.high, self.ends, self.gives = logs, high, ends, gives
         self.brokers = {b: BrokerFacts(b, "h", 1, rack=str(b)) for b in logs}
         self.settings = SimpleNamespace(client_rack=str(FOLLOWER))
         self.deadline = Deadline(60)
-        self.led = led
+        self.led, self.cuts = led, cuts
         self.asked_ends = 0
 
     def forgive(self) -> None:
@@ -74,6 +76,10 @@ class Brokers:
                 if not self.gives:
                     raise WireError("CONNECTION_CLOSED", "it is gone")
                 self.gives -= 1
+                if self.cuts is not None:
+                    if not self.cuts:
+                        self.logs[FOLLOWER] = self.logs[LEADER]
+                    self.cuts -= 1
             return self.fetched(broker, question)
 
         return SimpleNamespace(ask=ask, close=lambda: None)
@@ -132,6 +138,29 @@ def test_records_are_proven_before_a_leader_is_read(answered_from: int, *, led: 
     chunks, ended = read(diverged(answered_from, led=led), 10)
     assert (ended.error, ended.position) == ("LOG_TRUNCATED", 5)
     assert [c.broker for c in chunks] == [FOLLOWER] * 5
+
+
+def test_a_follower_that_cuts_its_log_off_has_given_what_is_proven_of_no_later_records() -> None:
+    """An unclean election in the leader's epoch: before it follows, it gives what it had."""
+    brokers = diverged(1)
+    brokers.gives, brokers.cuts = 100, 5
+    chunks, ended = read(brokers, 10)
+    assert (ended.error, ended.position) == ("LOG_TRUNCATED", 5)
+    assert [c.broker for c in chunks] == [FOLLOWER] * 5
+
+
+def test_each_leader_epoch_of_a_follower_is_proven_and_its_records_come_once() -> None:
+    log = [(o, 3 + o // 4) for o in range(20)]
+
+    def ends(asked: int, epoch: int) -> tuple[int, int]:
+        return NONE, 4 * (epoch - 2)
+
+    brokers = Brokers({LEADER: log, FOLLOWER: log}, 20, ends, gives=100)
+    chunks, ended = read(brokers, 20)
+    assert ended == Ended("t", 0, 20)
+    assert [c.fetch_offset for c in chunks] == list(range(20))
+    assert {c.broker for c in chunks} == {FOLLOWER}
+    assert brokers.asked_ends == 5
 
 
 def test_a_leader_that_never_tells_leaves_the_range_unread() -> None:

@@ -327,6 +327,14 @@ class Reader:
         else:
             self._moved.add(key)
 
+    def _is_other(self, key: TopicPartition, epoch: int) -> bool:
+        """Return True for records of another leader epoch than those before, which are not proven.
+
+        A follower that cuts its log off goes on with the leader's: a proof of these says nothing
+        of those.
+        """
+        return key in self._followers.unproven and self._epochs.get(key, epoch) != epoch
+
     def _sorted(
         self,
         p: PartitionData,
@@ -349,6 +357,9 @@ class Reader:
         try:
             last = last_batch(p.records)
             is_new = last is not None and last.last_offset >= r.start
+            if last is not None and is_new and self._is_other(key, last.leader_epoch):
+                moved[key] = r
+                return
             if follows and is_new:
                 self._followers.gave(p)
         except (OldMessageFormatError, CorruptError) as error:
