@@ -17,7 +17,7 @@ Fault = str | None
 """A status such as 503: answered so without asking the server; cut: neither asked nor answered;
 lost: done, and the answer is lost; overwrite: passed on without the condition, as a service does
 that knows none."""
-CODES = {"403": "AccessDenied", "503": "SlowDown"}
+CODES = {"403": "AccessDenied", "409": "ConditionalRequestConflict", "503": "SlowDown"}
 
 
 @contextmanager

@@ -147,10 +147,15 @@ class ObjectStorage:
                     raise
             if seconds is not None:
                 time.sleep(seconds)
-        return False
+        raise UnreachableError(
+            "the object storage refuses to create an object, and shows none of that name",
+            where=self.shown(name),
+            remedy="run the same command again",
+        )
 
     def _create(self, name: str, data: bytes) -> bool | None:
-        """Create an object once: True if it is ours, False another's, None if that is not seen."""
+        """Create an object once: True if it is ours, False another's, None if there is none to see:
+        S3 also refuses while another such request is under way (409)."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 

@@ -128,6 +128,19 @@ def test_who_created_it_is_told_by_the_content(through: Through, fault: str) -> 
     assert storage.get("manifest.json") == b"run 1"
 
 
+def test_a_conflict_is_waited_for_and_is_nobody_elses_object(
+    through: Through, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 answers 409 while another create of that name is under way, which may come to nothing."""
+    monkeypatch.setattr(object_storage, "UNKNOWN_WAITS", (0.01, 0.01))
+    storage = new()
+    through(once("409", "PUT "))
+    assert storage_at(storage.address).put_new("manifest.json", b"mine")
+    through(lambda line: "409" if "PUT " in line else None)
+    with pytest.raises(UnreachableError, match="refuses to create an object, and shows none"):
+        storage_at(storage.address).put_new("other.json", b"mine")
+
+
 RACE = """
 import os, sys, time
 from eoctl.stores.storage import storage_at
