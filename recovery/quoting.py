@@ -1,6 +1,5 @@
 """Quote in an error what somebody typed, and write addresses as a command line takes them."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 
@@ -32,6 +31,8 @@ def value_words(value: object) -> str:
     >>> print(value_words({"offset": 7, "metadata": '{"output": 3}\\0'}))
     {"offset": 7, "metadata": '{"output": 3}'}
     """
+    import json
+
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{json.dumps(k)}: {value_words(v)}' for k, v in value.items())}}}"
     if isinstance(value, list | tuple):

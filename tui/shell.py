@@ -1,12 +1,12 @@
 """The parts of the screen, where one is, and drawing them from the newest frame."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.containers import Container
 
+from recovery.values import Value
 from tui import head
 from tui.feed.asking import Feed
 from tui.prompt import Prompt
@@ -29,8 +29,7 @@ FIXED_LINES = (
 )  # of the overview: head, says, foot; the status is as high as its words
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value):
     """A place: a screen, and what it is about (a partition, a transactional id)."""
 
     view: View

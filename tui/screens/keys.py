@@ -6,18 +6,17 @@ unbound: elsewhere they destroy.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from textual.binding import Binding
 
+from recovery.values import Value
 from tui.screens.views import CHANGE, CHECKPOINT, JOB, JOBS, LETTERS, PLANS, RECOVER, VIEWS, View
 
 Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Value):
     """keys: as Textual names them. shown: as people write them. where: on which kind of screen.
 
     footer: short word for the footer, or "" when only the help tells of it. priority: also while
@@ -94,8 +93,7 @@ KEYS: tuple[Key, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Value):
     """A word after `:`."""
 
     words: tuple[str, ...]

@@ -4,17 +4,16 @@ A new screen is one View here and a module with its columns and rows, which fram
 tabs, help and `:` follow.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from eoctl.render.tables import Column
+from recovery.values import Value
 
 MARK = Column("mark", "", "mark", widths=(2, 2, 2))
 LETTERS = "ABDEHILNOPQRSTVWXZ"  # of columns, on any screen
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Value):
     """One screen. number: its key, 0 = reached through another. names: what `:` takes.
 
     kind: a table, a table with more about the cursor's row beside or below it, or a page.

@@ -4,13 +4,13 @@ Rows keep their order until a key is pressed that sorts; one that vanished stays
 """
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from tui.widgets.tables import TableData, TableRow, sorted_rows
 
 
-@dataclass(slots=True)
-class Filter:
+class Filter(msgspec.Struct):
     """A regular expression over a row's cells, any case; `!` before it inverts."""
 
     text: str
@@ -28,20 +28,19 @@ class Filter:
         return bool(self.pattern.search("  ".join(row.cells))) != self.inverted
 
 
-@dataclass(slots=True)
-class TableState:
+class TableState(msgspec.Struct):
     """One screen's table as it was left when another screen came."""
 
     data: TableData
-    order: list[str] = field(default_factory=list)
-    gone: dict[str, TableRow] = field(default_factory=dict)
+    order: list[str] = msgspec.field(default_factory=list)
+    gone: dict[str, TableRow] = msgspec.field(default_factory=dict)
     cursor: str | None = None
     top: int = 0
     column: int = 0  # which cell of the cursor's row `c` copies
     sort: int | None = None
     descending: bool = False
     filter: Filter | None = None
-    selected: set[str] = field(default_factory=set)
+    selected: set[str] = msgspec.field(default_factory=set)
     moved: bool = False  # the cursor was put where it is
     live: bool = False  # a list that is short and always in its own order: the overview's
     _place: int = 0  # where the cursor was at last: to look for it in a long order takes time

@@ -4,11 +4,13 @@ Made in the feed's thread; the widget (table.py) only draws it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from eoctl.render.tables import Column
 from eoctl.render.width import cells, cut_end, cut_middle
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from recovery.rows.diagnosis import TxnHangingRow
@@ -23,8 +25,7 @@ def breakpoint_of(width: int) -> int:
     return NARROW if width < 100 else NORMAL if width < 150 else WIDE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TableRow:
+class TableRow(Value, eq=False):
     """One row. key: tells it apart for ever. cells: safe text. sort: a value per column, or None.
 
     source: the model it shows, for JSON. opens: (screen, argument) for enter. judged: the worst
@@ -54,8 +55,7 @@ def urgency(row: TableRow) -> int:
     return ("!!", "!", "?").index(row.mark) if row.mark else 3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TableData:
+class TableData(Value, eq=False):
     """Rows in their default order (the worst first), and what the widget needs to draw them.
 
     collected_at: epoch ms, None before the first answer. titles: of columns whose title says more
@@ -64,9 +64,9 @@ class TableData:
 
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...] = ()
-    by_key: Mapping[str, TableRow] = field(default_factory=dict)
+    by_key: Mapping[str, TableRow] = msgspec.field(default_factory=dict)
     widest: tuple[int, ...] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)
+    titles: Mapping[str, str] = msgspec.field(default_factory=dict)
     collected_at: int | None = None
     empty: str = "waiting for the first answer"
 
