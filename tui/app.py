@@ -84,6 +84,7 @@ class Dashboard(Shell):
         sys.setswitchinterval(0.0002)
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
+        self.complete()
         self.feed.start(self.post)
         self.began = True
         self.tell_wants()
@@ -124,6 +125,7 @@ class Dashboard(Shell):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and not event.is_forwarded and self.is_running:
             self.message = ("", "text")
+            self.complete()
             if len(self.screen_stack) == 1:
                 self.table.drop_gone()
                 if not self.prompt.display:

@@ -15,7 +15,7 @@ from tui.widgets.lines import Bar, Page
 from tui.widgets.table import HEAD_LINES, Table
 from tui.widgets.table_state import TableState
 from tui.widgets.tables import TableData
-from tui.widgets.themes import register
+from tui.widgets.themes import begin_in
 
 if TYPE_CHECKING:
     from tui.feed.frame import Frame
@@ -63,8 +63,7 @@ class Shell(App[str]):
         view: str = "overview",
     ) -> None:
         super().__init__()
-        register(self)
-        self.theme = theme
+        begin_in(theme, self)
         self.feed = feed
         self.connect = connect
         self.frame: Frame | None = None
@@ -88,15 +87,21 @@ class Shell(App[str]):
         self.status = Bar(1, name="status")
         self.prompt = Prompt()
         self.foot = Bar(1, name="foot")
-        self.middle = Container(self.table, self.side, self.board, self.page, id="middle")
+        self.middle = Container(self.table, id="middle")
 
     def compose(self) -> ComposeResult:
+        """Yield what the overview shows before the first answer; `complete` mounts the rest."""
         yield self.head
         yield self.says
         yield self.middle
         yield self.status
-        yield self.prompt
         yield self.foot
+
+    def complete(self) -> None:
+        """Mount the parts that the first paint does not show, once, before anything shows them."""
+        if self.prompt.parent is None and self.middle.is_attached:
+            self.middle.mount(self.side, self.board, self.page)
+            self.screen_stack[0].mount(self.prompt, before=self.foot)
 
     def forget(self) -> None:
         """Empty the tables of all screens."""
@@ -156,6 +161,8 @@ class Shell(App[str]):
             self.trail.append(self.place)
         self.place = place
         view = place.view
+        if view.kind != "table":
+            self.complete()
         paged = view.kind == "page"
         self.page.display = paged
         self.table.display = not paged

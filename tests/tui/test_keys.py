@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from eoctl.render.explain import means
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import TxnHangingRow
-from tests.tui.driving import lines_of, recording, run, running, text_of, until
+from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
 from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, View
@@ -299,6 +299,59 @@ def test_what_is_typed_ahead_goes_where_it_belongs() -> None:
             assert len(app.screen_stack) == 1
             assert app.table.state.filter is not None
             assert app.table.state.filter.text == "resedy"
+
+    run(test)
+
+
+@pytest.mark.parametrize("key", ["/", ":", "2", "6", "9", "question_mark"])
+def test_a_key_before_the_first_paint_finds_its_part(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first paint does not show is mounted behind it, or as soon as a key is typed."""
+    monkeypatch.setattr(Dashboard, "begin", lambda self: None)
+    app = Dashboard(recording("orders"))
+
+    async def test() -> None:
+        async with app.run_test(size=(120, 40)):
+            pilot = Hands(app)
+            assert not app.query("#prompt, #page, #side, #board")
+            await pilot.press(key, "x")
+            assert len(app.screen_stack[0].query("#prompt, #page, #side, #board")) == 4
+            assert (app.focused is app.prompt) == (key in "/:")
+            if key in "/:":
+                assert app.prompt.value == f"{key}x"
+            if key == "6":
+                assert app.place.view is WHY
+                assert app.focused is app.page
+                await until(pilot, lambda: app.page.size.height > 20)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("theme", "background"),
+    [("dark", "#14161C"), ("contrast", "#000000"), ("light", "#F7F8FB"), ("ansi-dark", None)],
+)
+def test_a_theme_is_the_same_from_the_start_as_when_chosen(
+    theme: str, background: str | None
+) -> None:
+    """Also of parts that are mounted behind the first paint, and of overlays."""
+
+    def colours(app: Dashboard) -> list[object]:
+        parts = [app.screen_stack[0], *app.screen_stack[0].walk_children()]
+        return [(part.id, part.background_colors, part.styles.border_left) for part in parts]
+
+    async def test() -> None:
+        async with running(recording("orders"), theme=theme) as (app, pilot):
+            await pilot.press("3")
+            began = colours(app), dict(app.theme_variables), app.native_ansi_color
+            if background is not None:
+                assert app.screen.styles.background.hex == background
+            app.theme = "ansi-light"
+            await pilot.pause()
+            app.theme = theme
+            await pilot.pause()
+            assert (colours(app), dict(app.theme_variables), app.native_ansi_color) == began
 
     run(test)
 

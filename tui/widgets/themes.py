@@ -1,17 +1,15 @@
 """Textual's side of the themes: background and borders. Texts take theirs from palette.py."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from textual.app import App
 from textual.theme import Theme
 
 from tui.widgets.palette import BACKGROUNDS
 
-if TYPE_CHECKING:
-    from textual.app import App
 
-
-def register(app: "App[Any]") -> None:
-    """Make dark, light and contrast known; ansi-dark and ansi-light are Textual's own."""
+def begin_in(theme: str, app: App[Any]) -> None:
+    """Make dark, light and contrast known (ansi-dark and ansi-light are Textual's own), set one."""
     accents = {"dark": "#88c0d0", "light": "#1f5f8b", "contrast": "#ffff00"}
     for name, background in BACKGROUNDS.items():
         app.register_theme(
@@ -25,3 +23,11 @@ def register(app: "App[Any]") -> None:
                 dark=name != "light",
             )
         )
+    chosen = app.get_theme(theme)
+    if chosen is None or not chosen.dark or chosen.ansi:
+        app.theme = theme
+        return
+    # From the theme that every app has at first it differs in colours only. To assign it would have
+    # Textual read the style sheets once more before the first paint.
+    app.set_reactive(App.theme, theme)
+    app.stylesheet.set_variables(app.get_css_variables())
