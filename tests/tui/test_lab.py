@@ -202,7 +202,7 @@ def test_broker_killed_stays_alive_goes_stale_and_recovers(start_lab: StartLab) 
             assert len(app.screen_stack) == 1
             for key in ("3", "4", "5", "6", "1", "j", "2"):
                 await pilot.press(key)
-            assert "well:0" in text_of(app)
+            await until(pilot, lambda: "well:0" in text_of(app))
             await asyncio.to_thread(lab.start, broker)
             await until(pilot, lambda: "STALE" not in text_of(app), 60)
             await until(pilot, lambda: app.frame.snapshot.problem is None, 60)  # type: ignore[union-attr]
