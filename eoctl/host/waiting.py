@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -44,16 +45,24 @@ async def in_thread(work: Callable[[], T]) -> T:
     return await future
 
 
+async def _addresses(host: str, port: int) -> Sequence[tuple[Any, ...]]:
+    """What getaddrinfo says of a host. Only a name is asked for, in a thread, not an address."""
+    name = host.encode() if host.isascii() else host  # text would load the tables of IDNA first
+    look_up = partial(
+        socket.getaddrinfo, name, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+    )
+    try:
+        return look_up(flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await in_thread(look_up)
+
+
 async def dial(host: str, port: int) -> socket.socket:
     """A connected TCP socket: the first of the host's addresses to answer.
 
     Raises OSError (socket.gaierror when the name has no address); has no bound of its own.
     """
-    name = host.encode() if host.isascii() else host  # text would load the tables of IDNA first
-    addresses = await in_thread(
-        lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    )
-    waiting = [(family, address) for family, _, _, _, address in addresses]
+    waiting = [(family, address) for family, _, _, _, address in await _addresses(host, port)]
     attempts: set[asyncio.Task[socket.socket]] = set()
     refusal: OSError | None = None
     try:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -18,7 +19,9 @@ from eoctl.kafka.connection.wire import Connection
 def test_a_slow_name_server_holds_up_neither_the_answer_nor_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def slow(*_: object, **__: object) -> list[Any]:
+    def slow(*_: object, flags: int = 0, **__: object) -> list[Any]:
+        if flags & socket.AI_NUMERICHOST:  # no server is asked
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         time.sleep(3)
         return []
 
@@ -28,6 +31,15 @@ def test_a_slow_name_server_holds_up_neither_the_answer_nor_the_end(
         asyncio.run(Connection.open("b-1.example", 9092, Security(), Deadline(0.3)))
     assert time.monotonic() - before < 1.5
     assert caught.value.error == "TIMED_OUT"
+
+
+def test_an_address_is_looked_up_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a thread was started")
+
+    monkeypatch.setattr(threading, "Thread", fail)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asyncio.run(dial("127.0.0.1", server.getsockname()[1])).close()
 
 
 def test_what_a_thread_raises_arrives() -> None:

@@ -174,6 +174,7 @@ class Connection:
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         frames.pending.append((self._correlation_id, future))
         frames.transport.write(request.encode(header=True, framed=True))
+        answer_class = messages.response_class(request)  # made while the broker works
         try:
             async with asyncio.timeout(deadline.seconds_left):
                 body = await future
@@ -181,7 +182,7 @@ class Connection:
             name = type(request).__name__.removesuffix("Request")
             raise WireError("TIMED_OUT", f"no answer to {name} in time") from None
         try:
-            answer = messages.response_class(request).decode(body, header=True)
+            answer = answer_class.decode(body, header=True)
         except (ValueError, IndexError, struct.error) as error:
             raise WireError("NOT_KAFKA", f"an answer that cannot be decoded: {error}") from error
         if (field := messages.null_field(answer)) is not None:
