@@ -48,7 +48,7 @@ class BrokerFacts(Value):
     up: bool | None = None
 
 
-class PartitionFacts(Value):
+class PartitionFacts(Value, gc=False):
     """Offsets of a partition as its leader gave them.
 
     last_stable_offset is read after high_watermark on the same connection, so that a partition

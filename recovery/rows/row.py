@@ -153,7 +153,7 @@ class Blocking(Row):
     age_clock: AgeClock | None
 
 
-class LsoRow(Row):
+class LsoRow(Row, gc=False):
     """A partition's offsets. held = high_watermark - last_stable_offset."""
 
     topic: str

@@ -26,7 +26,7 @@ PROBE_TOPIC = "eoctl-probe"
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
 
 
-class PartitionMetadata(Value):
+class PartitionMetadata(Value, gc=False):
     """A partition's leader. leader None: nobody leads it. error: Kafka's name, None if none.
 
     in_sync: the replicas that the leader counts as in sync; None = not told.
