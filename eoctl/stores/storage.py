@@ -264,8 +264,15 @@ class LocalFolder:
         return sorted(path.name for path in self.path.iterdir())
 
     def names(self, folder: str) -> list[str]:
-        files = (path for path in (self.path / folder).rglob("*") if path.is_file())
-        return sorted(path.relative_to(self.path).as_posix() for path in files)
+        """See Storage: what goes meanwhile is no error."""
+
+        def failed(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError | PermissionError):
+                raise error
+
+        walked = os.walk(self.path / folder, onerror=failed)
+        files = (path for where, _, names in walked for path in map(Path(where).joinpath, names))
+        return sorted(p.relative_to(self.path).as_posix() for p in files if p.is_file())
 
     def size(self, name: str) -> int:
         return (self.path / name).stat().st_size

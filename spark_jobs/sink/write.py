@@ -162,11 +162,11 @@ def _remove_older(storage: Storage, batch: int, kept: int) -> None:
         sent = (re.fullmatch(SENT, name) for name in storage.names(""))
         numbers = sorted((int(match[1]) for match in sent if match), reverse=True)
         storage.delete(f"batch-{n}" for n in [n for n in numbers if n <= batch][kept:])
-    except EoctlError as error:
+    except (OSError, EoctlError) as error:
         logging.getLogger("eoctl.sink").warning(
             "batch %d was sent; staged files of earlier ones stay, the next batch removes them: %s",
             batch,
-            error.sentence,
+            error.sentence if isinstance(error, EoctlError) else error,
         )
 
 

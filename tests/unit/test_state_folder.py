@@ -2,9 +2,11 @@
 
 import errno
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +114,26 @@ def test_what_another_began_meanwhile_stays(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):
         rebuild.rebuild(other, Access({}), no_engine, "local")
     assert (tmp_path / "request.json").read_text() == mine.to_json()
+
+
+def test_what_another_process_removes_while_files_are_listed_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink lists the batches of a job, of which another run may remove some."""
+    for name in ("batch-0", "batch-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "done.json").touch()
+    real = os.scandir
+
+    def scandir(place: str | Path) -> Any:
+        if Path(place).name == "batch-0" and Path(place).exists():
+            (tmp_path / "batch-0" / "done.json").unlink(missing_ok=True)
+            (tmp_path / "batch-0").rmdir()
+        return real(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert LocalFolder(tmp_path).names("") == ["batch-1/done.json"]
+    assert LocalFolder(tmp_path).names("batch-0") == []
 
 
 def test_a_state_is_never_published_over_another(tmp_path: Path) -> None:
