@@ -3,10 +3,17 @@
 Separators stand only in sentences; tables and JSON hold plain digits.
 """
 
+from collections.abc import Sequence
+
 
 def count(number: int) -> str:
     """`1,204`."""
     return f"{number:,}"
+
+
+def listed(names: Sequence[object], one: str, more: str | None = None) -> str:
+    """Return the noun and the names that it is of: `group billing`, `brokers 1, 2`."""
+    return f"{one if len(names) == 1 else more or one + 's'} {', '.join(map(str, names))}"
 
 
 def counted(number: int, one: str, more: str | None = None) -> str:

@@ -74,6 +74,12 @@ def format_duration(seconds: float) -> str:
     return ("-" if seconds < 0 and words else "") + (" ".join(words) or "0s")
 
 
+def span(ms: int) -> str:
+    """Milliseconds for people, rounded down to two units: `24d 20h`, `9m 50s`, `300ms`."""
+    whole = format_duration(abs(ms) // 1000 if abs(ms) >= 1000 else abs(ms) / 1000)
+    return " ".join(whole.split()[:2])
+
+
 def instant(text: str, now: int, *, where: str | None = None) -> int:
     """Epoch milliseconds of RFC 3339 (T or blank, without zone = UTC, date alone = its midnight,
     fractions cut to milliseconds), `2h ago`, `now`, or epoch milliseconds in digits.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from recovery.errors import RefusedError
+from recovery.plurals import counted
 from recovery.shared.record_ids import RecordId, SourceHeaders, parse_record_id
 from recovery.times import format_duration
 
@@ -62,7 +63,7 @@ class DedupWish:
         if (self.horizon_ms, self.horizon_offsets) == (None, None):
             return within
         far = (
-            f"{self.horizon_offsets} offsets"
+            counted(self.horizon_offsets, "offset")
             if self.horizon_offsets is not None
             else format_duration((self.horizon_ms or 0) / 1000)
         )

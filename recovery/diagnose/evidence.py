@@ -7,7 +7,8 @@ from typing import Any
 from recovery.diagnose.case import Case
 from recovery.facts import TransactionFacts
 from recovery.inspect.two_phase import is_two_phase, looks_precommitted
-from recovery.times import format_duration
+from recovery.plurals import counted, listed
+from recovery.times import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +20,12 @@ class Evidence:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-def seconds(ms: int) -> str:
-    """Milliseconds as seconds, without needless digits."""
-    return f"{ms / 1000:g} s"
-
-
-def span(ms: int) -> str:
-    """Milliseconds for people, rounded down to two units: `24d 20h`, `9m 50s`, `300ms`."""
-    whole = format_duration(abs(ms) // 1000 if abs(ms) >= 1000 else abs(ms) / 1000)
-    return " ".join(whole.split()[:2])
-
-
 def about_batch(c: Case) -> list[Evidence]:
     """The evidence on the batch that holds the partition."""
     if c.start is None or c.about.producer_id is None:
         return []
     b, at = c.start, c.about
-    held = f"; it holds offsets of the groups {', '.join(b.groups)}" if b.groups else ""
+    held = f"; it holds offsets of {listed(b.groups, 'group')}" if b.groups else ""
     return [
         Evidence(
             "start-batch",
@@ -68,11 +58,11 @@ def no_owner(c: Case) -> Evidence:
     coordinators = c.newest.transactions.coordinators
     answered = min(sum(x.seen for x in s.transactions.coordinators) for s in c.samples)
     apart = c.newest.collected_at - c.first.collected_at
-    twice = f", twice, {seconds(apart)} apart" if c.twice else ", once"
+    twice = f", twice, {span(apart)} apart" if c.twice else ", once"
     return Evidence(
         "no-owner",
         f"no coordinator lists producer id {c.about.producer_id} as open on {c.about.name}; "
-        f"{answered} of {len(coordinators)} coordinator partitions answered{twice}",
+        f"{answered} of {counted(len(coordinators), 'coordinator partition')} answered{twice}",
         {"seen": answered, "partitions": len(coordinators), "samples": len(c.samples)},
     )
 
@@ -211,7 +201,8 @@ def _ends(c: Case, row: TransactionFacts) -> Evidence:
     elif c.cycles_missed is None:
         text = f"{past}; its coordinator looks every {span(cycle)} and should abort it now"
     else:
-        text = f"{past}: due {c.cycles_missed} cycles ago: the coordinator is not doing it"
+        due = f"due {counted(c.cycles_missed, 'cycle')} ago"
+        text = f"{past}: {due}: the coordinator is not doing it"
         text += f" (it should look every {span(cycle)})"
     return Evidence(code, text, data)
 

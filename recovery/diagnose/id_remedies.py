@@ -11,6 +11,7 @@ from recovery.diagnose.evidence import Evidence
 from recovery.diagnose.remedies import NO_RESTART, ONLY_IF_GONE, Remedy
 from recovery.facts import TransactionFacts
 from recovery.inspect.id_facts import IdFacts, Refusing
+from recovery.plurals import counted
 
 FEW_MOVES = 10
 """So many moves of a leader can be made by hand; beyond, the real epoch does not catch up."""
@@ -216,11 +217,11 @@ def about_finish(look: IdFacts, newest: IdFacts) -> list[Evidence]:
     named = look.named or ()
     gone = [p.name for p in named if p.gone]
     text = (
-        f"on each of the {len(named)} partitions that it names it has its marker, or nothing of "
-        "it is open there, and its coordinator has not completed it"
+        f"it names {counted(len(named), 'partition')}: each has its marker, or nothing of it is "
+        "open there, and its coordinator has not completed it"
     )
     if gone:
-        text += f"; {', '.join(gone)} exist no longer"
+        text += f"; deleted since: {', '.join(gone)}"
     log = f"__transaction_state:{look.state_partition}"
     replica_text = {
         None: "how many of its replicas must be in sync is not known",

@@ -18,7 +18,7 @@ from typing import Literal
 
 from recovery.diagnose import id_remedies
 from recovery.diagnose.case import gate_of
-from recovery.diagnose.evidence import Evidence, seconds, whose_clock
+from recovery.diagnose.evidence import Evidence, whose_clock
 from recovery.diagnose.remedies import Remedy
 from recovery.diagnose.verdicts import VerdictName
 from recovery.facts import TransactionFacts
@@ -27,6 +27,7 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline, is_two_phase
+from recovery.times import span
 
 
 @dataclass(frozen=True)
@@ -317,7 +318,7 @@ RULES: tuple[IdRule, ...] = (
         lambda c: c.past_timeout is None or c.past_long is None,
         lambda c: (
             "no coordinator's clock could be asked how long it runs, and by ours it is "
-            f"within {seconds(c.settings.clock_skew)} of a limit"
+            f"within {span(c.settings.clock_skew)} of a limit"
         ),
         "ask again; ListTransactions v1 (Kafka 3.8) asks the coordinator's clock",
     ),
@@ -424,10 +425,10 @@ def _running(c: IdCase) -> list[Evidence]:
     whose = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
     runs = "how long it runs is not known"
     if age is not None:
-        runs = f"it runs for about {age:g} s by {whose_clock(c.newest.ahead)}"
+        runs = f"it has run for about {span(round(age * 1000))} by {whose_clock(c.newest.ahead)}"
     text = (
-        f"{runs} (its timeout is {seconds(row.timeout_ms or 0)}, long means past "
-        f"{seconds(c.settings.long_after)}; compared by {whose})"
+        f"{runs} (its timeout is {span(row.timeout_ms or 0)}, long means past "
+        f"{span(c.settings.long_after)}; compared by {whose})"
     )
     data = {"age_seconds": age, "timeout_ms": row.timeout_ms}
     evidence = [Evidence("running", text, data)]

@@ -31,12 +31,12 @@ from recovery.diagnose.evidence import (
     nobody,
     rows_here,
     running_time,
-    seconds,
 )
 from recovery.diagnose.remedies import Remedy, nothing
 from recovery.facts import TransactionFacts
 from recovery.inspect.history import Decision, History
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.times import span
 
 VerdictName = Literal[
     "unknown",
@@ -360,7 +360,7 @@ RULES: tuple[Rule, ...] = (
         lambda c: c.owner is not None and (c.past_timeout is None or c.past_long is None),
         lambda c: (
             "no coordinator's clock could be asked how long it runs, and by ours it is "
-            f"within {seconds(c.settings.clock_skew)} of a limit"
+            f"within {span(c.settings.clock_skew)} of a limit"
         ),
         "ask again; ListTransactions v1 (Kafka 3.8) asks the coordinator's clock",
     ),

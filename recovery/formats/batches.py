@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.formats.reader import Buffer, CorruptError
+from recovery.plurals import counted
 from recovery.values import Value
 
 if TYPE_CHECKING:
@@ -184,7 +185,9 @@ def _next_batch(buffer: Buffer, position: int, end: int) -> int:
                 "after these messages",
             )
         if magic in (0, 1, 2):
-            raise _corrupt(f"a length of {length} bytes is not a batch's", position, base_offset)
+            raise _corrupt(
+                f"a length of {counted(length, 'byte')} is not a batch's", position, base_offset
+            )
         raise _corrupt(f"unknown magic {magic}", position, base_offset)
     following: int = position + LOG_OVERHEAD + length
     return following if following <= end else -1
@@ -255,9 +258,7 @@ def _header_after(buffer: Buffer, position: int, expected: int) -> BatchHeader:
     if header.base_offset < expected:
         raise _corrupt(f"offset {expected} or higher expected", position, header.base_offset)
     if span < 1 or not 0 <= header.records_count <= span:
-        raise _corrupt(
-            f"{header.records_count} records on {span} offsets", position, header.base_offset
-        )
+        raise _corrupt(_records_on(header.records_count, span), position, header.base_offset)
     if header.last_offset >= 1 << 63:
         raise _corrupt("its offsets pass 2^63 - 1", position, header.base_offset)
     return header
@@ -329,13 +330,19 @@ def _check(scan: HeaderScan, np: Any) -> None:
     expected = np.concatenate(([0], last[:-1] + 1))
     for wrong, text in (
         (base < expected, "offset {expected} or higher expected"),
-        ((span < 1) | (count < 0) | (count > span), "{count} records on {span} offsets"),
+        ((span < 1) | (count < 0) | (count > span), "{records}"),
         (last < base, "its offsets pass 2^63 - 1"),
     ):
         if wrong.any():
             i = int(wrong.argmax())
-            what = text.format(expected=expected[i], count=count[i], span=span[i])
+            what = text.format(
+                expected=expected[i], records=_records_on(int(count[i]), int(span[i]))
+            )
             raise _corrupt(what, int(scan.positions[i]), int(base[i]))
+
+
+def _records_on(count: int, span: int) -> str:
+    return f"{counted(count, 'record')} on {counted(span, 'offset')}"
 
 
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from recovery.formats.batches import LOG_OVERHEAD
 from recovery.formats.reader import Buffer, CorruptError, Reader
+from recovery.plurals import counted
 
 _CRC_COVERS_FROM = 6
 _ENTRY = struct.Struct(">hqqqq")
@@ -73,7 +74,8 @@ def read_transaction_index(data: bytes) -> list[AbortedTransaction]:
     """A `.txnindex` file. Raises CorruptError on an unknown version or a cut entry."""
     if len(data) % _ENTRY.size:
         raise CorruptError(
-            f"{len(data)} bytes are no whole number of {_ENTRY.size}-byte entries",
+            f"{counted(len(data), 'byte is', 'bytes are')} no whole number of "
+            f"{_ENTRY.size}-byte entries",
             where="transaction index",
         )
     entries = []

@@ -10,6 +10,7 @@ import struct
 from typing import NamedTuple
 
 from recovery.formats.reader import CorruptError, Reader
+from recovery.plurals import counted
 
 MAX_TEXT = 65_535  # bytes
 
@@ -50,7 +51,7 @@ def encode_merge(record: MergeRecord) -> bytes:
     """The value. Raises ValueError when the stream's name is too long."""
     name = _modified_utf8(record.stream)
     if len(name) > MAX_TEXT:
-        raise ValueError(f"a name of {len(name)} bytes")
+        raise ValueError(f"a name of {counted(len(name), 'byte')}")
     return struct.pack(">H", len(name)) + name + _MERGE.pack(record.partition, record.offset)
 
 

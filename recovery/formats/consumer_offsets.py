@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from recovery.formats.reader import Reader, UnknownVersion
+from recovery.plurals import counted
 
 V = TypeVar("V")
 
@@ -127,7 +128,7 @@ def _offset_value(reader: Reader, version: int) -> OffsetValue:
     expire_timestamp = reader.int64() if version == 1 else -1
     topic_id = reader.tags().get(0) if version >= 4 else None
     if topic_id is not None and len(topic_id) != 16:
-        raise reader.corrupt(f"a topic id of {len(topic_id)} bytes")
+        raise reader.corrupt(f"a topic id of {counted(len(topic_id), 'byte')}")
     return OffsetValue(
         offset,
         leader_epoch,

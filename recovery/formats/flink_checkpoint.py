@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from recovery.errors import RefusedError
 from recovery.formats.flink_metadata import Metadata, NamedState, Operator, Place
 from recovery.formats.reader import CorruptError, Reader
+from recovery.plurals import counted
 
 COMMITTABLES = "streaming_committer_raw_states"
 WRITERS = "writer_raw_states"
@@ -216,7 +217,7 @@ def _refuse_compressed(data: bytes, where: str) -> None:
 def _item(data: bytes, state: NamedState, offset: int, where: str) -> Reader:
     reader = Reader(data, where)
     if not 0 <= offset <= len(data):
-        raise reader.corrupt(f"an item begins at {offset}, of {len(data)} bytes")
+        raise reader.corrupt(f"an item begins at {offset}, of {counted(len(data), 'byte')}")
     reader.position = offset
     return _inner(reader)
 
@@ -236,7 +237,7 @@ def _list(reader: Reader, most: int, of: str) -> tuple[int, list[Reader]]:
     if not 0 <= version <= most:
         raise RefusedError(f"{of} of version {version} are not known", where=reader.where)
     if not 0 <= count * 4 <= reader.remaining:
-        raise reader.corrupt(f"{count} {of}, {reader.remaining} bytes left")
+        raise reader.corrupt(f"{of}: {count}, with {counted(reader.remaining, 'byte')} left")
     return version, [_inner(reader) for _ in range(count)]
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.formats.reader import Buffer, Reader
+from recovery.plurals import counted
 
 MAGIC = 0x4960672D
 VERSIONS = range(3, 7)
@@ -95,7 +96,7 @@ def _count(reader: Reader, of: str, least_bytes: int = 1) -> int:
     """A number of things, each of at least so many bytes: an absurd one is not believed."""
     count = reader.int32()
     if not 0 <= count * least_bytes <= reader.remaining:
-        raise reader.corrupt(f"{count} {of}, {reader.remaining} bytes left")
+        raise reader.corrupt(f"{of}: {count}, with {counted(reader.remaining, 'byte')} left")
     return count
 
 
@@ -117,7 +118,9 @@ class _Operators:
         states: list[NamedState] = []
         subtasks = reader.int32()
         if not -1 <= subtasks <= reader.remaining:  # -1: all of its subtasks have finished
-            raise reader.corrupt(f"{subtasks} subtasks, {reader.remaining} bytes left")
+            raise reader.corrupt(
+                f"subtasks: {subtasks}, with {counted(reader.remaining, 'byte')} left"
+            )
         for _ in range(subtasks):
             subtask = reader.int32()
             if subtask >= 0:  # a negative one has finished and has no state
@@ -217,7 +220,7 @@ def _handle(reader: Reader, depth: int = 0) -> Place | None:
 
 def _size(reader: Reader, size: int) -> int:
     if size < 0:
-        raise reader.corrupt(f"a state of {size} bytes")
+        raise reader.corrupt(f"a state of {counted(size, 'byte')}")
     return size
 
 

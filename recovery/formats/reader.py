@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self, TypeVar
 
 from recovery.errors import IncompleteError
+from recovery.plurals import counted
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -70,7 +71,7 @@ class Reader:
         """Several integers at once."""
         end = self.position + form.size
         if end > self._end:
-            raise self.corrupt(f"{form.size} bytes expected, {self.remaining} left")
+            raise self.corrupt(f"{counted(form.size, 'byte')} expected, {self.remaining} left")
         values = form.unpack_from(self._data, self.position)
         self.position = end
         return values
@@ -109,7 +110,7 @@ class Reader:
         start = self.position
         end = start + length
         if not start <= end <= self._end:
-            raise self.corrupt(f"a length of {length} bytes, {self.remaining} left")
+            raise self.corrupt(f"a length of {counted(length, 'byte')}, {self.remaining} left")
         self.position = end
         return self._data[start:end]
 
@@ -141,7 +142,9 @@ class Reader:
             return None
         # No item of any Kafka array is shorter than a byte: an absurd count must not be believed.
         if not 0 <= count <= self.remaining:
-            raise self.corrupt(f"an array of {count} items, {self.remaining} bytes left")
+            raise self.corrupt(
+                f"an array of {counted(count, 'item')}, {counted(self.remaining, 'byte')} left"
+            )
         return count
 
     def tags(self) -> dict[int, bytes]:
@@ -163,4 +166,4 @@ class Reader:
     def ends(self) -> None:
         """Raise CorruptError if bytes are left."""
         if self.remaining:
-            raise self.corrupt(f"{self.remaining} bytes follow")
+            raise self.corrupt(counted(self.remaining, "byte follows", "bytes follow"))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from recovery.formats.batches import CODEC_MASK, HEADER_SIZE, TIMESTAMP_TYPE, BatchHeader
 from recovery.formats.reader import Buffer, CorruptError, Reader
+from recovery.plurals import counted
 
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16  # magic, version, compatible version
@@ -83,7 +84,10 @@ def records(buffer: Buffer, header: BatchHeader) -> Iterator[Record]:
         yield Record(base_offset + delta, None if time == -1 else time, key, value, headers)
     if position != len(data):
         unread = len(data) - position
-        raise _corrupt(header, f"{unread} bytes follow the {header.records_count} records")
+        raise _corrupt(
+            header,
+            f"{counted(unread, 'byte')} too many for {counted(header.records_count, 'record')}",
+        )
 
 
 def marker(buffer: Buffer, header: BatchHeader) -> Marker | None:
@@ -227,7 +231,7 @@ def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
     start, end = header.position + HEADER_SIZE, header.position + header.size
     data = bytes(memoryview(buffer)[start:end])
     if header.records_count > MOST_RECORDS:
-        raise _corrupt(header, f"{header.records_count} records in one batch are not opened")
+        raise _corrupt(header, f"{header.records_count:,} records in one batch are not opened")
     if not header.attributes & CODEC_MASK or not data:
         return data
     if header.codec not in _STREAMS:
@@ -254,9 +258,9 @@ def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
 
 
 def _too_large(header: BatchHeader, most: int) -> CorruptError:
-    bound = f"{most:,} bytes" if most % (1 << 20) else f"{most >> 20} MiB"
+    bound = counted(most, "byte") if most % (1 << 20) else f"{most >> 20} MiB"
     return CorruptError(
-        f"a batch of {header.size} bytes ({header.codec}) expands to more than "
+        f"a batch of {counted(header.size, 'byte')} ({header.codec}) expands to more than "
         f"{bound}, and is not opened",
         where=_where(header),
         remedy="find who wrote it; choose a range without this batch, or, where there is memory "
@@ -296,7 +300,7 @@ def _snappy(data: bytes) -> Iterator[bytes]:
         (length,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 <= length <= len(data) - position:
-            raise ValueError(f"a block of {length} bytes, {len(data) - position} left")
+            raise ValueError(f"a block of {counted(length, 'byte')}, {len(data) - position} left")
         yield from _snappy_block(data[position : position + length])
         position += length
 
@@ -307,7 +311,7 @@ def _snappy_block(block: bytes) -> Iterator[bytes]:
 
     size = Reader(block, "snappy block").uvarint()
     if size > _MOST_SNAPPY_EXPANDS * len(block):
-        raise ValueError(f"{len(block)} bytes claim to be {size}")
+        raise ValueError(f"a block of {counted(len(block), 'byte')} claims to be {size:,}")
     if size > (most := most_expanded()):
         yield bytes(most + 1)
     yield bytes(pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True))

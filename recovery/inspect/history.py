@@ -291,8 +291,8 @@ def _not_whole(
     pid, epoch = start.producer_id, start.producer_epoch
     if not naming:
         return "history-replaced", (
-            f"producer id {pid} stands in none of the {partitions} logs of __transaction_state: "
-            "it was created again since that batch was written, or have forgotten its id"
+            f"producer id {pid} stands in no partition of __transaction_state: the topic was "
+            "created again since that batch was written, or has forgotten the id"
         )
     if len(naming) > 1 or not _begins_before(inside, start):
         return "history-compacted", None

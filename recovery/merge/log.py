@@ -17,6 +17,7 @@ from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.coast import MergeRecord, decode_merge, encode_merge
 from recovery.formats.reader import CorruptError
+from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.restart.observed import SourceRange
 
@@ -73,7 +74,9 @@ class CoastFormat:
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         if key:
-            raise CorruptError(f"its key has {len(key)} bytes", where="record of a coast merge log")
+            raise CorruptError(
+                f"its key has {counted(len(key), 'byte')}", where="record of a coast merge log"
+            )
         entry = MergeEntry(*decode_merge(value))
         if value is not None and len(self._places) < self._MOST_PLACES:
             self._places[value[:-8]] = entry.place

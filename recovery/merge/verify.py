@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from recovery.facts import TopicPartition
 from recovery.merge.log import MergeEntry
+from recovery.plurals import counted
 from recovery.rows.merge import Finding, MergeFindingRow
 
 
@@ -140,7 +141,7 @@ class MergeVerifier:
             missing.append(expected)
         if missing:
             source.skipped.update(missing)
-            text = f"{len(missing)} records are not in the log"
+            text = f"{counted(len(missing), 'record is', 'records are')} not in the log"
             self._find("hole", merge_offset, place, missing[0], text, missing[-1], len(missing))
 
     def _find(
@@ -186,5 +187,6 @@ def output_ahead(
         offset=None,
         last_offset=None,
         records=outputs - entries,
-        detail=f"{output[0]}:{output[1]} holds {outputs} records, the log {entries} entries",
+        detail=f"{output[0]}:{output[1]} holds {counted(outputs, 'record')}, the log "
+        f"{counted(entries, 'entry', 'entries')}",
     )

@@ -21,6 +21,7 @@ from recovery.facts import TopicPartition, TransactionFacts
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
+from recovery.times import span
 
 Fate = Literal["committed", "open", "lost", "unknown"]
 
@@ -265,11 +266,11 @@ def refused(
         if quiet.quiet < 2 * quiet.rhythm:
             return (
                 (
-                    f"its sinks began a transaction {quiet.quiet / 1000:.0f} s ago, and one every "
-                    f"{quiet.rhythm / 1000:.0f} s before: the job may live"
+                    f"its sinks began a transaction {span(quiet.quiet)} ago, and one every "
+                    f"{span(quiet.rhythm)} before: the job may live"
                 ),
                 (
-                    f"wait until {2 * quiet.rhythm / 1000:.0f} s have passed; if no process of it "
+                    f"wait until {span(2 * quiet.rhythm)} have passed; if no process of it "
                     "runs: --job-is-dead"
                 ),
             )

@@ -14,6 +14,7 @@ from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 from recovery.inspect.two_phase import is_two_phase
+from recovery.plurals import counted
 
 MAX_EPOCH = 32_767
 MARKER_ACTION = "write-marker"
@@ -314,7 +315,7 @@ def named_and_visible(
     if hidden or not visible:
         topics = sorted({topic for topic, _ in hidden})
         raise RefusedError(
-            f"its open transaction is on {len(newest.partitions)} partitions and "
+            f"its open transaction is on {counted(len(newest.partitions), 'partition')} and "
             f"{len(visible)} of them can be seen: decided records may lie on the others",
             where=row.transactional_id,
             remedy="grant DESCRIBE on " + (", ".join(topics) or "its topics"),

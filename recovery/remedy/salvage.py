@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from recovery.facts import TopicPartition
 from recovery.formats.flink_checkpoint import Committable
+from recovery.plurals import counted
 from recovery.quoting import some
 
 MARGIN_MS = 3_600_000
@@ -52,7 +53,7 @@ def refused(
     topics: those that the operator named must do.
     """
     records = sum(p.records for p in pieces.values())
-    there = f"{records} of its records lie in {_named(pieces)}"
+    there = f"{counted(records, 'of its records lies', 'of its records lie')} in {_named(pieces)}"
     if not pieces:
         return "none of its records lie in a log any more", "write them again from their source"
     if gone := [p for p in recorded if p not in pieces]:
@@ -71,8 +72,8 @@ def refused(
     if lacking := sum(p.lacking for p in pieces.values()):
         return (
             (
-                f"{lacking} of its {lacking + records} records are deleted, or belong to another "
-                f"transaction of its producer id and epoch; {there}"
+                f"of {counted(lacking + records, 'record')} it lacks {lacking}: deleted, or of "
+                f"another transaction of its producer id and epoch; {there}"
             ),
             "write them again from their source",
         )

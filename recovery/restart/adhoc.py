@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
+from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered
 from recovery.restart.input_rules import identity, moved, readable
@@ -151,9 +152,9 @@ def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarant
 
 
 def _sentence(i: InputDecision) -> str:
-    records = "an unknown number of" if i.records is None else str(i.records)
+    records = "an unknown number of records" if i.records is None else counted(i.records, "record")
     verb = "leaves out" if i.direction == "skip" else "reads again"
-    return f"{named((i.topic, i.partition))} {verb} {records} records"
+    return f"{named((i.topic, i.partition))} {verb} {records}"
 
 
 def _pairs(observed: Observed, inputs: Sequence[InputDecision]) -> Iterator[Check]:

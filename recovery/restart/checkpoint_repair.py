@@ -402,7 +402,7 @@ def _batches(numbers: Iterable[int]) -> str:
 def words(remedy: Remedy) -> str:
     """Return where a query starts from the copy, and what that means for its output."""
     at_least_once = (
-        f"{_batches(remedy.replanned)} are planned anew: rows that were sent come again, and a "
+        f"Spark plans {_batches(remedy.replanned)} anew: rows that were sent come again, and a "
         "sink that knows batches by their number (Delta, a file sink, eoctl's) leaves rows out "
         "unless it gets a new name"
         if remedy.replanned

@@ -7,6 +7,7 @@ operator gives the offsets, and nothing is promised of them.
 
 from functools import partial
 
+from recovery import plurals
 from recovery.errors import NO_SUCH_TOPIC, RefusedError
 from recovery.facts import TopicPartition
 from recovery.restart.decision import (
@@ -49,7 +50,8 @@ def decide_connector(app: App, observed: Observed) -> RestartPlan:
         for place, ((start, end, _), _) in zip(places, counted, strict=True)
     )
     moved = _counted(app, source, observed, k)
-    because = f"the outputs hold {k} records of the source, so their number says where it goes on"
+    records = plurals.counted(k, "record")
+    because = f"the outputs hold {records} of the source, so their number says where it goes on"
     return _plan(app, (moved,), outputs, ("exactly-once", because), (*checks, *more))
 
 

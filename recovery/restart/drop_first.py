@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
 from recovery.errors import RefusedError, UsageError
+from recovery.plurals import count, counted
 from recovery.restart.rows import env_name
 
 
@@ -50,7 +51,7 @@ class DropFirst:
         if now.end_offset != end_offset:
             raise RefusedError(
                 f"its end moved from {end_offset} to {now.end_offset} since the plan: dropping "
-                f"{drop_first} outputs would be wrong now",
+                f"{counted(drop_first, 'output')} would be wrong now",
                 where=where,
                 remedy=f"find out who wrote, then {again}",
             )
@@ -62,7 +63,8 @@ class DropFirst:
             )
         if now.records != drop_first:
             raise RefusedError(
-                f"{now.records} outputs are there now, the plan counted {drop_first}",
+                f"{counted(now.records, 'output is', 'outputs are')} there now, the plan counted "
+                f"{count(drop_first)}",
                 where=where,
                 remedy=again,
             )

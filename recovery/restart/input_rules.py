@@ -4,6 +4,7 @@ Nothing is ever clamped: an offset that is not there is refused, with what is lo
 """
 
 from recovery.errors import RefusedError
+from recovery.plurals import counted
 from recovery.restart.decision import Check, Direction, InputDecision
 from recovery.restart.observed import Count, EpochEnd, Log, Observed, TimeAt
 from recovery.restart.stored import StoredOffset
@@ -106,7 +107,8 @@ def whole(
     missing = observed.count(Count(*log.place, start, end)).counts.missing
     if missing:
         raise RefusedError(
-            f"{missing} offsets of [{start}, {end}) are compacted away: {why}", where=where
+            f"[{start}, {end}) lacks {counted(missing, 'offset')}, compacted away: {why}",
+            where=where,
         )
     return Check("not-compacted", True, "compaction took nothing from what is read again", where)
 

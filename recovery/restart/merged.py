@@ -8,6 +8,7 @@ from functools import partial
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
+from recovery.plurals import count, counted
 from recovery.quoting import some
 from recovery.restart.decision import Basis, Check
 from recovery.restart.input_rules import readable, visible
@@ -41,8 +42,8 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
     missing = observed.count(Count(*merged, start, tip)).counts.missing
     if missing:
         raise RefusedError(
-            f"{missing} offsets of [{start}, {tip}) are missing (compacted or deleted): the order "
-            "after the commit is not whole",
+            f"[{start}, {tip}) lacks {counted(missing, 'offset')} (compacted or deleted): the "
+            "order after the commit is not whole",
             where=named(merged),
             remedy="check the log with `eoctl merge verify`",
         )
@@ -97,14 +98,14 @@ def _all_named(
     lost = before + max(inside - mine.entries, 0)
     if lost:
         raise RefusedError(
-            f"{lost} records of [{offset}, {end}) are not in the merge log",
+            f"the merge log lacks {counted(lost, 'record')} of [{offset}, {end})",
             where=where,
             remedy=remedy,
         )
     if inside < mine.entries:
         raise RefusedError(
-            f"the merge log names {mine.entries} records of [{mine.first}, {end}), the input holds "
-            f"{inside} that the application sees",
+            f"the merge log names {counted(mine.entries, 'record')} of [{mine.first}, {end}), the "
+            f"input holds {count(inside)} that the application sees",
             where=where,
             remedy=remedy,
         )

@@ -7,6 +7,7 @@ that has least decides, and the others drop what they have more.
 
 from functools import partial
 
+from recovery import plurals
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.restart.decision import Basis, Check
@@ -39,8 +40,8 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
     restart = observed.walk(Walk(*place, base, k, app.isolation == "read_uncommitted"))
     if restart is None:
         raise RefusedError(
-            f"the output holds {k} records since its base, the input fewer: it is not a 1:1 copy, "
-            "or the base is wrong",
+            f"the output holds {plurals.counted(k, 'record')} since its base, the input fewer: it "
+            "is not a 1:1 copy, or the base is wrong",
             where=where,
             remedy="look at [app.base] and [app.mapping]",
         )

@@ -6,6 +6,7 @@ not final, writers that cannot be one deterministic application are refused.
 
 from collections.abc import Sequence
 
+from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.batches import NO_PRODUCER_ID
@@ -32,16 +33,17 @@ def final_end(log: Log) -> tuple[int, Check]:
         if read.log_end_offset is None:
             raise IncompleteError("its log end offset could not be read at the leader", where=where)
         if read.last_stable_offset < read.high_watermark:
+            open_offsets = read.high_watermark - read.last_stable_offset
             raise _not_final(
-                f"{read.high_watermark - read.last_stable_offset} offsets from "
-                f"{read.last_stable_offset} on are open",
+                f"{plurals.counted(open_offsets, 'offset is', 'offsets are')} open from "
+                f"{read.last_stable_offset} on",
                 where,
                 "end the open transaction first: see `eoctl why`",
             )
         if read.high_watermark < read.log_end_offset:
             why = (
-                f"the leader has {read.log_end_offset} offsets, {read.high_watermark} are "
-                "replicated; the rest appears later"
+                f"the leader's log ends at {read.log_end_offset}, it is replicated up to "
+                f"{read.high_watermark}; the rest appears later"
             )
             raise _not_final(why, where, "wait until the followers are in sync, then plan again")
     ends = [read.high_watermark for read in log.reads]
@@ -75,17 +77,17 @@ def counted_range(
             remedy="for output-end give [app.base] an offset that is still there",
         )
     counted = observed.count(Count(*log.place, start, end, producers=True))
-    counts, text = counted.counts, f"of [{start}, {end})"
+    counts = counted.counts
     if counts.open:
         raise RefusedError(
-            f"{counts.open} records {text} belong to open transactions",
+            f"[{start}, {end}) holds {plurals.counted(counts.open, 'record')} of open transactions",
             where=where,
             remedy="end them first: see `eoctl why`",
         )
     if counts.missing:
         raise RefusedError(
-            f"{counts.missing} offsets {text} are missing (compacted or deleted): how many "
-            "outputs there were cannot be counted",
+            f"[{start}, {end}) lacks {plurals.counted(counts.missing, 'offset')} (compacted or "
+            "deleted): how many outputs there were cannot be counted",
             where=where,
         )
     if start == end:
@@ -275,8 +277,8 @@ def decide_output(
     n = counted.counts.data
     if n and not ordered:
         raise RefusedError(
-            f"{n} outputs were written after the commit by several inputs ({_places(fed_by)}): in "
-            "which order is recorded nowhere",
+            f"{plurals.counted(n, 'output')} after the commit may be of several inputs "
+            f"({_places(fed_by)}): in which order is recorded nowhere",
             where=named(stored.place),
             remedy="the strategy merge-log records it",
         )

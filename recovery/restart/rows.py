@@ -9,6 +9,7 @@ from typing import Literal
 
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
+from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.restart.decision import RestartPlan
 from recovery.rows.restart import (
@@ -148,7 +149,7 @@ def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
 def _line(cells: list[str], where: str) -> tuple[TopicPartition, int]:
     remedy = "write topic,partition,offset"
     if len(cells) != 3:
-        raise UsageError(f"{len(cells)} columns", where=where, remedy=remedy)
+        raise UsageError(counted(len(cells), "column"), where=where, remedy=remedy)
     topic, partition, offset = (cell.strip() for cell in cells)
     if parse_selector(topic, where=where).literal != topic:
         raise UsageError(f"{quoted(topic)} is no topic name", where=where, remedy=remedy)

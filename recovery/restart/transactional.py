@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 
+from recovery import plurals
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
@@ -180,7 +181,7 @@ def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> 
     transactional = writers.interleaved is not None or any(r.transactional for r in writers.runs)
     if not app.exclusive and not transactional:
         return None
-    return f"{named(output)} holds {counted.counts.data} records from {start} on"
+    return f"{named(output)} holds {plurals.counted(counted.counts.data, 'record')} from {start} on"
 
 
 def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:

@@ -11,7 +11,7 @@ from recovery.facts import TopicPartition
 from recovery.shared.cut import Cut
 from recovery.state.changelogs.changelog import ChangelogFormat
 from recovery.state.manifest import Manifest
-from recovery.times import instant
+from recovery.times import instant, span
 
 
 def why_full(
@@ -59,6 +59,6 @@ def why_full(
             return f"the log of {name} is not known to go on from the earlier cut"
     age = now_ms - instant(earlier.cut.created_at, now_ms)
     if shortest is None or age + earlier.seconds * 1000 >= shortest:
-        kept_s = (shortest or 0) // 1000
-        return f"the earlier cut is {age // 1000} s old, and tombstones may go after {kept_s} s"
+        gone_after = span(shortest or 0)
+        return f"the earlier cut is {span(age)} old, and tombstones may go after {gone_after}"
     return None

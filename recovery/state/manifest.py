@@ -11,9 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
+from recovery.plurals import counted
 from recovery.shared.cut import Cut
 from recovery.shared.digest import Digest
 from recovery.state.changelogs.changelog import ChangelogFormat, LogFacts
+from recovery.times import span
 
 SCHEMA = "eoctl.manifest/v1"
 
@@ -170,7 +172,7 @@ def completeness(
         took = read_ms[1] - read_ms[0]
         if took > int(kept):
             reasons.append(
-                f"reading took {took / 1000:.0f} s, longer than delete.retention.ms: tombstones "
+                f"reading took {span(took)}, longer than delete.retention.ms: tombstones "
                 "may have gone before they were read"
             )
     return tuple(reasons), None if reasons else proof
@@ -227,8 +229,8 @@ def compacted_from_above(
     if above <= 0 or missing == 0 or age_ms <= lag:
         return None
     why = (
-        f"{above} offsets above its cut, which was {age_ms / 1000:.0f} s old when it had been "
-        "read: records below it may have been compacted away for their sake"
+        f"{counted(above, 'offset')} above its cut, which was {span(age_ms)} old when it had "
+        "been read: records below it may have been compacted away for their sake"
     )
     segment_ms, segment_bytes = (int(config.get(f"segment.{n}") or 0) for n in ("ms", "bytes"))
     return why, at_instant or age_ms > segment_ms or size >= segment_bytes

@@ -13,6 +13,7 @@ from recovery.facts import GroupFacts, GroupTimes, Missing, TransactionFacts, Tr
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
+from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.rows.check import CheckRow, Unit
 
@@ -169,7 +170,7 @@ def _held_records(facts: Observed, threshold: float) -> CheckRow:
     unseen = unseen_partitions(d)
     detail = f"{worst.topic}:{worst.partition} is held most" if worst else "nothing is held"
     if unseen:
-        detail += f"; {unseen} partitions not seen"
+        detail += f"; {counted(unseen, 'partition')} not seen"
     finding, unsure = observed >= threshold, bool(unseen)
     return check_row(
         "held_records", threshold, observed, "offsets", detail, finding=finding, unsure=unsure
@@ -187,7 +188,7 @@ def _held_age(facts: Observed, threshold: float) -> CheckRow:
     else:
         detail = f"{oldest.about.name}, by the {oldest.verdict.age_clock}'s clock"
     if unsure:
-        detail += f"; of {unsure} partitions it is not known"
+        detail += f"; of {counted(unsure, 'partition')} it is not known"
     finding = observed >= threshold
     return check_row(
         "held_age", threshold, observed, "seconds", detail, finding=finding, unsure=bool(unsure)

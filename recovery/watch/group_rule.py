@@ -10,6 +10,7 @@ OffsetMetadataManager.cleanupExpiredOffsets.
 from collections.abc import Iterable
 
 from recovery.facts import CommitTime, GroupFacts, GroupTimes
+from recovery.plurals import counted
 from recovery.quoting import quoted, some
 from recovery.rows.check import CheckRow
 from recovery.watch.check_rules import Observed, check_row
@@ -76,8 +77,7 @@ def group_expiry(observed: Observed, threshold: float) -> CheckRow:
             and (left := _left(g, times, retention, limit, observed.now)) is not None
         )
         if unseen:
-            were = "was" if unseen == 1 else "were"
-            words.append(f"{unseen} of {len(groups)} groups without members {were} not seen")
+            words.append(f"{unseen} of {counted(len(groups), 'group')} without members not seen")
     if observed.groups is None or observed.groups_missing:
         words.append("not all groups were seen")
     unsure = bool(words)

@@ -6,6 +6,7 @@ They need every transactional id described. A coordinator's own clock counts whe
 
 from recovery.facts import TransactionFacts, Transactions
 from recovery.inspect.two_phase import deadline, is_two_phase
+from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.rows.check import CheckRow, Unit
 from recovery.watch.check_rules import Observed, Thresholds, check_row, near_expiry
@@ -89,7 +90,9 @@ def _id_expiry(observed: Observed, threshold: float) -> CheckRow:
     elif first is None:
         detail = "no transactional id expires so soon"
     else:
-        detail = f"{quoted(first.transactional_id)} may be dropped first, of {len(rows)} ids"
+        detail = (
+            f"{quoted(first.transactional_id)} may be dropped first, of {counted(len(rows), 'id')}"
+        )
     finding, unsure = bool(rows), expiration is None
     return _row(
         observed, "id_expiry", threshold, left, "seconds", detail, finding=finding, unsure=unsure
@@ -138,5 +141,5 @@ def _not_seen(transactions: Transactions) -> str | None:
     unseen = [c for c in transactions.coordinators if not c.seen]
     if unseen:
         total = len(transactions.coordinators)
-        return f"{len(unseen)} of {total} coordinator partitions were not seen"
+        return f"{len(unseen)} of {counted(total, 'coordinator partition')} not seen"
     return "not all transactional ids were seen" if transactions.missing else None

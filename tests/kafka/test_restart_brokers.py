@@ -160,7 +160,7 @@ def test_a_record_that_is_not_replicated_yet(lab3: Lab, tmp_path: Path) -> None:
         assert refused.status == 4, refused.stderr
         if "PID -1" not in refused.stderr:
             break
-    assert "the leader has 13 offsets, 12 are replicated" in refused.stderr
+    assert "the leader's log ends at 13, it is replicated up to 12" in refused.stderr
     again = _in_the_end_refused(scene)
     assert "PID -1" in again.stderr
 

@@ -189,7 +189,7 @@ def merging(scene: Scene, *named: int, at: int | None = 0) -> None:
 
 def a_merge_log_with_a_hole(scene: Scene) -> str:
     merging(scene, 7, 8, 10, 11)
-    return "1 records of [7, 12) are not in the merge log"
+    return "the merge log lacks 1 record of [7, 12)"
 
 
 def a_merge_log_that_goes_back(scene: Scene) -> str:
@@ -432,8 +432,8 @@ def test_records_that_compaction_took(
     refused = scene.plan()
     assert refused.status == 4
     said = {
-        "output": "are missing (compacted or deleted): how many outputs there were",
-        "input": "are compacted away: the same outputs would not come again",
+        "output": "(compacted or deleted): how many outputs there were",
+        "input": "compacted away: the same outputs would not come again",
     }[which]
     assert said in refused.stderr
 

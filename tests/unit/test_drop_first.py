@@ -39,7 +39,7 @@ def test_the_first_n_are_dropped_and_the_rest_is_sent() -> None:
         (OutputNow(516, 3, 4), "its end moved"),
         (OutputNow(515, 2, 5), "leader epoch was 4 when planned, is 5"),
         (OutputNow(515, 2, None), "leader epoch was 4 when planned, is None"),
-        (OutputNow(515, 1, 4), "1 outputs are there now, the plan counted 2"),
+        (OutputNow(515, 1, 4), "1 output is there now, the plan counted 2"),
         (OutputNow(515, 3, 4), "3 outputs are there now, the plan counted 2"),
     ],
 )

@@ -79,12 +79,12 @@ def test_a_batch_that_expands_too_far_is_refused_where_it_stands(
             read()
         assert refused.value.exit_status == 3
         assert "offset 10" in refused.value.sentence
-        assert f"a batch of {len(data)} bytes" in refused.value.sentence
+        assert f"a batch of {len(data):,} bytes" in refused.value.sentence
 
 
 def test_more_records_than_the_bytes_can_hold_are_not_believed() -> None:
     data = compressed(4, pa.Codec("zstd").compress(b"x" * 1000, asbytes=True), 2**31 - 1)
-    with pytest.raises(CorruptError, match="2147483647 records in one batch are not opened"):
+    with pytest.raises(CorruptError, match="2,147,483,647 records in one batch are not opened"):
         list(decode(data, ()))
     data = compressed(4, pa.Codec("zstd").compress(b"x" * 1000, asbytes=True), 2000)
     with pytest.raises(CorruptError, match="offset 10"):

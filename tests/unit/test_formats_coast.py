@@ -51,7 +51,7 @@ def test_a_merge_record_byte_by_byte() -> None:
 def test_a_name_of_more_than_32767_bytes() -> None:
     record = MergeRecord("x" * 40_000, 0, 0)
     assert decode_merge(encode_merge(record)) == record
-    with pytest.raises(ValueError, match="65536 bytes"):
+    with pytest.raises(ValueError, match="65,536 bytes"):
         encode_merge(MergeRecord("x" * 65_536, 0, 0))
 
 

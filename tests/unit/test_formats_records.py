@@ -120,7 +120,7 @@ def test_every_cut_of_the_records_is_a_typed_error(case: dict[str, Any]) -> None
 def test_a_wrong_count_is_found(count: int) -> None:
     out = bytearray(batch(10, [Item(0), Item(1)], last_offset=20))
     out[57:61] = count.to_bytes(4, "big")
-    with pytest.raises(CorruptError, match=r"follow the 1 records|record 2 is malformed"):
+    with pytest.raises(CorruptError, match=r"too many for 1 record$|record 2 is malformed"):
         decode(bytes(out))
 
 
@@ -228,7 +228,7 @@ def test_framings(codec: int, compressed: bytes) -> None:
 
 
 def test_a_snappy_block_that_claims_gigabytes() -> None:
-    with pytest.raises(CorruptError, match="claim to be 4294967295"):
+    with pytest.raises(CorruptError, match="of 55 bytes claims to be 4,294,967,295"):
         decode(recompressed(2, b"\xff\xff\xff\xff\x0f" + b"x" * 50))
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.diagnose.evidence import span
 from recovery.diagnose.verdicts import Verdict
 from recovery.facts import ConnectTask, ConnectWorker, CoordinatorClock, GroupFacts, Missing
 from recovery.inspect.observation import Sample, Settings
 from recovery.remedy.repairs import remedy_allowed
+from recovery.times import span
 from tests.unit.test_verdicts import P, Q, judged, live
 from tests.unit.transaction_model import Eyes, Id, World
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.plurals import counted
+from recovery.plurals import counted, listed
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,12 @@ from recovery.plurals import counted
 )
 def test_counted(number: int, text: str) -> None:
     assert counted(number, "partition") == text
+
+
+def test_names_and_their_noun() -> None:
+    assert listed(["billing"], "group") == "group billing"
+    assert listed([1, 2], "broker") == "brokers 1, 2"
+    assert listed([7, 8], "process", "processes") == "processes 7, 8"
 
 
 def test_words_that_agree_with_the_number() -> None:

@@ -342,7 +342,7 @@ def test_forward_and_back_at_once() -> None:
     assert plan.guarantee == "at-most-once"
     assert plan.because == (
         "records may be left out: in:0 leaves out 2 records; others come again: "
-        "in:1 reads again 1 records"
+        "in:1 reads again 1 record"
     )
 
 

@@ -27,8 +27,8 @@ WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
             [P0, P1],
             [],
             (
-                "3 of its 23 records are deleted, or belong to another transaction of its producer "
-                "id and epoch; 20 of its records lie in out:0, out:1"
+                "of 23 records it lacks 3: deleted, or of another transaction of its producer id "
+                "and epoch; 20 of its records lie in out:0, out:1"
             ),
         ),
         ({P0: replace(WHOLE, outcome=None)}, [P0], [], "no abort marker of it stands behind"),

@@ -144,7 +144,7 @@ def test_missing_outputs() -> None:
     made = world()
     made.log("out").entries[3].kind = MISSING
     made.log("out").policy = "compact"
-    assert "1 offsets of [2, 5) are missing" in refused(made).what
+    assert "[2, 5) lacks 1 offset (compacted or deleted)" in refused(made).what
 
 
 def test_aborted_outputs_and_markers_are_not_counted() -> None:
@@ -162,7 +162,7 @@ def test_open_outputs() -> None:
     made = world()
     made.log("out").write("x", 7, transactional=True)
     error = refused(made)
-    assert "its end is not final: 1 offsets from 5 on are open" in error.what
+    assert "its end is not final: 1 offset is open from 5 on" in error.what
     assert error.where == "out:0"
 
     def settled(observed: Observed) -> Observed:
@@ -170,17 +170,17 @@ def test_open_outputs() -> None:
         return with_reads(observed, OUT, reads=(LogEnd(6, 6, 6),) * 2)
 
     assert made.log("out").entries[-1].kind == OPEN
-    assert "1 records of [2, 6) belong to open" in refused(made, change=settled).what
+    assert "[2, 6) holds 1 record of open" in refused(made, change=settled).what
 
 
 @pytest.mark.parametrize(
     ("reads", "what"),
     [
-        ((LogEnd(6, 5, 5), LogEnd(6, 5, 5)), "the leader has 6 offsets, 5 are replicated"),
-        ((LogEnd(5, 5, 5), LogEnd(6, 5, 5)), "the leader has 6 offsets, 5 are replicated"),
-        ((LogEnd(6, 5, 5), LogEnd(6, 6, 6)), "the leader has 6 offsets, 5 are replicated"),
+        ((LogEnd(6, 5, 5), LogEnd(6, 5, 5)), "log ends at 6, it is replicated up to 5"),
+        ((LogEnd(5, 5, 5), LogEnd(6, 5, 5)), "log ends at 6, it is replicated up to 5"),
+        ((LogEnd(6, 5, 5), LogEnd(6, 6, 6)), "log ends at 6, it is replicated up to 5"),
         ((LogEnd(4, 4, 4), LogEnd(5, 5, 5)), "it moved from 4 to 5"),
-        ((LogEnd(5, 5, 4), LogEnd(5, 5, 5)), "1 offsets from 4 on are open"),
+        ((LogEnd(5, 5, 4), LogEnd(5, 5, 5)), "1 offset is open from 4 on"),
     ],
 )
 def test_an_end_that_is_not_final(reads: tuple[LogEnd, ...], what: str) -> None:
@@ -412,7 +412,7 @@ def test_compacted_inputs_that_must_come_again() -> None:
     made.log("in").policy = "compact"
     assert held(plan(made), "not-compacted") is True
     made.log("in").entries[6].kind = MISSING
-    assert "1 offsets of [4, 8) are compacted away" in refused(made).what
+    assert "[4, 8) lacks 1 offset, compacted away" in refused(made).what
     made.log("in").policy = None
     assert "compacted away" in refused(made).what
     # Nothing is dropped: nothing must come again.
@@ -1085,7 +1085,7 @@ def test_a_merge_log_with_a_hole(policy: str | None, lost: int) -> None:
     made.log("m").policy = policy
     made.log("m").entries[lost].kind = MISSING
     error = refused(made, MERGING)
-    assert "1 offsets of [0, 5) are missing" in error.what
+    assert "[0, 5) lacks 1 offset (compacted or deleted)" in error.what
     assert error.where == "m:0"
 
 
@@ -1102,13 +1102,13 @@ def test_merge_logs_that_do_not_fit() -> None:
     made = merging("llrlr", merge=2, left=3)
     assert "names its offsets backwards: the commit is at 3" in refused(made, MERGING).what
     made = merging("llrlr", merge=2, left=1)
-    assert "1 records of [1, 3) are not in the merge log" in refused(made, MERGING).what
+    assert "the merge log lacks 1 record of [1, 3)" in refused(made, MERGING).what
     made = merging("lrlr")
     made.log("m").entries[2].value = (("left", 0), 2)  # l1 was never written
-    assert "1 records of [0, 3) are not in the merge log" in refused(made, MERGING).what
+    assert "the merge log lacks 1 record of [0, 3)" in refused(made, MERGING).what
     made = merging("lrlr")
     made.log("left").entries[1].kind = ABORTED  # what is named cannot be read
-    assert "names 2 records of [0, 2), the input holds 1" in refused(made, MERGING).what
+    assert "names 2 records of [0, 2), the input holds 1 that" in refused(made, MERGING).what
     made = merging("llrlr", merge=6)
     assert "the commit is at 6, the merge log is [0, 5)" in refused(made, MERGING).what
     made = merging("llrlr")
