@@ -7,7 +7,7 @@ Kafka's records; durations are seconds. What is printed here can be typed back.
 import datetime
 import re
 
-from recovery.errors import UsageError
+from recovery.errors import IncompleteError, UsageError
 from recovery.quoting import quoted
 
 MAX_INSTANT_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last that RFC 3339 can write
@@ -78,6 +78,17 @@ def span(ms: int) -> str:
     """Milliseconds for people, rounded down to two units: `24d 20h`, `9m 50s`, `300ms`."""
     whole = format_duration(abs(ms) // 1000 if abs(ms) >= 1000 else abs(ms) / 1000)
     return " ".join(whole.split()[:2])
+
+
+def not_done_within(
+    seconds: float | None, so_far: str = "", remedy: str = "give more time with --timeout"
+) -> IncompleteError:
+    """Return the error of what ran out of time. so_far: what is certain, after a semicolon.
+
+    seconds: what --timeout gave; None = no limit, and the system gave up.
+    """
+    text = "not done in time" if seconds is None else f"not done within {format_duration(seconds)}"
+    return IncompleteError(f"{text}; {so_far}" if so_far else text, remedy=remedy)
 
 
 def instant(text: str, now: int, *, where: str | None = None) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import IncompleteError, UsageError
+from recovery.plurals import counted
 from spark_jobs.session import job
 from spark_jobs.session.executors import text_of
 
@@ -110,7 +111,7 @@ def _check_partitions(entries: "DataFrame", operator: Mapping[str, Any], where: 
     there = entries.rdd.getNumPartitions()
     if there != operator["numPartitions"]:
         raise IncompleteError(
-            f"{there} of the {operator['numPartitions']} partitions of its state are there",
+            f"{there} of {counted(operator['numPartitions'], 'partition')} of its state found",
             where=where,
             remedy=BATCH_REMEDY,
         )

@@ -275,7 +275,8 @@ def _refuse_other_rows(
     expected = [n - part.drop_left for n, part in zip(entries, replay.parts, strict=True)]
     if rows != expected:
         raise RefusedError(
-            f"{rows} records are staged, the log has {expected} entries for them: nothing was sent",
+            f"records staged for each partition: {rows}, entries of the log: {expected}; nothing "
+            "was sent",
             where=replay.merge,
         )
 

@@ -12,6 +12,7 @@ from recovery.facts import TopicPartition
 from recovery.merge.log import MergeEntry, merge_format
 from recovery.merge.reading import entries_of, mismatch, no_record
 from recovery.merge.request import MergePart, ReplayRequest
+from recovery.plurals import counted
 from recovery.shared.app_file import named
 
 REPLACED = "\ufffd"  # stands where the name of a header was no UTF-8, or held it
@@ -111,7 +112,8 @@ def _checked(replay: ReplayRequest, part: MergePart, batches: Iterator[Any]) -> 
         raise no_record(merge, absent[1])
     if left_out:  # it lies between two entries, so one of them has told
         raise RefusedError(
-            f"{len(left_out)} inputs have records that it leaves out", where=named(merge)
+            f"{counted(len(left_out), 'input has', 'inputs have')} records that it leaves out",
+            where=named(merge),
         )
 
 

@@ -10,6 +10,7 @@ from types import FrameType
 
 from eoctl.cli.options import Format
 from eoctl.render.width import cut_end
+from recovery.times import format_duration
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # half of one would colour the terminal
 AT_LEAST = 1.0  # seconds between the looks: what stands for less is only a flicker
@@ -33,7 +34,7 @@ class FirstLook:
             and sys.stdout.isatty()
             and os.environ.get("TERM", "dumb") != "dumb"
         )
-        self._mark = f"first look; a verdict needs a second in {seconds:g} s"
+        self._mark = f"first look; a verdict needs a second in {format_duration(seconds)}"
         self._size = os.terminal_size((0, 0))
         self._lines = 0
         self._moved = False

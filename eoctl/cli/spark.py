@@ -12,6 +12,7 @@ from eoctl.cli.options import option
 from eoctl.cli.progress import ChangingLine
 from eoctl.render.sanitise import visible
 from recovery.errors import UsageError
+from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.times import format_duration
 
@@ -97,7 +98,7 @@ def bar(report: Mapping[str, Any]) -> str:
         words.append(f"[{'#' * filled}{'.' * (_BAR - filled)}] {100 * done // total}%")
     more = []
     if done is not None:
-        more.append(f"{done:,} offsets")
+        more.append(counted(done, "offset"))
     if report.get("bytes") is not None:
         more.append(f"{report['bytes'] / (1 << 20):,.0f} MiB")
     if report.get("eta_seconds") is not None:

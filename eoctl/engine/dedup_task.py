@@ -23,6 +23,7 @@ from recovery.dedup.request import DedupJob, DedupPart
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts
 from recovery.formats.columns import ABORTED, ColumnBatch
+from recovery.plurals import count, counted
 from recovery.shared.source_numbers import Scattered
 
 SAVE_SECONDS = 300.0
@@ -159,7 +160,7 @@ def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
     if start < facts.log_start_offset:
         raise RefusedError(
             f"the job stands at {start}, the log begins at {facts.log_start_offset} now: "
-            f"{facts.log_start_offset - start} offsets are gone",
+            f"{counted(facts.log_start_offset - start, 'offset is', 'offsets are')} gone",
             where=name,
         )
     if stable(facts) < end:
@@ -206,8 +207,9 @@ async def _remembered(
         await _read(cluster, job, partition, (begin, start), memory, None)
     if memory.tally.records != part.seen:  # of the offsets: compaction leaves the log's start
         raise RefusedError(
-            f"of the {part.seen} records that were copied from offsets [{part.begin}, {start}), "
-            f"{memory.tally.records} are left, and a repeat of another would be taken for new",
+            f"{counted(part.seen, 'record was', 'records were')} copied from offsets "
+            f"[{part.begin}, {start}), and the log still holds {count(memory.tally.records)}: a "
+            "repeat of another would be taken for new",
             where=f"{wish.source}:{partition}",
             remedy="run it where it ran before, or begin again with an empty output",
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recovery.errors import IncompleteError
+from recovery.plurals import listed
 
 
 class Process(NamedTuple):
@@ -105,8 +106,8 @@ def end(processes: Sequence[Process], grace: float) -> None:
     for process in left:
         process.send(signal.SIGKILL)
     if left := wait_ended(left, 10):
-        pids = ", ".join(str(process.pid) for process in left)
-        raise IncompleteError(f"process {pids} did not end, even by SIGKILL")
+        pids = listed([process.pid for process in left], "process", "processes")
+        raise IncompleteError(f"{pids} did not end, even by SIGKILL")
 
 
 def _reap(pid: int) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from eoctl.host.java import Java
 from eoctl.settings.folders import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from recovery.plurals import counted
 
 KAFKA = "4.3.1"
 
@@ -147,7 +148,7 @@ def _download(
     absent = [jar.file_name for jar in jars if jar not in right]
     if absent:
         raise UnreachableError(
-            f"{len(absent)} of {len(jars)} jars could not be fetched, {absent[0]} first"
+            f"{len(absent)} of {counted(len(jars), 'jar')} could not be fetched, {absent[0]} first"
             f"{_reason(output)}",
             remedy="check the network, or name your company's repository in an ivysettings.xml "
             "and set EOCTL_IVY_SETTINGS to it",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from eoctl.host.processes import Process
 from eoctl.lab.jars import KAFKA
 from recovery.errors import RefusedError, UsageError
+from recovery.plurals import counted
 
 HOST = "127.0.0.1"
 CONTROLLER = "CONTROLLER"  # names of listeners
@@ -83,7 +84,7 @@ class LabSpec:
     def text(self) -> str:
         """Return the specification in words, for sentences."""
         words = [f"Kafka {self.kafka_version}"]
-        words.append("1 broker" if self.brokers == 1 else f"{self.brokers} brokers")
+        words.append(counted(self.brokers, "broker"))
         if self.port is not None:
             words.append(f"port {self.port}")
         if self.secure:

@@ -141,7 +141,7 @@ def _unseen(step: Step) -> Iterator[tuple[str, str]]:
 
 def _stake(stake: Mapping[str, Any]) -> str:
     least = "" if stake["whole"] else "at least "
-    text = f"{least}{stake['records']} records"
+    text = f"{least}{counted(stake['records'], 'record')}"
     if stake["first_offset"] is not None:
         text += f", offsets {stake['first_offset']} to {stake['last_offset']}"
     return text + (f", keys {', '.join(stake['keys'])}" if stake["keys"] else "")

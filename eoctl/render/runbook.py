@@ -77,8 +77,8 @@ def _state(answer: Answer) -> list[str]:
         lines.append("This context is " + ("read-only." if e["read_only"] else "protected."))
     if e["left_out"]:
         lines.append(
-            f"{counted(e['left_out'], 'held partition')} more are not told here: work through "
-            "these, then run it again."
+            f"{counted(e['left_out'], 'held partition')} more not told here: work through these, "
+            "then run it again."
         )
     if not answer.complete:
         lines.append(f"**Not everything was seen: {counted(len(answer.errors), 'thing')}.**")
@@ -122,11 +122,11 @@ def _does(i: Item) -> str:
     if not i.first or w is None:
         return text
     least = "at least " if w.at_least else ""
-    mine, freed = counted(w.mine, "record"), count(w.freed)
+    mine, freed = counted(w.mine, "record"), counted(w.freed, "other")
     if i.h.remedy.action in MARKERS and i.h.proven_outcome == "commit":
-        return f"{text}; {least}{mine} delivered, {freed} others freed"
+        return f"{text}; {least}{mine} delivered, {freed} freed"
     if i.h.remedy.action in (*MARKERS, "abort", "fence"):
-        return f"{text}; {least}{mine} dropped, {freed} others freed"
+        return f"{text}; {least}{mine} dropped, {freed} freed"
     return text
 
 
@@ -206,7 +206,8 @@ def ticket_lines(answer: Answer, journal: Sequence[JournalRow], bundle: str) -> 
     yield f"cluster     {visible(str(e['context']))} {answer.cluster_id}"
     up = f"brokers {e['brokers_up']}/{e['brokers_known']}"
     yield f"seen        {rfc3339(answer.collected_at)}, {up}"
-    yield f"held back   {count(e['held_back'])} partitions, {count(e['held_offsets'])} offsets"
+    held = f"{counted(e['held_back'], 'partition')}, {counted(e['held_offsets'], 'offset')}"
+    yield f"held back   {held}"
     for section, name in (("safe", "safe now"), ("ask", "to be asked"), ("look", "not seen")):
         for i in (i for i in items if i.section == section):
             yield f"{name:<11} {visible(i.h.where)} {i.h.verdict} ({i.h.rule}), {_numbers(i)}"
@@ -220,4 +221,4 @@ def _numbers(i: Item) -> str:
     w = i.row.waiting
     if not i.first or w is None:
         return "records not counted"
-    return f"{counted(w.mine, 'record')} of it, {count(w.freed)} others wait"
+    return f"{counted(w.mine, 'record')} of it, {counted(w.freed, 'other waits', 'others wait')}"

@@ -150,7 +150,9 @@ def _readers(row: WhyRow, now: int) -> str:
     w = row.waiting
     if w is None:
         return text if not row.held else f"{text}  {counted(row.held, 'offset')} held"
-    text += f"  {'at least ' if w.at_least else ''}{counted(w.records, 'record')} wait"
+    text += (
+        f"  {'at least ' if w.at_least else ''}{counted(w.records, 'record waits', 'records wait')}"
+    )
     if w.oldest_timestamp is not None:
         text += f", oldest ~{age(max(0.0, (now - w.oldest_timestamp) / 1000))}"
     return text

@@ -11,6 +11,7 @@ from recovery.errors import IncompleteError, UsageError
 from recovery.formats.flink_checkpoint import FlinkCheckpoint, places, read_states
 from recovery.formats.flink_metadata import Place, read_metadata
 from recovery.formats.reader import CorruptError
+from recovery.plurals import counted
 
 MOST_BYTES = 256 << 20
 
@@ -106,7 +107,7 @@ def _part(place: Place, storage: Storage) -> bytes:
     data = _bytes(storage, name, place.start, place.size)
     if 0 <= place.size != len(data):
         where = storage.shown(name)
-        raise CorruptError(f"it has {len(data)} of {place.size} bytes", where=where)
+        raise CorruptError(f"it has {len(data):,} of {counted(place.size, 'byte')}", where=where)
     return data
 
 

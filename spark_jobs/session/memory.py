@@ -9,6 +9,8 @@ import re
 import sys
 from collections.abc import Mapping
 
+from recovery.plurals import counted
+
 TASK_MIB = 1024  # of the Python process of one task at most: docs/state.md
 OVERHEAD = "spark.executor.memoryOverhead"
 CHOSEN = (
@@ -64,8 +66,8 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
     if (mib := overhead(whole)) is None:
         return {}
     print(
-        f"eoctl: {OVERHEAD}={mib}m: the Python of {_at_once(whole)} tasks at once may take "
-        f"{TASK_MIB} MiB each; --conf {OVERHEAD}=... sets another",
+        f"eoctl: {OVERHEAD}={mib}m: the Python of {counted(_at_once(whole), 'task')} at once may "
+        f"take {TASK_MIB} MiB each; --conf {OVERHEAD}=... sets another",
         file=sys.stderr,
     )
     return {OVERHEAD: f"{mib}m"}

@@ -15,6 +15,7 @@ from eoctl.kafka.write.exactly_once import CommittedPosition
 from eoctl.stores.storage import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
+from recovery.plurals import counted
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.taking_over import TakingOver
@@ -143,7 +144,8 @@ def judge(marker: Marker, work: Work) -> None:
         )
     if marker.batch < work.batch and not marker.complete:
         raise RefusedError(
-            f"batch {marker.batch} is unfinished ({marker.next_row} of {marker.rows} rows)",
+            f"batch {marker.batch} is unfinished ({marker.next_row:,} of "
+            f"{counted(marker.rows, 'row')})",
             where=where,
             remedy=f"run batch {marker.batch} again first",
         )

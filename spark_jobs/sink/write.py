@@ -35,6 +35,7 @@ from recovery.errors import (
     UnverifiedError,
     UsageError,
 )
+from recovery.plurals import counted
 from spark_jobs.session import executors
 from spark_jobs.sink import commit, markers, query, staging
 from spark_jobs.sink.markers import Marker
@@ -183,7 +184,7 @@ def _same_count(job: str, count: int, marker_topic: TopicMetadata) -> None:
     had = len(marker_topic.partitions)
     if count != had:
         raise RefusedError(
-            f"the sink has {had} partitions, the DataFrame {count}",
+            f"the sink has {counted(had, 'partition')}, the DataFrame {count}",
             where=markers.name(job),
             remedy=f"give partitions={had}, or another job name",
         )

@@ -380,7 +380,7 @@ def test_a_deadline_is_not_an_unreachable_cluster(lab1: Lab) -> None:
         await asyncio.sleep(60)
 
     context = resolve(Connect(bootstrap_server=lab1.bootstrap_servers))
-    with pytest.raises(IncompleteError, match=r"not done within 1 s.*--timeout"):
+    with pytest.raises(IncompleteError, match=r"not done within 1s.*--timeout"):
         with_cluster(context, 1.0, slow)
     nobody = resolve(Connect(bootstrap_server="127.0.0.1:1"))
     with pytest.raises(UnreachableError):

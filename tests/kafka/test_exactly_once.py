@@ -61,7 +61,7 @@ def test_a_writer_that_was_taken_over_commits_nothing_and_says_why(
     taken_over: tuple[Writer, str], lab1: Lab
 ) -> None:
     old, name = taken_over
-    with pytest.raises(RefusedError, match=r"taken it over, or .* its timeout of 60 s"):
+    with pytest.raises(RefusedError, match=r"taken it over, or .* its timeout of 1m"):
         old.commit({(name, 0): CommittedPosition(1, "")})
     assert visible(lab1, name) == []
 

@@ -15,7 +15,7 @@ from eoctl.lab.cluster import Lab
 from tests.kafka.command import EOCTL, environment, eoctl
 
 PAUSE = ("--sample-interval", f"{AT_LEAST:g}s")
-MARK = f"first look; a verdict needs a second in {AT_LEAST:g} s"
+MARK = f"first look; a verdict needs a second in {AT_LEAST:g}s"
 FIRST = "first look; a verdict"  # as much of it as stands on a narrow terminal
 
 

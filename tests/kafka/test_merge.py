@@ -147,7 +147,7 @@ def test_the_tip_and_outputs_that_are_recorded_nowhere(lab1: Lab, topic: MakeTop
     assert [(r["finding"], r["records"]) for r in found.rows] == [("output-ahead", 1)]
     ran = world.replay()
     assert ran.status == 4, ran.stderr
-    assert "holds 20 records, and nothing says of which entries they are" in ran.stderr
+    assert "holds 20 records, and nothing says of which entries" in ran.stderr
     ran = world.replay("--from-merge-offset=0:0", "--output-offset=0:0")
     assert ran.status == 4, ran.stderr
     assert "recorded nowhere" in ran.stderr
@@ -175,7 +175,7 @@ def test_what_retention_took_is_said(lab1: Lab, topic: MakeTopic) -> None:
     found = world.run("verify", "-o", "json")
     assert (found.status, found.rows) == (3, [])
     [error] = found.json["errors"]
-    assert "10 of 120 entries name records that retention deleted" in error["detail"]
+    assert "retention deleted the records of 10 of 120 entries" in error["detail"]
     ran = world.replay()
     assert ran.status == 4
     assert "retention took what is to be read" in ran.stderr
@@ -284,7 +284,7 @@ def test_an_application_that_stored_nothing_yet(
     app = str(other.app_file(tmp_path))
     ran = eoctl("merge", "replay", app, "--execute", "--yes", lab=lab1)
     assert ran.status == 4, ran.stderr
-    assert "holds 1 records, and nothing says of which entries they are" in ran.stderr
+    assert "holds 1 record, and nothing says of which entries" in ran.stderr
     assert len(other.got[0]) == 1
 
 

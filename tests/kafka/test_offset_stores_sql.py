@@ -103,7 +103,7 @@ def test_the_application_that_holds_the_row_or_inserts_first(server: Postgres, a
             "VALUES ('enricher', 'orders', 0, 1)"
         )
         blocked = (
-            r"(timeout;|no answer within 4 s,) nothing was written"  # the latter: a busy machine
+            r"(timeout;|no answer within 4s,) nothing was written"  # the latter: a busy machine
         )
         with pytest.raises(RefusedError, match=blocked):
             change(store, (A, None, two))
@@ -198,7 +198,7 @@ def test_a_frozen_server_is_not_waited_for_and_not_written_later(
     change(calm, (A, None, one))
     begin = time.monotonic()
     try:
-        with pytest.raises(UnverifiedError, match=r"COMMIT did not arrive: no answer within 2 s"):
+        with pytest.raises(UnverifiedError, match=r"COMMIT did not arrive: no answer within 2s"):
             change(store, (A, one, two), held=server.freeze)
         with pytest.raises(UnreachableError):
             read(store)
@@ -218,7 +218,7 @@ def test_a_frozen_server_is_not_waited_for_and_not_written_later(
         time.sleep(2.5)  # it was given up meanwhile: no COMMIT may follow
 
     try:
-        with pytest.raises(RefusedError, match="no answer within 2 s, nothing was written"):
+        with pytest.raises(RefusedError, match="no answer within 2s, nothing was written"):
             change(store, (A, one, two), held=frozen_before)
     finally:
         server.thaw()

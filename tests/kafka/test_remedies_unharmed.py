@@ -210,8 +210,8 @@ def test_half_done_it_is_closed_only_by_hand(lab: Lab, topic: MakeTopic) -> None
             f"`{resume} --abandon --execute` closes it: what was done stays (it cannot be undone)"
         )
         for words, said in (
-            ((*scene.abort, *ACT), "1 of 2 steps are done, the entry stays unfinished"),
-            (("journal", "resume", entry, *ACT), "1 of 2 steps are done"),
+            ((*scene.abort, *ACT), "1 of 2 steps done, the entry stays unfinished"),
+            (("journal", "resume", entry, *ACT), "1 of 2 steps done"),
             (("journal", "undo", entry, *ACT), "abort cannot be undone"),
         ):
             refused = scene.run(*words)

@@ -352,7 +352,7 @@ def test_rows_of_somebody_else_meanwhile(lab1: Lab, server: Postgres, log: Log) 
             other.commit()
             work.join(60)
         assert ran[0].status == 4, ran[0].stderr
-        assert "1 of its rows are not of this state" in ran[0].stderr
+        assert "it holds 1 row that this state has not" in ran[0].stderr
         assert base.offsets() == {}
         assert len(base.query(f"SELECT 1 FROM {WORD}")) == 1
         assert state

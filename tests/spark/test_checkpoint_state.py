@@ -149,7 +149,7 @@ def test_refuses_what_is_not_all_there(
         read(spark, checkpoint, tmp_path / "none", operator=4)
     shutil.rmtree(checkpoint / "state" / "0" / "1")
     assert spark.read.format("statestore").load(str(checkpoint)).count() < len(summed[1][2])
-    with pytest.raises(IncompleteError, match="1 of the 2 partitions of its state are there"):
+    with pytest.raises(IncompleteError, match="1 of 2 partitions of its state found"):
         read(spark, checkpoint, tmp_path / "none")
     for path in (checkpoint / "state" / "0" / "0").glob("3.*"):
         path.unlink()

@@ -571,7 +571,7 @@ def test_changed_staged_file_is_not_sent(lab1: Lab, work: Work, tmp_path: Path) 
 def test_unfinished_batch_must_be_finished_first(lab1: Lab, work: Work) -> None:
     Half(work).run()
     following = replace(work, batch=1)
-    with pytest.raises(RefusedError, match=r"batch 0 is unfinished \(400 of 1000 rows\)"):
+    with pytest.raises(RefusedError, match=r"batch 0 is unfinished \(400 of 1,000 rows\)"):
         Attempt(following).run()
     assert Attempt(work).run()["sent"] == 600
     assert values(lab1, work.topic) == expected(0, 1000)

@@ -327,7 +327,7 @@ def test_a_refusal_of_the_cluster_closes_the_entry_when_nothing_happened(cells: 
     half = cells.run(*SET, *ACT, CELL_TROUBLE="refuse:b")
     assert half.returncode == 4
     entry = cells.entries()[-1]["id"]
-    assert f"{entry}: b: the file said no; 1 of 2 steps are done" in half.stderr
+    assert f"{entry}: b: the file said no; 1 of 2 steps done" in half.stderr
     ways = (
         f"see `eoctl journal show {entry}`, then `eoctl journal resume {entry}` or "
         f"`eoctl journal undo {entry}`; where neither is possible, close it with "
@@ -386,7 +386,7 @@ def test_half_done_and_changed_since_stays_unfinished_until_given_up(cells: Cell
     [entry] = cells.entries()
     refused = cells.run("journal", "resume", entry["id"], *ACT)
     assert refused.returncode == 4
-    assert "1 of 2 steps are done" in refused.stderr
+    assert "1 of 2 steps done" in refused.stderr
     cells.file.write_text('{"a": 9, "b": 2}')
     refused = cells.run("journal", "resume", entry["id"], *ACT)
     assert refused.returncode == 4

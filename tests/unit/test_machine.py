@@ -59,8 +59,8 @@ def test_without_the_kernels_list_it_is_not_known(
     ("ahead", "well", "words"),
     [
         (0, True, "broker 1 within 1 s of ours"),
-        (3_000, True, "broker 1 3 s ahead"),
-        (-5_001, False, "broker 1 5 s behind"),
+        (3_000, True, "broker 1 3s ahead"),
+        (-5_001, False, "broker 1 5s behind"),
     ],
 )
 def test_a_clock_may_differ_as_judging_allows(ahead: int, well: bool, words: str) -> None:

@@ -305,7 +305,7 @@ def test_numbers_of_what_waits() -> None:
         records=1, mine=1, aborted=0, other_open=0, freed=0, oldest_timestamp=None, at_least=True
     )
     text = "\n".join(lines(page_row(waiting=waiting), None))
-    assert "at least 1 record wait" in text
+    assert "at least 1 record waits" in text
     assert "at least 1 record here: an abort drops, a commit delivers them" in text
     assert "either frees at least 0 others" in text
     text = "\n".join(lines(page_row(waiting=None), None))

@@ -100,6 +100,16 @@ def test_format_duration(seconds: float, text: str) -> None:
     assert times.format_duration(seconds) == text
 
 
+def test_what_ran_out_of_time_says_how_much_it_had() -> None:
+    assert str(times.not_done_within(90.0)) == (
+        "not done within 1m 30s; give more time with --timeout"
+    )
+    assert times.not_done_within(0.5, "nothing was sent").what == (
+        "not done within 500ms; nothing was sent"
+    )
+    assert times.not_done_within(None).what == "not done in time"
+
+
 @pytest.mark.parametrize(
     ("text", "millis"),
     [

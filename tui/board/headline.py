@@ -48,7 +48,7 @@ def sentences(
         (" brokers ", "dim"),
         broker_words,
         ("   held back ", "dim"),
-        (f"{_least(s.partitions)}{count(len(held))} of {count(scanned)} partitions", "text"),
+        (f"{_least(s.partitions)}{count(len(held))} of {counted(scanned, 'partition')}", "text"),
         (", ", "dim"),
         (f"{_least(s.groups)}{counted(len(groups), 'group')}", "text"),
     )
@@ -99,8 +99,8 @@ def _headline(
         if places:
             words += f" on {counted(places, 'partition')}"
         if ids:
-            words += f"{' and' if places else ''} of {counted(ids, 'id')} that hold"
-            words += f"{'s' if ids == 1 else ''} no partition"
+            words += " and" if places else ""
+            words += f" of {counted(ids, 'id that holds', 'ids that hold')} no partition"
         words += f"; {count(len(held))} held back in all"
         ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]
         if ages:

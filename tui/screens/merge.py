@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
-from recovery.plurals import count, counted
+from recovery.plurals import counted
 from recovery.rows.merge import MergePlanRow
 from tui.widgets.lines import Line
 from tui.widgets.text import error_lines
@@ -58,7 +58,8 @@ def _partition(row: MergePlanRow, end: int) -> list[Line]:
     words = f"{counted(row.entries, 'entry', 'entries')} from {row.start} to the tip"
     lines.append(((" log      ", "dim"), (words, "text")))
     out = visible(f"{row.output.topic}:{row.output.partition}")
-    words = f"{out} stands at {row.output.end}; the first {count(left)} outputs are dropped"
+    words = f"{out} stands at {row.output.end}; "
+    words += f"{counted(left, 'output is', 'outputs are')} dropped first"
     lines.append(((" output   ", "dim"), (words, "text")))
     for i in row.inputs:
         place = visible(f"{i.topic}:{i.partition}")

@@ -20,6 +20,7 @@ from eoctl.kafka.connection.cluster import (
 )
 from eoctl.kafka.connection.failures import WireError
 from recovery.facts import Missing, PartitionFacts, ProducerFacts, TopicPartition, known
+from recovery.plurals import counted
 from recovery.values import Value
 
 LATEST, EARLIEST = -1, -2
@@ -274,7 +275,9 @@ def _producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
         return Missing(
             "feature", error.error, "DescribeProducers needs Kafka 2.8 or above", broker=broker
         )
-    return missing_broker(broker, error, detail=f"producers of {count} partitions not seen")
+    return missing_broker(
+        broker, error, detail=f"producers of {counted(count, 'partition')} not seen"
+    )
 
 
 def producer_facts(topic: str, partition: int, row: Any) -> ProducerFacts:

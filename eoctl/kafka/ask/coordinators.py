@@ -22,6 +22,7 @@ from eoctl.kafka.connection.cluster import (
 from eoctl.kafka.connection.failures import WireError
 from recovery.facts import CoordinatorFacts, Missing, TransactionFacts, Transactions, known
 from recovery.formats.coordinator import coordinator_partition
+from recovery.plurals import counted
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
@@ -179,7 +180,10 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
             broker=broker,
         )
     return missing_broker(
-        broker, failure, "coordinator", f"coordinator of {led} of {count} partitions not seen"
+        broker,
+        failure,
+        "coordinator",
+        f"coordinator of {led} of {counted(count, 'partition')} not seen",
     )
 
 
@@ -203,7 +207,7 @@ def _unproven(
             "coordinator",
             error,
             f"{details.get(error, 'the probe was not answered')}: "
-            f"{number} of {count} coordinator partitions not seen",
+            f"{number} of {counted(count, 'coordinator partition')} not seen",
             broker=broker,
         )
         for (broker, error), number in sorted(grouped.items(), key=str)
@@ -281,7 +285,9 @@ async def _described_once(
     )
     by_id = {t.transactional_id: t for a in answers.values() for t in a.transaction_states}
     missing = [
-        missing_broker(b, error, "coordinator", f"{len(grouped[b])} transactions not described")
+        missing_broker(
+            b, error, "coordinator", f"{counted(len(grouped[b]), 'transaction')} not described"
+        )
         for b, error in failures.items()
     ]
     result: list[TransactionFacts] = []

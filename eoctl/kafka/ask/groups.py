@@ -26,6 +26,7 @@ from recovery.formats.connect_protocol import decode_tasks, decode_url
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
 from recovery.inspect.connect import PROTOCOL
+from recovery.plurals import counted
 
 Value = TypeVar("Value")
 GroupAnswers = Mapping[str, tuple[str, Value]]
@@ -189,7 +190,9 @@ async def list_groups(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]
     if leaderless:
         unproven[None, "LEADER_NOT_AVAILABLE"] = len(leaderless)
     missing = [
-        missing_broker(b, error, "coordinator", f"{len(led[b])} of {count} coordinators not seen")
+        missing_broker(
+            b, error, "coordinator", f"{len(led[b])} of {counted(count, 'coordinator')} not seen"
+        )
         for b, error in failures.items()
     ]
     rows = []
@@ -210,7 +213,7 @@ def _unproven(broker: int | None, error: str, number: int, count: int) -> Missin
         "LEADER_NOT_AVAILABLE": "no broker leads them",
     }
     detail = details.get(error, "a coordinator is moving or loading")
-    text = f"{detail}; {number} of {count} coordinators not proven"
+    text = f"{detail}; {number} of {counted(count, 'coordinator')} not proven"
     return Missing("coordinator", error, text, broker=broker)
 
 

@@ -8,6 +8,8 @@ Source: Kafka's FetchResponse.json; KIP-98, KIP-227, KIP-392.
 import struct
 from dataclasses import dataclass
 
+from recovery.plurals import counted
+
 _PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, LSO
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _I16 = struct.Struct(">h")
@@ -95,7 +97,9 @@ class RawFetchResponse:
         at += 4
         records = frame[at : at + max(length, 0)]
         if len(records) < length:
-            raise ValueError(f"{length} bytes of records expected, {len(records)} came")
+            raise ValueError(
+                f"{counted(length, 'byte')} of records expected, {len(records):,} came"
+            )
         return (
             PartitionData(
                 topic,

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from eoctl.kafka.connection.credentials import Secret
 from eoctl.kafka.connection.failures import Deadline, WireError
+from recovery.plurals import counted
 
 Exchange = Generator[bytes, bytes, None]
 
@@ -80,8 +81,8 @@ class Scram:
             raise _refused("the broker's SCRAM answer cannot be read") from None
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise _refused(
-                f"the broker asks for {iterations} SCRAM iterations, "
-                f"and {LEAST_ITERATIONS} to {MOST_ITERATIONS} are accepted"
+                f"the broker asks for {counted(iterations, 'SCRAM iteration')}, "
+                f"and {LEAST_ITERATIONS:,} to {MOST_ITERATIONS:,} are accepted"
             )
 
         salted = hashlib.pbkdf2_hmac(digest, self.password.reveal().encode(), salt, iterations)

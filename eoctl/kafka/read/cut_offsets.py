@@ -14,6 +14,7 @@ from recovery.errors import IncompleteError, topic_problem
 from recovery.facts import PartitionFacts, TopicPartition, known
 from recovery.formats.batches import CONTROL, TRANSACTIONAL
 from recovery.shared.cut import Behind, Cut
+from recovery.times import format_duration
 
 PAUSE_SECONDS = 0.5
 LEADER_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
@@ -81,7 +82,7 @@ async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> li
             elif place not in done and time.monotonic() > bound:
                 raise IncompleteError(
                     f"a transaction is still open below the high watermark {f.high_watermark}, "
-                    f"after {seconds:g} s",
+                    f"after {format_duration(seconds)}",
                     where=f"{f.topic}-{f.partition}",
                     remedy="wait longer, or cut at lso",
                 )

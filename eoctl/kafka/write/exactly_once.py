@@ -20,6 +20,7 @@ from eoctl.kafka.read.committed import with_offsets
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.inspect.rights import missing_right
+from recovery.times import format_duration
 
 CALL_SECONDS = 60.0
 DECIDED_SECONDS = 90.0  # a writer's timeout of 60 s, and the coordinator looks every 10 s
@@ -262,7 +263,8 @@ class Writer:
         if name in _FENCED:
             return FencedError(
                 "another process has taken it over, or a transaction stood longer than its "
-                f"timeout of {self._timeout_ms / 1000:g} s: nothing more is written here",
+                f"timeout of {format_duration(self._timeout_ms / 1000)}: nothing more is written "
+                "here",
                 where=where,
                 remedy="let one run at a time, then run the same again",
             )

@@ -20,6 +20,7 @@ from eoctl.lab.client import GROUP, NOT_NOW, NewRecord, refuse
 from eoctl.lab.jars import KAFKA
 from eoctl.lab.producer import Producer
 from recovery.errors import UsageError
+from recovery.plurals import counted
 
 WORKERS = "etl"
 WORKER = "127.0.0.1:8083"  # where nobody answers any more
@@ -67,8 +68,8 @@ async def make_connect(stage: Stage) -> list[GroundTruth]:
         await ledger.ended(producer_id, commit=True)
         start = await ledger.send(task, _values(behind))
         repair = (
-            f"start a worker of group {group}: it aborts this and reads {len(behind)} lines again; "
-            "if none ever comes back, fence the id"
+            f"start a worker of group {group}: it aborts this and reads "
+            f"{counted(len(behind), 'line')} again; if none ever comes back, fence the id"
         )
         truths.append(
             await stage.truth(ledger, name, task, start, verdict="open", group=group, repair=repair)

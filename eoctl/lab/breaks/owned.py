@@ -25,6 +25,7 @@ from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
 from recovery.formats.coordinator import coordinator_partition
+from recovery.times import format_duration
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TRANSACTION_STATE = "__transaction_state"
@@ -162,7 +163,10 @@ async def _past_timeout(stage: Stage, name: str, timeout_ms: int) -> None:
         broker = await stage.client.coordinator(name)
         answer = await stage.client.cluster.ask(broker, question, least=1, most=1)
         if name not in {row.transactional_id for row in answer.transaction_states}:
-            raise WireError("NOT_YET", f"{name!r} is not past its timeout of {timeout_ms} ms")
+            raise WireError(
+                "NOT_YET",
+                f"{name!r} is not past its timeout of {format_duration(timeout_ms / 1000)}",
+            )
 
     await asyncio.sleep(timeout_ms / 1000)
     await stage.client.until(attempt, also=frozenset({"NOT_YET"}))

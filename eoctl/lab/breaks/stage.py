@@ -10,6 +10,7 @@ from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
 from recovery.errors import RefusedError, UsageError
+from recovery.plurals import counted
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
@@ -116,7 +117,7 @@ class Stage:
         last = self.options.partition + count - 1
         if last >= there:
             raise UsageError(
-                f"the topic has {there} partitions and the break needs partition {last}",
+                f"the topic has {counted(there, 'partition')} and the break needs partition {last}",
                 where=topic,
                 remedy="name a new topic, or leave --topic away",
             )
@@ -216,7 +217,8 @@ class BreakKind:
         brokers = client.cluster.brokers
         if len(brokers) < self.brokers:
             raise RefusedError(
-                f"`{self.name}` needs {self.brokers} brokers and there is {len(brokers)}",
+                f"`{self.name}` needs {counted(self.brokers, 'broker')} and this cluster has "
+                f"{len(brokers)}",
                 remedy=f"eoctl lab up --brokers {self.brokers}",
             )
         for broker in brokers if self.settings else ():

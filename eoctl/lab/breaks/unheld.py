@@ -18,6 +18,7 @@ from eoctl.lab.client import GROUP, Client
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError, UsageError
 from recovery.formats.coordinator import coordinator_partition
+from recovery.plurals import counted
 
 MIN_ISR = "min.insync.replicas"
 STAYS_SECONDS = 1.0
@@ -153,7 +154,8 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
         truth = await b.truth(
             stage,
             "coordinator-fenced",
-            f"move the leader of __transaction_state-{home.partition} {options.ahead} times"
+            f"move the leader of __transaction_state-{home.partition} "
+            + counted(options.ahead, "time")
             if options.ahead < 10
             else "write the COMMIT marker that was decided (resolve); its id stays stuck"
             if variant == "held"

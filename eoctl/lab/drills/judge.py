@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eoctl.lab.drills.state import Case
+from recovery.plurals import counted
 from recovery.rows.lab import DrillGradeRow, Result
 
 POINTS: Mapping[Result, int] = {"right": 10, "left": 0, "wrong": -10, "harmful": -30}
@@ -102,7 +103,7 @@ def records(
 
     present: records there. whole: all that should be there are. done: the work, as a participle.
     """
-    outcome = f"{present} records"
+    outcome = counted(present, "record")
     if lost:
         why = f"records are missing: {done} in the wrong place or from the wrong state"
         return _row(case, outcome, "harmful", why, lost=lost, doubled=doubled)

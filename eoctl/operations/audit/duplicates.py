@@ -19,6 +19,7 @@ from recovery.audit.duplicates import Copies, Duplicate, Suspects, suspects_of
 from recovery.audit.request import DuplicatesFound, DuplicatesRequest, RecordsRead
 from recovery.errors import EoctlError
 from recovery.formats.columns import ColumnBatch
+from recovery.plurals import counted
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
 from recovery.shared.record_ids import RecordId, digests
@@ -147,7 +148,7 @@ def _row(one: Duplicate) -> AuditDuplicatesRow:
         span = (one.newest - one.oldest) / 1000
     return AuditDuplicatesRow(
         id=None if one.id is None else base64.b64encode(one.id).decode(),
-        text=f"a value of {one.size} bytes" if one.id is None else readable(one.id),
+        text=f"a value of {counted(one.size, 'byte')}" if one.id is None else readable(one.id),
         copies=one.copies,
         same_value=one.same_value,
         partitions=one.partitions,

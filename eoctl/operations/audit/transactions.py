@@ -21,6 +21,7 @@ from recovery.audit.facts import Coverage, Ending, coverage
 from recovery.audit.request import TransactionsFound, TransactionsRequest
 from recovery.audit.transactions import Torn, judge
 from recovery.facts import Missing, TopicPartition
+from recovery.plurals import counted
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.audit import AuditTransactionsRow, NamedMarker, TransactionsCovered
 from recovery.selectors import Selector
@@ -126,7 +127,10 @@ async def _ranges(
 
 def _unproven(c: Coverage) -> Missing:
     if c.ended:
-        text = f"of {len(c.ended)} of its transactions only the end is left, not their partitions"
+        text = (
+            f"of {counted(len(c.ended), 'transaction')} only the end is left: on which partitions "
+            "is not known"
+        )
     else:
         text = "transactions before the first that is covered may be compacted away"
     return Missing("transaction", "UNPROVEN", text, id=c.transactional_id)

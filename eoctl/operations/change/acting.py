@@ -26,7 +26,8 @@ from eoctl.stores.journal import Journal, who
 from eoctl.stores.locks.lock import held_by, locked
 from recovery.change.journal import JournalEntry, unfinished, ways_out
 from recovery.change.plan import Plan
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.errors import RefusedError, UsageError
+from recovery.times import not_done_within
 
 __all__ = [
     "KINDS",
@@ -150,10 +151,7 @@ def execute(
     try:
         return asyncio.run(bounded())
     except TimeoutError:
-        raise IncompleteError(
-            f"not done within {timeout} s; nothing was sent",
-            remedy="give more time with --timeout",
-        ) from None
+        raise not_done_within(timeout, "nothing was sent") from None
 
 
 async def carry_out(

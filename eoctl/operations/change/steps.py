@@ -18,6 +18,7 @@ from eoctl.stores.journal import Journal, Writer
 from recovery.change.journal import JournalEntry, ways_out
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
+from recovery.plurals import counted
 from recovery.rows.answers import worst
 
 if TYPE_CHECKING:  # a list of changes loads no cluster
@@ -378,7 +379,7 @@ class Walk:
 
     def _half_done(self, writer: Writer, why: str) -> RefusedError:
         """The refusal of the rest of an entry, which stays unfinished."""
-        done = f"{len(self._outcomes)} of {len(self._plan.steps)} steps are done"
+        done = f"{len(self._outcomes)} of {counted(len(self._plan.steps), 'step')} done"
         if not self._outcomes:
             done = "some of it may have been done"
         return RefusedError(

@@ -34,6 +34,7 @@ from recovery.errors import (
     topic_problem,
 )
 from recovery.facts import PartitionFacts
+from recovery.plurals import count, counted
 from recovery.shared.source_numbers import Scattered
 
 KIND = "dedup"
@@ -127,14 +128,14 @@ def part_of(step: Step) -> DedupPart:
 
 
 def _words(tally: Tally) -> str:
-    text = f"{tally.copied:,} of {tally.records:,} records are copied, {tally.duplicates:,} repeats"
-    text += " are left out"
+    text = f"{count(tally.copied)} of {counted(tally.records, 'record')} copied, "
+    text += f"{counted(tally.duplicates, 'repeat')} left out"
     if tally.without_id:
-        text += f", {tally.without_id:,} without an id are copied"
+        text += f", {count(tally.without_id)} copied without an id"
     if tally.differs:
-        text += f", {tally.differs:,} that repeat a number with other content are copied"
+        text += f", {count(tally.differs)} copied with a number that repeats and other content"
     if tally.unchecked:
-        text += f", {tally.unchecked:,} of the repeats were told by their number alone"
+        text += f", {count(tally.unchecked)} of the repeats told by number alone"
     return text
 
 
@@ -163,7 +164,7 @@ async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     output = _there(output, wish.output)
     if len(source.partitions) != len(output.partitions):
         raise RefusedError(
-            f"it has {len(output.partitions)} partitions, {wish.source} has "
+            f"it has {counted(len(output.partitions), 'partition')}, {wish.source} has "
             f"{len(source.partitions)}: partition p is copied to partition p",
             where=wish.output,
         )

@@ -22,6 +22,7 @@ from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupPart, DedupRequest, DedupWish
 from recovery.errors import EoctlError
+from recovery.plurals import counted
 
 JOB = "dedup"
 SPARK_OFFSETS = 5_000_000  # 20 to 50 us each to look and copy on one core; two sessions take 20 s
@@ -33,7 +34,10 @@ def choose_engine(engine: str, parts: Sequence[DedupPart], spark_there: bool) ->
         return engine, "as asked"
     offsets = sum(part.end - part.start for part in parts)
     if offsets < SPARK_OFFSETS:
-        return "local", f"{offsets:,} offsets are copied sooner than by Spark jobs"
+        return (
+            "local",
+            f"{counted(offsets, 'offset is', 'offsets are')} copied sooner than by Spark jobs",
+        )
     if len(parts) == 1:
         return "local", "one partition is one task, which Spark makes no faster"
     if not spark_there:

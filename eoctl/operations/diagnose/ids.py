@@ -30,6 +30,7 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings
+from recovery.times import format_duration
 
 PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
 
@@ -96,7 +97,8 @@ async def judge_ids(
     left = cluster.deadline.seconds_left
     if left is not None and left < wait + 1.0:
         raise IncompleteError(
-            f"the second look, {pause:g} s after the first, does not fit into the time",
+            f"the second look, {format_duration(pause)} after the first, does not fit into the "
+            "time",
             remedy="give more time with --timeout",
         )
     if on_first_look is not None:

@@ -36,6 +36,7 @@ from recovery.inspect.observation import (
 )
 from recovery.inspect.topic_sightings import Sightings
 from recovery.inspect.two_phase import looks_precommitted
+from recovery.times import format_duration
 
 SECOND_LOOK_RULES = frozenset(
     {"one-sample", "lost-seen-once", "past-timeout", "past-long", "refused-seen-once"}
@@ -314,7 +315,8 @@ async def _judge_all(
     left = cluster.deadline.seconds_left
     if left is not None and left < wait + 1.0:
         raise IncompleteError(
-            f"the second look, {pause:g} s after the first, does not fit into the time",
+            f"the second look, {format_duration(pause)} after the first, does not fit into the "
+            "time",
             remedy="give more time with --timeout",
         )
     on_first_look(judged)

@@ -19,6 +19,7 @@ from recovery.diagnose.waiting import Waiting
 from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
 from recovery.inspect.inspection import blocking_producer
 from recovery.inspect.observation import Settings
+from recovery.plurals import counted
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.diagnosis import HistoryRow
 from recovery.rows.row import ConnectRow
@@ -502,7 +503,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
     )
     coordinators = j.newest.transactions.coordinators
     number = sum(c.seen for c in coordinators)
-    answered = f"{number} of {len(coordinators)} coordinator partitions answered"
+    answered = f"{number} of {counted(len(coordinators), 'coordinator partition')} answered"
     if j.verdict.samples > 1:
         answered += ", twice"
     if owner is not None:

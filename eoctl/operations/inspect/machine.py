@@ -21,8 +21,9 @@ from eoctl.settings.folders import cache_dir, state_dir
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import UsageError
 from recovery.facts import CoordinatorClock, grouped
-from recovery.plurals import counted
+from recovery.plurals import counted, listed
 from recovery.rows.row import ContextTestRow
+from recovery.times import span
 
 LEAST_COLUMNS = 80
 MOST_TIMED = 20  # open transactions of each coordinator that are described, to measure its clock
@@ -126,9 +127,9 @@ def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -
             cannot_say,
         )
     near = [c.broker for c in measured if not c.ahead]
-    words = [f"{_brokers(near)} within 1 s of ours"] if near else []
+    words = [f"{listed(near, 'broker')} within 1 s of ours"] if near else []
     words += [
-        f"{_brokers([c.broker])} {abs(c.ahead) / 1000:.0f} s {'ahead' if c.ahead > 0 else 'behind'}"
+        f"broker {c.broker} {span(c.ahead)} {'ahead' if c.ahead > 0 else 'behind'}"
         for c in measured
         if c.ahead
     ]
@@ -137,14 +138,10 @@ def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -
     if unmeasured := sorted(set(of_brokers) - {c.broker for c in measured}):
         well = None if well else False
         detail += (
-            f"; {_brokers(unmeasured)} not measured, as no open transaction there tells it: "
-            "compare `date -u`"
+            f"; {listed(unmeasured, 'broker')} not measured, as no open transaction there tells "
+            "it: compare `date -u`"
         )
     return _row("clock", well, detail, cannot_say)
-
-
-def _brokers(numbers: Sequence[int]) -> str:
-    return f"{'broker' if len(numbers) == 1 else 'brokers'} {', '.join(map(str, numbers))}"
 
 
 def _folder(check: str, place: Callable[[], Path], holds: str) -> ContextTestRow:

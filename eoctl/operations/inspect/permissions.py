@@ -150,7 +150,9 @@ async def _ids_described(cluster: Cluster) -> ContextTestRow:
     if missing is not None:
         detail = missing.detail
     elif listed.coordinators:
-        detail = f"{answered} of {len(listed.coordinators)} coordinator partitions answered"
+        detail = (
+            f"{answered} of {counted(len(listed.coordinators), 'coordinator partition')} answered"
+        )
     proven = listed.complete and bool(listed.coordinators)
     return _right(
         rights.IDS_DESCRIBE,

@@ -26,6 +26,7 @@ from recovery.formats.broker_files import read_snapshot, read_transaction_index
 from recovery.formats.reader import CorruptError
 from recovery.inspect.inspection import producer_rows
 from recovery.inspect.producer_state import ProducerTable
+from recovery.plurals import counted
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.segments import SegmentRow
 
@@ -161,12 +162,13 @@ def _replay(logs: Sequence[Path], table: ProducerTable, findings: Findings) -> N
             return
         if whole == len(data):
             continue
-        cut = f"{len(data) - whole} bytes after offset {table.end - 1} are no whole batch"
+        octets = counted(len(data) - whole, "byte")
+        cut = f"no whole batch in the {octets} after offset {table.end - 1}"
         if log is not logs[-1]:
             findings.broken(log, CorruptError(cut))
             return
         findings.notes.append(
-            f"{log.name}: {cut}: a broker drops them when it starts after a crash"
+            f"{log.name}: {cut}: a broker cuts the log there when it starts after a crash"
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from eoctl.host.processes import Process, identify, wait_ended
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from recovery.errors import Exit, RefusedError, UnverifiedError, UsageError
+from recovery.plurals import listed
 from recovery.rows.jobs import JobRow, JobState
 
 GRACE_SECONDS = 20.0
@@ -61,8 +62,8 @@ def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
     wait_ended([process], grace)
     end_session(process, job.id)
     if left := left_of(process, job.id):
-        pids = ", ".join(map(str, left))
-        raise UnverifiedError(f"process {pids} did not end", where=job.id)
+        pids = listed(left, "process", "processes")
+        raise UnverifiedError(f"{pids} did not end", where=job.id)
     folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
     return row(folder)
 

@@ -26,6 +26,7 @@ from eoctl.operations.jobs import records as jobs
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from eoctl.stores.journal import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
+from recovery.times import not_done_within
 
 ENGINES = ("auto", "local", "spark")
 POLL_SECONDS = 0.25
@@ -236,9 +237,7 @@ def _follow(
             beat()
             if until is not None and time.monotonic() > until:
                 jobs.cancel(job.id)
-                raise IncompleteError(
-                    f"not done within {seconds:g} s", remedy="give more time with --timeout"
-                )
+                raise not_done_within(seconds)
         _show_new(folder, shown_so_far, show)
     except BaseException as error:
         if process.poll() is None:

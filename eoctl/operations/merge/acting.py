@@ -33,7 +33,9 @@ from eoctl.stores.journal import Journal
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 from recovery.merge.replay import Base
+from recovery.plurals import count, counted
 from recovery.shared.app_file import named
+from recovery.times import not_done_within
 
 KIND = "merge-replay"
 AT_ONCE = 4  # partitions of a replay that has an end
@@ -129,8 +131,8 @@ def _does(merge: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
         sum(r.outputs for r in now.values()),
     )
     text = (
-        f"{entries:,} records in the order of {merge.topic} to {merge.output}, the first "
-        f"{dropped:,} of them are there already"
+        f"{counted(entries, 'record')} in the order of {merge.topic} to {merge.output}, "
+        f"{count(dropped)} of them there already"
     )
     if follow:
         text += f"; then {', '.join(merge.inputs)} as they come, {merge.topic} extended first"
@@ -177,9 +179,8 @@ def start(
     try:
         return asyncio.run(bounded())
     except TimeoutError:
-        raise IncompleteError(
-            f"not done within {timeout} s", remedy="run the same again: it goes on there"
-        ) from None
+        remedy = "run the same again: it goes on there"
+        raise not_done_within(timeout, remedy=remedy) from None
 
 
 @asynccontextmanager
@@ -313,7 +314,8 @@ class Replaying:
             if begin < tip and not step.parameters["follow"]:
                 left = (await visible(self._cluster, logs, {merge: (begin, tip)}))[merge].data
                 if left:
-                    text = f"{named(merge)}: {left} entries are not replayed yet"
+                    are = counted(left, "entry is", "entries are")
+                    text = f"{named(merge)}: {are} not replayed yet"
                     return Effect(False, saw, text, untouched)
         return Effect(
             True, saw, f"{request.output} holds every record of the log up to its tip once"

@@ -17,6 +17,7 @@ from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.merge.read import read_log
 from eoctl.stores.offsets.store import open_store
+from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError, UsageError, topic_problem
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.counting import Counts
@@ -225,9 +226,11 @@ async def visible(
             raise IncompleteError(f"it could not be counted: {why}", where=named(c.key))
         counts = by_place[c.key] = counted[c.key][0]
         if counts.missing or counts.open:
+            missing_words = plurals.counted(counts.missing, "offset")
             raise RefusedError(
-                f"of [{c.offsets[0]}, {c.offsets[1]}) {counts.missing} offsets are missing and "
-                f"{counts.open} records open: how many records there were cannot be known",
+                f"[{c.offsets[0]}, {c.offsets[1]}) lacks {missing_words} and holds "
+                f"{plurals.counted(counts.open, 'open record')}: how many records there were "
+                "cannot be known",
                 where=named(c.key),
             )
     return by_place
@@ -277,8 +280,8 @@ async def bases(
             counts = await visible(cluster, logs, {base.output: (0, end)})
             if counts[base.output].data:
                 raise RefusedError(
-                    f"it holds {counts[base.output].data} records, and nothing says of which "
-                    "entries they are",
+                    f"it holds {plurals.counted(counts[base.output].data, 'record')}, and nothing "
+                    "says of which entries",
                     where=named(base.output),
                     remedy="name a commit: --from-merge-offset, --output-offset",
                 )
@@ -364,19 +367,18 @@ async def reached(
             _written_by_one(request, logs, base, Counted(counts[base.output], runs.producers))
         left = (await visible(cluster, logs, {merge: (begin, tip)}))[merge].data
         outputs, entries = counts[base.output].data, counts[merge].data + left
+        holds = f"it holds {plurals.counted(outputs, 'record')} from {base.output_offset} on"
         if at is not None and outputs != counts[merge].data + at.drop_left:
             raise RefusedError(
-                f"it holds {outputs} records from {base.output_offset} on, where the replay that "
-                f"came to {begin} of the merge log accounts for "
-                f"{counts[merge].data + at.drop_left}: somebody else wrote",
+                f"{holds}, where the replay that came to {begin} of the merge log accounts for "
+                f"{plurals.count(counts[merge].data + at.drop_left)}: somebody else wrote",
                 where=named(base.output),
                 remedy="find out who; begin at a commit after that",
             )
         if outputs > entries:
             raise RefusedError(
-                f"it holds {outputs} records from {base.output_offset} on, the merge log "
-                f"{entries} entries from {base.merge_offset} on: outputs in an order that is "
-                "recorded nowhere",
+                f"{holds}, the merge log {plurals.counted(entries, 'entry', 'entries')} from "
+                f"{base.merge_offset} on: outputs in an order that is recorded nowhere",
                 where=named(base.output),
                 remedy="check the log with `eoctl merge verify`",
             )

@@ -41,6 +41,7 @@ from recovery.facts import TopicPartition
 from recovery.merge.log import MergeEntry, merge_format
 from recovery.merge.reading import beyond, goes_back, no_record
 from recovery.merge.replay import Base, Replay
+from recovery.plurals import counted
 from recovery.shared.app_file import named
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class PartitionReplay:
                 raise self._ended(error) from None
 
     def _ended(self, error: EoctlError) -> EoctlError:
-        text = f"{error.what}; {self.sent} records were sent before, they are committed"
+        text = f"{error.what}; {counted(self.sent, 'record')} sent before and committed"
         return type(error)(
             text if self.sent else error.what,
             where=error.where,

@@ -22,6 +22,7 @@ from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.merge.replay import Base
 from recovery.merge.request import MergePart, ReplayRequest, log_of
+from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.times import rfc3339
 
@@ -49,7 +50,10 @@ def choose_engine(
         return "local", "Spark cannot follow"
     offsets = sum(p["to"] - p["from"] for p in plan.details["partitions"])
     if offsets < SPARK_ENTRIES:
-        return "local", f"{offsets:,} offsets of the log are replayed sooner than by a Spark job"
+        return (
+            "local",
+            f"{counted(offsets, 'offset')} of the log: replayed sooner than by a Spark job",
+        )
     if not spark_there:
         return "local", "no Spark is at hand"
     return "spark", f"{offsets:,} offsets of the log pay for a Spark job"

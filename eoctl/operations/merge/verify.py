@@ -15,6 +15,7 @@ from recovery.formats.reader import CorruptError
 from recovery.merge.log import merge_format
 from recovery.merge.replay import Base
 from recovery.merge.verify import MergeVerifier, output_ahead
+from recovery.plurals import count, counted
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.merge import MergeFindingRow
 from recovery.shared.app_file import named
@@ -54,8 +55,9 @@ async def verify(
         entries[p] = checking.verifier.entries
         if checking.verifier.unproven:
             text = (
-                f"{checking.verifier.unproven} of {checking.verifier.entries} entries name "
-                "records that retention deleted: nobody can tell whether they existed"
+                f"retention deleted the records of {count(checking.verifier.unproven)} of "
+                f"{counted(checking.verifier.entries, 'entry', 'entries')}: nobody can tell "
+                "whether they existed"
             )
             missing.append(Missing("partition", "OFFSET_OUT_OF_RANGE", text, None, *merge))
     if request.output is not None:

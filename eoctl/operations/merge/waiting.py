@@ -14,6 +14,7 @@ from eoctl.operations.change.acting import refuse_beside_running
 from eoctl.operations.merge.acting import scope_of
 from eoctl.operations.merge.planning import Merge
 from eoctl.operations.merge.replay import TIMEOUT_MS
+from recovery.times import format_duration
 
 MORE_SECONDS = 20.0  # coordinators look for timeouts every 10 s
 _POLL_SECONDS = 0.5
@@ -38,10 +39,10 @@ async def own_ended(cluster: Cluster, merge: Merge, note: Callable[[str], None])
             return
         if not noted:
             noted = True
-            seconds = round(most.seconds_left or 0)
+            up_to = format_duration(round(most.seconds_left or 0))
             note(
                 "an earlier replay left a transaction open, or one runs on another host: waiting, "
-                f"up to {seconds} s"
+                f"up to {up_to}"
             )
         await asyncio.sleep(_POLL_SECONDS)
         cluster.forgive()

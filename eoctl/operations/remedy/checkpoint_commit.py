@@ -138,9 +138,7 @@ async def plan(
 
 
 def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending) -> str:
-    are = "is" if commits == 1 else "are"
-    text = f"{counted(commits, 'transaction')} of checkpoint {number} {are} committed in their "
-    text += "job's stead. "
+    text = f"commits {counted(commits, 'transaction')} of checkpoint {number} in the job's stead. "
     if not commits:
         text = f"no transaction of checkpoint {number} is open. "
     if ending.never_restored:
@@ -154,7 +152,7 @@ def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending)
             "writes their records twice"
         )
     if fences:
-        text += f"; then {counted(fences, 'transaction')} begun after it are aborted"
+        text += f"; then aborts {counted(fences, 'transaction')} begun after it"
     lost = sum(f.judgement.fate == "lost" for f in seen.fates)
     if lost:
         text += (

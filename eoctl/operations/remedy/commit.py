@@ -283,7 +283,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
         elif end_here.records:
             beyond = (
                 f"its producer wrote {counted(end_here.records, 'more record')} to {name}, from "
-                f"offset {end_here.first} on, before its marker: they are delivered too"
+                f"offset {end_here.first} on, before its marker: delivered too"
             )
         if beyond is not None:
             return Effect(True, effect.saw, effect.detail, beyond=beyond)

@@ -37,6 +37,7 @@ from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
 from recovery.inspect.observation import CLOSED_STATES, Settings
+from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.remedy.repairs import (
     EndRequest,
@@ -390,8 +391,8 @@ async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) ->
     for group in facts:
         if group.members:
             raise RefusedError(
-                f"group {group.group}, whose offsets it holds, has {len(group.members)} members: "
-                "its application runs",
+                f"group {group.group}, whose offsets it holds, has "
+                f"{counted(len(group.members), 'member')}: its application runs",
                 where=name,
                 remedy="stop it first; if its owner is gone for good: --owner-is-gone",
             )

@@ -39,6 +39,7 @@ from recovery.formats.batches import batch_headers
 from recovery.formats.records import ControlType, marker
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.inspect.rights import missing_right
+from recovery.plurals import counted
 from recovery.remedy.repairs import (
     MARKER_ACTION,
     MarkerRequest,
@@ -410,8 +411,8 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     elif end.records:
         fate = "dropped" if end.outcome == "abort" else "delivered"
         beyond = (
-            f"its producer wrote {end.records} more records, from offset {end.first} on, before "
-            f"the marker at offset {end.marker}: they are {fate} too"
+            f"its producer wrote {counted(end.records, 'more record')}, from offset {end.first} "
+            f"on, before the marker at offset {end.marker}: {fate} too"
         )
         saw |= {"records_beyond": end.records, "first_beyond": end.first}
     else:

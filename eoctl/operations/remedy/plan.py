@@ -16,6 +16,7 @@ from recovery.diagnose.verdicts import Verdict
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TransactionFacts
 from recovery.inspect.observation import Settings
+from recovery.plurals import counted
 from recovery.rows.diagnosis import Action
 
 NOT_JUDGED = "id-not-described"
@@ -220,5 +221,7 @@ def amounts(about: Mapping[str, Any]) -> str:
     if about["dropped"] is None:
         return "records not counted"
     least = "" if about["counted_whole"] else "at least "
-    dropped = f"{about['dropped']} records dropped" if about["dropped"] else "none dropped"
+    dropped = (
+        f"{counted(about['dropped'], 'record')} dropped" if about["dropped"] else "none dropped"
+    )
     return f"{least}{dropped}, {least}{about['freed']} freed"

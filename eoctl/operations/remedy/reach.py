@@ -21,6 +21,7 @@ from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offset
 from recovery.errors import EoctlError
 from recovery.facts import GroupFacts, Missing, TopicPartition, grouped
 from recovery.inspect.observation import CLOSED_STATES
+from recovery.plurals import counted
 from recovery.remedy.repairs import MARKER_ACTION
 
 MOST_ASKED_BY_NAME = 20
@@ -174,7 +175,9 @@ async def _offsets(
     facts: list[GroupFacts] = []
     for at in range(0, len(listed), GROUPS_AT_ONCE):
         if time.monotonic() - begun > LOOK_SECONDS:
-            text = f"{len(listed) - at} of {len(listed)} groups were not asked, to end in time"
+            text = (
+                f"{len(listed) - at} of {counted(len(listed), 'group')} not asked, to end in time"
+            )
             missing.append(Missing("group", "ENOUGH", text))
             break
         asked = listed[at : at + GROUPS_AT_ONCE]

@@ -30,6 +30,7 @@ from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import batch_headers
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
 from recovery.formats.records import records
+from recovery.plurals import counted
 from recovery.remedy.salvage import Piece, forgotten, name, refused
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.checkpoint import SalvageRow
@@ -303,7 +304,7 @@ async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Pl
     )
     times = [t for t, facts in topics.items() if facts["timestamps"] != "CreateTime"]
     if times:
-        promise += f"; {', '.join(times)} gives its records the present time"
+        promise += f"; records get the present time in {', '.join(times)}"
     if wish.never_before:
         promise += ". ASSUMED: they were not salvaged before"
     return new_plan(
@@ -312,7 +313,8 @@ async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Pl
         kind=KIND,
         action=ACTION,
         scope=scope,
-        summary=f"{total} aborted records of {len(todo)} lost transactions are copied to "
+        summary=f"copies {counted(total, 'aborted record')} of "
+        f"{counted(len(todo), 'lost transaction')} to "
         f"{wish.to or ', '.join(sorted({t for lost in todo for t, _ in lost.pieces}))}{promise}",
         observed={"topics": topics} | {_subject(lost.one): _facts(lost) for lost in todo},
         steps=steps,
@@ -514,8 +516,8 @@ class SalvageOperation:
         if differ := [p for p, (count, _, _) in pieces.items() if counts[p] != count]:
             topic, partition = differ[0]
             raise RefusedError(
-                f"{counts[differ[0]]} of its {pieces[differ[0]][0]} records are there now; nothing "
-                "was committed",
+                f"it had {counted(pieces[differ[0]][0], 'record')}, and has "
+                f"{counts[differ[0]]:,} now; nothing was committed",
                 where=f"{topic}:{partition}",
             )
         return sum(counts.values())
@@ -551,8 +553,10 @@ class SalvageOperation:
         if copies and (on_the_way or len(copies) < len(pieces)):
             return Effect(False, saw, f"committed, but not all markers are there: {where}")
         if copies and copied != total:
-            beyond = f"{copied} records of it lie in the output, not {total}"
-        return Effect(True, saw, f"{total} records are copied: {where or 'before'}", beyond=beyond)
+            beyond = f"the output holds {counted(copied, 'record')} of it, not {total}"
+        return Effect(
+            True, saw, f"{counted(total, 'record')} copied: {where or 'before'}", beyond=beyond
+        )
 
 
 opened = on_cluster(SalvageOperation)

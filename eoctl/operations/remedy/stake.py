@@ -9,6 +9,7 @@ from eoctl.render.sanitise import visible
 from recovery.diagnose.diagnosis import Judged
 from recovery.formats.batches import batch_headers
 from recovery.formats.records import records
+from recovery.plurals import counted
 
 MOST_KEYS = 5
 CHUNKS = 16  # of 4 MiB
@@ -64,8 +65,8 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
     sample = judged.newest
     owners = [t.transactional_id for t in sample.live(about.producer_id or 0)]
     questions = [
-        f"{len(sample.transactions.coordinators)} coordinator partitions: "
-        + (f"{', '.join(owners)} owns it" if owners else "none owns it"),
+        f"{counted(len(sample.transactions.coordinators), 'coordinator partition')}: "
+        + (f"owned by {', '.join(owners)}" if owners else "none owns it"),
         *(e.text for e in judged.verdict.evidence),
     ]
     return {
@@ -90,16 +91,15 @@ def _key(key: bytes | None) -> str:
 def costs(values: Mapping[str, Any], outcome: str) -> tuple[str, ...]:
     """Return what is lost if the outcome is wrong, and then what the other one would lose."""
     stake = values["at_stake"]
-    records = f"{'' if stake['whole'] else 'at least '}{stake['records']} records"
+    records = f"{'' if stake['whole'] else 'at least '}{counted(stake['records'], 'record')}"
     if stake["records"]:
         records += f" (offsets {stake['first_offset']} to {stake['last_offset']})"
     lost = (
-        f"abort drops {records} for read_committed readers for good: if their owner committed "
-        "them, they are lost"
+        f"abort drops {records} for read_committed readers for good: a loss if the owner committed"
     )
     doubled = (
-        f"commit delivers {records}: if their owner aborted them, or wrote them again elsewhere, "
-        "readers get records that nobody committed"
+        f"commit delivers {records}: if the owner aborted, or wrote the same again elsewhere, "
+        "readers get what nobody committed"
     )
     mine, other = (lost, doubled) if outcome == "abort" else (doubled, lost)
     return mine, f"the other outcome: {other}"

@@ -41,9 +41,10 @@ from eoctl.stores.journal import Journal
 from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
 from recovery.change.journal import JournalEntry, unfinished
 from recovery.change.plan import Plan, Step, differences
-from recovery.errors import IncompleteError, RefusedError
+from recovery.errors import RefusedError
 from recovery.plurals import counted
 from recovery.shared.app_file import named
+from recovery.times import not_done_within
 
 
 async def plan(
@@ -92,9 +93,7 @@ def check(plan: Plan, context: Context, seconds: float | None) -> None:
     try:
         asyncio.run(look_again())
     except TimeoutError:
-        raise IncompleteError(
-            f"not done within {seconds} s", remedy="give more time with --timeout"
-        ) from None
+        raise not_done_within(seconds) from None
 
 
 @asynccontextmanager
@@ -164,7 +163,7 @@ class Restarting:
             return Effect(False, None, error.what)
         if todo:
             places = ", ".join(named(w.place) for w in todo[:3])
-            missing = f"{len(todo)} of {len(writes)} are not written: {places}"
+            missing = f"{len(todo)} of {counted(len(writes), 'position')} not written: {places}"
             return Effect(False, None, missing, untouched=len(todo) == len(writes))
         if step.parameters["dissolve"] and contents.exists and not contents.entries:
             return Effect(False, None, f"{store.name} is still there")

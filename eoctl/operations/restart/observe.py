@@ -21,6 +21,7 @@ from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart.request import RestartRequest
 from eoctl.stores.offsets.store import Contents, OffsetStore, open_store
+from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition
 from recovery.formats.coast import decode_changelog
@@ -117,7 +118,7 @@ def refuse_members(contents: Contents, where: str) -> None:
     """Raises RefusedError while a group has members; of other stores there is nothing to say."""
     state, members = contents.facts.get("state"), contents.facts.get("members")
     if state not in EMPTY or members:
-        known = "" if members is None else f" with {members} members"
+        known = "" if members is None else f" with {plurals.counted(members, 'member')}"
         raise RefusedError(
             f"the group is {state}{known}",
             where=where,

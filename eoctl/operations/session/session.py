@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.settings.context import Context
-from recovery.errors import EoctlError, IncompleteError, UnreachableError
+from recovery.errors import EoctlError, UnreachableError
+from recovery.times import not_done_within
 
 Result = TypeVar("Result")
 
@@ -45,9 +46,7 @@ def with_cluster(
     except (TimeoutError, UnreachableError) as error:
         if isinstance(error, UnreachableError) and not (opened and deadline.passed):
             raise
-        raise IncompleteError(
-            f"not done within {timeout:g} s", remedy="give more time with --timeout"
-        ) from None
+        raise not_done_within(timeout) from None
 
 
 class Session:

@@ -34,6 +34,7 @@ from recovery.rows.state import StateCompareRow, StateSparkStore, StateValue
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.compare import Compared, EntryDifference, Side
 from recovery.state.manifest import Manifest, ManifestDigest
+from recovery.times import format_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,7 +157,8 @@ def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
 
 def _kind(manifest: Manifest) -> str:
     retention = sorted(set(manifest.retention_ms.values()))
-    return manifest.format + (f" kept {retention} ms" if retention else "")
+    kept = " and ".join(format_duration(each / 1000) for each in retention)
+    return manifest.format + (f" kept {kept}" if retention else "")
 
 
 def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:

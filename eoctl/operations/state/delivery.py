@@ -14,6 +14,7 @@ from eoctl.operations.restart.request import holds_password
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.rows import StateRows
 from recovery.errors import RefusedError, UsageError
+from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.restart.store_words import parse_store
 from recovery.shared.store_tables import SqlStore
@@ -160,7 +161,8 @@ class DeliveredState:
 
     def words(self) -> str:
         """Return what it is, for the plan's summary."""
-        text = f"{self.count:,} entries of {self.changelog} at {self.manifest.cut.at}"
+        text = f"{counted(self.count, 'entry', 'entries')} of {self.changelog} at "
+        text += self.manifest.cut.at
         if not self.manifest.complete:
             text += ", NOT PROVABLY COMPLETE"
         if self.manifest.consistent is False:
@@ -168,12 +170,8 @@ class DeliveredState:
         if self.with_headers is None:
             text += ", whether its records had headers is not known"
         elif self.with_headers:
-            text += f", WITHOUT THE HEADERS of {_records(self.with_headers)}"
+            text += f", WITHOUT THE HEADERS of {counted(self.with_headers, 'record')}"
         return text
-
-
-def _records(count: int) -> str:
-    return f"{count:,} record{'' if count == 1 else 's'}"
 
 
 def sources(wish: DeliveryWish) -> list[DeliveredState]:
@@ -212,8 +210,8 @@ def source(wish: DeliveryWish) -> DeliveredState:
     )
     if state.with_headers and not wish.without_headers:
         raise RefusedError(
-            f"{_records(state.with_headers)} of {state.changelog} had headers, which a state does "
-            "not hold: they would be lost",
+            f"{counted(state.with_headers, 'record')} of {state.changelog} had headers, which a "
+            "state does not hold: they would be lost",
             where=storage.address,
             remedy="--without-headers delivers keys and values alone",
         )

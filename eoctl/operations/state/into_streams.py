@@ -24,6 +24,7 @@ from eoctl.stores.state import task_directory
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats import streams_directory as names
+from recovery.plurals import counted
 from recovery.shared.digest import Digest, digest
 from recovery.times import instant, rfc3339
 
@@ -141,7 +142,8 @@ class IntoStreams:
                 continue
             rows = {t: state.partitions[p].digest.rows for t, state in self._states.items()}
             stores = [
-                f"{rows[topic]:,} entries of {store} below offset {ends[topic, p]}"
+                f"{counted(rows[topic], 'entry', 'entries')} of {store} below offset "
+                f"{ends[topic, p]}"
                 for topic, (store, _) in self._stores.items()
             ]
             step = Step(
@@ -223,7 +225,7 @@ class IntoStreams:
             there = task_directory.read_store(path, p, timestamped=timestamped)
             if there != self._expected(topic, p, timestamped):
                 raise IncompleteError(
-                    f"the store holds {there.rows:,} entries, not those of the state",
+                    f"the store holds {counted(there.rows, 'entry', 'entries')}, not the state's",
                     where=str(path),
                 )
             rows += there.rows
@@ -253,7 +255,9 @@ class IntoStreams:
             rows = self._compare(task, p)
         except (RefusedError, IncompleteError) as error:
             return Effect(None, None, error.sentence, final=True)
-        return Effect(True, {"rows": rows}, f"{task} holds the state's {rows:,} entries")
+        return Effect(
+            True, {"rows": rows}, f"{task} holds the state's {counted(rows, 'entry', 'entries')}"
+        )
 
 
 def _stores(

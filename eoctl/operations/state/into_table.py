@@ -15,6 +15,7 @@ from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.store import StoredValues, Write
 from eoctl.stores.state.marks import Marks, marks, sorted_marks
 from eoctl.stores.state.table import SILENT_SECONDS, StateTable, refuse_others
+from recovery import plurals
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.restart.stored import StoredOffset, StoredPartition
@@ -84,8 +85,8 @@ class IntoTable:
                 action="upsert",
                 target=f"{self.name}, partition {p}",
                 parameters={"wish": self._wish.facts, "partition": p, "rows": part.digest.rows},
-                does=f"{part.digest.rows:,} rows of partition {p}, some at a time{then}"
-                + _going(counted[p].others),
+                does=f"{plurals.counted(part.digest.rows, 'row')} of partition {p}, some at a "
+                f"time{then}{_going(counted[p].others)}",
                 stands_on=("state", self.name),
             )
             for p, part in sorted(self._source.partitions.items())
@@ -128,7 +129,8 @@ class IntoTable:
                 "known": known,
                 "offsets": writes,
             },
-            does=f"{count:,} rows, and no others, with {len(writes)} restart offsets in "
+            does=f"{plurals.counted(count, 'row')}, and no others, with "
+            f"{plurals.counted(len(writes), 'restart offset')} in "
             f"{self._offsets_store.name}, all in one transaction{_going(others)}",
             stands_on=("state", self.name, self._offsets_store.name, self._others),
         )
@@ -211,20 +213,17 @@ class IntoTable:
             part = self._source.partitions[p]
             same = rows_there.marks.tolist() == live[p].tolist()
             if rows_there.digest != part.digest.digest() or not same:
-                detail = (
-                    f"partition {p} has {rows_there.digest.rows:,} rows, not those of the state"
-                )
+                rows_words = plurals.counted(rows_there.digest.rows, "row")
+                detail = f"partition {p} has {rows_words}, not the state's"
                 return Effect(False, saw, detail)
         rows = sum(one["rows"] for one in saw.values())
-        return Effect(True, saw, f"{self.name} holds the state's {rows:,} rows")
+        return Effect(True, saw, f"{self.name} holds the state's {plurals.counted(rows, 'row')}")
 
 
 def _going(others: int) -> str:
     if not others:
         return ""
-    return (
-        f"; {others:,} rows of another state go" if others > 1 else "; 1 row of another state goes"
-    )
+    return f"; {plurals.counted(others, 'row of another state goes', 'rows of another state go')}"
 
 
 def _columns(state: DeliveredState) -> dict[str, str]:

@@ -28,6 +28,7 @@ from recovery.errors import IncompleteError, RefusedError, no_topic
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.arrays import int64_values, null_mask, one_chunk
 from recovery.formats.columns import ABORTED
+from recovery.plurals import counted
 from recovery.shared.digest import Digest, digest
 from recovery.state.manifest import log_facts
 
@@ -89,7 +90,7 @@ class IntoTopic:
         partitions = self._source.partitions
         if topic["partitions"] != len(partitions):
             raise RefusedError(
-                f"it has {topic['partitions']} partitions, {self._source.changelog} has "
+                f"it has {counted(topic['partitions'], 'partition')}, {self._source.changelog} has "
                 f"{len(partitions)}: partition p goes to partition p",
                 where=self._topic,
             )
@@ -109,8 +110,8 @@ class IntoTopic:
                     "topic_id": topic["topic_id"],
                     "rows": part.digest.rows,
                 },
-                does=f"{part.digest.rows:,} entries in the order of their offsets to "
-                f"{self._topic}:{p}",
+                does=f"{counted(part.digest.rows, 'entry', 'entries')} in the order of their "
+                f"offsets to {self._topic}:{p}",
                 stands_on=("state", self.name),
             )
             for p, part in sorted(partitions.items())
@@ -191,7 +192,8 @@ class IntoTopic:
             if sending.rows == sending.first:
                 raise
             raise IncompleteError(  # not a no: some of it is there
-                f"{error.what}; {sending.rows:,} rows are there", where=error.where
+                f"{error.what}; {counted(sending.rows, 'row is', 'rows are')} there",
+                where=error.where,
             ) from None
         except BaseException:
             await asyncio.to_thread(writer.abort)
@@ -212,8 +214,8 @@ class IntoTopic:
         while (visible := await self._visible(p)) != rows:
             if time.monotonic() > end:
                 raise RefusedError(
-                    f"{rows:,} rows were delivered there, but {visible:,} records are in it: "
-                    "somebody else writes or deletes",
+                    f"{counted(rows, 'row was', 'rows were')} delivered there, but it holds "
+                    f"{counted(visible, 'record')}: somebody else writes or deletes",
                     where=f"{self._topic}:{p}",
                     remedy="deliver into a new topic",
                 )
@@ -236,17 +238,20 @@ class IntoTopic:
         if there is None:
             return Effect(False, None, f"nothing is delivered to {place}", untouched=True)
         if there < rows:
-            return Effect(False, there, f"{there:,} of {rows:,} rows are in {place}")
+            return Effect(False, there, f"{place} has {there:,} of {counted(rows, 'row')}")
         if facts.last_stable_offset != facts.high_watermark:
             return Effect(False, there, f"a transaction is open in {place}")
         actual = await self._digest(facts)
         expected = self._source.partitions[p].digest.digest()
         saw = {"rows": actual.rows, "sha256_sum": actual.hex}
         if actual != expected:
-            detail = f"{place} has {actual.rows:,} records and not the state's digest: others write"
+            has = f"{place} has {counted(actual.rows, 'record')}"
+            detail = f"{has} and not the state's digest: others write"
             return Effect(False, saw, detail)
         return Effect(
-            True, saw, f"{place} holds the state's {rows:,} rows, digest {actual.hex[:16]}…"
+            True,
+            saw,
+            f"{place} holds the state's {counted(rows, 'row')}, digest {actual.hex[:16]}…",
         )
 
     async def _last_committed(self) -> dict[TopicPartition, CommittedPosition]:

@@ -18,6 +18,7 @@ from eoctl.settings.context import Context
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.storage import Storage
 from recovery.errors import UsageError
+from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
 from recovery.rows.state import StateDigest, StateRebuildRow
@@ -80,10 +81,11 @@ def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tu
     if engine != "auto":
         return engine, "as asked"
     if offsets < SPARK_OFFSETS:
-        return "local", f"{offsets} offsets are read before a Spark session would have started"
+        few = counted(offsets, "offset is", "offsets are")
+        return "local", f"{few} read before a Spark session would have started"
     if not spark_there:
         return "local", "no Spark is at hand"
-    return "spark", f"{offsets} offsets pay for a Spark session"
+    return "spark", f"{counted(offsets, 'offset')} pay for a Spark session"
 
 
 def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answer:

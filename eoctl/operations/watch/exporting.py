@@ -16,9 +16,10 @@ from eoctl.operations.inspect.offsets import Reading, show_offsets
 from eoctl.operations.session.session import Session
 from eoctl.operations.watch.check import check
 from eoctl.settings.context import Context
-from recovery.errors import EoctlError, IncompleteError, UnreachableError
+from recovery.errors import EoctlError, UnreachableError
 from recovery.inspect.observation import Settings
 from recovery.rows.offsets import OffsetsShowRow
+from recovery.times import not_done_within
 from recovery.watch.check_rules import Thresholds
 from recovery.watch.metrics import Sample, unseen_samples
 from recovery.watch.series import Limits, finding_samples, group_samples
@@ -165,6 +166,4 @@ async def _bounded(session: Session, use: Callable[[Cluster], Awaitable[Result]]
             return await session.ask(use)
     except TimeoutError:
         session.close()
-        raise IncompleteError(
-            f"not done within {session.seconds:g} s", remedy="give more time with --timeout"
-        ) from None
+        raise not_done_within(session.seconds) from None

@@ -143,7 +143,7 @@ def _duplicate_summary(answer: Answer) -> str:
         f"by {answer.extra['by']}{_shown(answer)}"
     )
     if without:
-        text += f"; {count(without)} have no such id"
+        text += f"; {counted(without, 'has', 'have')} no such id"
     return _with_engine(text, answer)
 
 

@@ -30,7 +30,12 @@ def what(row: CommittableRow) -> str:
         where = f"they lie, aborted, in {places}" if places else "they are in no log any more"
         return f"{row.detail}; {least} lost: {where}"
     if row.fate == "open":
-        return f"{_deadline(row)} {records or 'its records'} are lost"
+        lost = (
+            "its records are"
+            if row.records is None
+            else counted(row.records, "record is", "records are")
+        )
+        return f"{_deadline(row)} {lost} lost"
     if row.fate == "not-in-checkpoint":
         return f"{row.detail} ({records or 'records not counted'})"
     return row.detail
@@ -57,7 +62,7 @@ def _summary(answer: Answer) -> str:
     if due:
         first = min(due, key=lambda r: r.ends_in_seconds or 0.0)
         lost = sum(r.records or 0 for r in due)
-        text += f"; {_deadline(first)} the first of {counted(lost, 'record')} are lost"
+        text += f"; {_deadline(first)} the loss of {counted(lost, 'record')} begins"
     for where in ("folder", "kafka"):
         if newer := answer.extra[f"newer_in_{where}"]:
             source = "lies beside it" if where == "folder" else "was committed in Kafka"

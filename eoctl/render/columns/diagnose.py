@@ -18,7 +18,7 @@ from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import HistoryRow, StatusRow, TxnHangingRow
 from recovery.rows.why import WhyRow
-from recovery.times import rfc3339
+from recovery.times import format_duration, rfc3339
 
 
 def verdict(row: TxnHangingRow) -> str:
@@ -34,11 +34,11 @@ def _hanging_summary(answer: Answer) -> str:
     text = f"{counted(sum(verdicts.values()), 'open transaction')} judged: {by_verdict}"
     without = sum(r.topic is None for r in rows)
     if without:
-        text += f"; {count(without)} of them hold no partition"
+        text += f"; {counted(without, 'of them holds', 'of them hold')} no partition"
     if quiet and not any(r.verdict in ("open", "prepare") for r in rows):
         text += " (open and prepare are hidden: --all)"
     if answer.extra["pause_seconds"] is not None:
-        text += f"; looked twice, {answer.extra['pause_seconds']:g} s apart"
+        text += f"; looked twice, {format_duration(answer.extra['pause_seconds'])} apart"
     return with_gaps(text, answer)
 
 

@@ -95,7 +95,9 @@ def _timeout(row: TxnListRow | TxnDescribeRow) -> Age | None:
 def _txn_summary(answer: Answer) -> str:
     text = f"{counted(len(answer.rows), 'transactional id')}, {answer.extra['open']} open"
     answered, all_of = answer.extra["coordinators_seen"], answer.extra["coordinators"]
-    return with_gaps(f"{text}; {answered} of {all_of} coordinator partitions answered", answer)
+    return with_gaps(
+        f"{text}; {answered} of {counted(all_of, 'coordinator partition')} answered", answer
+    )
 
 
 TXN_LIST = Table(

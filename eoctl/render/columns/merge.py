@@ -44,7 +44,8 @@ def _inputs(row: MergePlanRow) -> str:
 def _plan_summary(answer: Answer) -> str:
     rows = [r for r in answer.rows if isinstance(r, MergePlanRow)]
     entries, dropped = sum(r.entries for r in rows), sum(r.drop_first for r in rows)
-    return f"{counted(entries, 'entry', 'entries')}, the outputs of the first {dropped:,} are there"
+    there = f"{counted(dropped, 'output is', 'outputs are')} there already"
+    return f"{counted(entries, 'entry', 'entries')}, {there}"
 
 
 PLAN = Table(

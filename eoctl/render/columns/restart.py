@@ -103,10 +103,14 @@ def sum_of(o: RestartOutput) -> str:
     """The output offset minus n."""
     between = o.end_offset - o.start
     others = between - o.drop_first
-    of_these = "" if not others else f" ({others} offsets in between are no data)"
+    of_these = (
+        ""
+        if not others
+        else f" ({counted(others, 'offset in between is', 'offsets in between are')} no data)"
+    )
     return (
-        f"{o.topic}:{o.partition} ends at {o.end_offset}; {o.drop_first} records before that is "
-        f"{o.start}{of_these}"
+        f"{o.topic}:{o.partition} ends at {o.end_offset}; {counted(o.drop_first, 'record')} "
+        f"before that is {o.start}{of_these}"
     )
 
 

@@ -124,7 +124,7 @@ def _rebuild_summary(answer: Answer) -> str:
     notes = extra["notes"]
     lines += notes
     if not answer.complete:
-        lines.append(f"NOT PROVABLY COMPLETE: {count(len(answer.errors))} reasons above")
+        lines.append(f"NOT PROVABLY COMPLETE: {counted(len(answer.errors), 'reason')} above")
     return "; ".join(lines)
 
 

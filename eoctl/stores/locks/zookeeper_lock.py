@@ -14,6 +14,7 @@ from typing import Any
 from eoctl.stores.locks.lock import lock_name, refused
 from eoctl.stores.locks.zookeeper_session import ANSWER_SECONDS, LOCK, Session
 from recovery.errors import EoctlError, RefusedError, UnreachableError
+from recovery.times import format_duration
 
 WAIT_SECONDS = 10.0  # a killed holder's node lives on until its session times out
 _POLL_SECONDS = 0.1
@@ -51,7 +52,7 @@ class ZooKeeperLock:
             session.ask(session.client.sync_async(self._path))
             stat = session.ask(session.client.exists_async(self._path))
         except session.client.handler.timeout_exception:
-            return f"no answer within {ANSWER_SECONDS:g} s"
+            return f"no answer within {format_duration(ANSWER_SECONDS)}"
         except KazooException as error:
             return f"ZooKeeper answered {type(error).__name__}"
         if stat is None or stat.czxid != self.token:

@@ -11,6 +11,7 @@ from typing import Any
 
 from eoctl.kafka.connection.credentials import resolve
 from recovery.errors import UnreachableError, UsageError
+from recovery.times import format_duration
 
 SESSION_SECONDS = 6.0
 ANSWER_SECONDS = 2.0
@@ -89,7 +90,7 @@ class Session:
             self.client.start(timeout=seconds)
         except self.client.handler.timeout_exception:
             raise UnreachableError(
-                f"ZooKeeper did not answer within {seconds:g} s",
+                f"ZooKeeper did not answer within {format_duration(seconds)}",
                 where=self.shown,
                 remedy=self._remedy,
             ) from None

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from recovery.times import format_duration
+
 Result = TypeVar("Result")
 
 
@@ -18,7 +20,7 @@ class SilentError(Exception):
     """No answer in time. sent: True if something that changes the store had been sent."""
 
     def __init__(self, seconds: float, *, sent: bool) -> None:
-        super().__init__(f"no answer within {seconds:g} s")
+        super().__init__(f"no answer within {format_duration(seconds)}")
         self.sent = sent
 
 

@@ -34,6 +34,7 @@ from recovery.errors import (
     UnverifiedError,
 )
 from recovery.facts import GroupOffsetFacts, TopicPartition
+from recovery.plurals import counted
 from recovery.restart.stored import (
     StoredOffset,
     StoredPartition,
@@ -224,7 +225,7 @@ class GroupOffsets:
             raise RefusedError(f"a {kind} group is not written", where=self.name)
         if state not in EMPTY:
             members = contents.facts["members"]
-            known = "" if members is None else f" with {members} members"
+            known = "" if members is None else f" with {counted(members, 'member')}"
             raise RefusedError(
                 f"the group is {state}{known}", where=self.name, remedy="stop the application first"
             )

@@ -18,6 +18,7 @@ from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.arrays import int64_values, one_chunk
 from recovery.formats.columns import int64_array, rows_schema
+from recovery.plurals import count, counted
 from recovery.state.latest import key_hash
 from recovery.state.manifest import Manifest, ManifestFile
 
@@ -118,7 +119,8 @@ class StateRows:
         rows = sum(listed.rows for listed in part.files)
         if rows != part.digest.rows:
             raise RefusedError(
-                f"the files of its manifest list {rows} rows, its digest is of {part.digest.rows}",
+                f"the files of its manifest list {counted(rows, 'row')}, its digest is of "
+                f"{count(part.digest.rows)}",
                 where=f"{self.storage.address}, {place[0]}:{place[1]}",
                 remedy="rebuild the state",
             )

@@ -25,6 +25,7 @@ from recovery.errors import (
     UsageError,
 )
 from recovery.formats.columns import rows_schema
+from recovery.plurals import counted
 from recovery.shared.digest import Digest, digest
 from recovery.shared.store_tables import SqlStore
 
@@ -396,7 +397,7 @@ def refuse_others(others: int, where: str) -> None:
     """Raises RefusedError where there are any."""
     if others:
         raise RefusedError(
-            f"{others} of its rows are not of this state",
+            f"it holds {counted(others, 'row')} that this state has not",
             where=where,
             remedy="--replace updates and deletes them; or deliver into an empty table",
         )

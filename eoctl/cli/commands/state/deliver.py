@@ -14,8 +14,9 @@ from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
 from eoctl.stores.storage import place_of
 from recovery.change.plan import Plan
-from recovery.errors import Exit, IncompleteError, UsageError
+from recovery.errors import Exit, UsageError
 from recovery.quoting import quoted
+from recovery.times import not_done_within
 
 _PANEL = "Delivering"
 INTO = "topic:NAME|sql:URL#TABLE|streams-dir:DIR"
@@ -153,9 +154,7 @@ def planned(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan
     try:
         plan = asyncio.run(bounded())
     except TimeoutError:
-        raise IncompleteError(
-            f"not done within {seconds:g} s", remedy="give more time with --timeout"
-        ) from None
+        raise not_done_within(seconds) from None
     if plan is not None:
         entry = acting.unfinished_entry(plan.kind, plan.cluster_id, plan.scope)
         if entry is not None and entry.plan == plan:
