@@ -26,21 +26,28 @@ from recovery.errors import EoctlError, Exit
 
 
 class _AsTyped:
-    """Takes flags, texts, and what was not given, as the parser has them; the rest is Typer's."""
+    """Takes flags, texts and paths as the parser has them; the rest is Typer's."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value; of an option that may be repeated a list."""
         several = param.multiple or param.nargs == -1
         if value is None:
             return () if several else None
-        if param.type_descriptor.annotation in (bool, str, list[str]):
+        declared = param.type_descriptor
+        if declared.annotation in (bool, str, list[str]):
             return list(value) if several else value
+        if declared.annotation is Path and not several:
+            from typer._param_types import coerce_cli_path
+
+            # only a text would be made a path by pydantic; what is there must be readable
+            info = declared.parameter_info
+            return coerce_cli_path(Path(value), info, path_type=Path, param=param, ctx=ctx)
         param._runtime_param = None  # Typer makes its own
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
 class _Plain:
-    """Reads flags and texts without pydantic, whose validators take a tenth of a short command.
+    """Reads flags, texts and paths without pydantic, which takes a tenth of a short command.
 
     With a version of Typer that knows no such attributes this has no effect.
     """
