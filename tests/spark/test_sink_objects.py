@@ -40,7 +40,7 @@ from tests.spark.test_merge import KEPT, SPARK, WHOLE, words
 from tests.spark.test_sink import access
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from eoctl.engine.rebuild import RebuildRequest
     from recovery.state.manifest import Manifest
@@ -93,6 +93,14 @@ def staged_values(batch: Objects) -> Counter[bytes]:
     return found
 
 
+def sent(
+    frame: "DataFrame", lab: Lab, name: str, root: str, batch: int = 0, **options: Any
+) -> dict[str, Any]:
+    """Send a batch to a topic, staged below a prefix of the bucket."""
+    place = {"staging_folder": f"s3://{BUCKET}/{root}", "access": access(lab)}
+    return write_exactly_once(frame, topic=name, batch=batch, **{"job": name, **place, **options})
+
+
 def test_batches_staged_in_a_storage_that_fails(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
 ) -> None:
@@ -102,24 +110,15 @@ def test_batches_staged_in_a_storage_that_fails(
 
     def write(batch: int, **options: Any) -> dict[str, Any]:
         frame = spark.range(0, 900, 1, 3).selectExpr("uuid() key", "uuid() value")
-        return write_exactly_once(
-            frame,
-            topic=name,
-            job=name,
-            batch=batch,
-            staging_folder=f"s3://{BUCKET}/{root}",
-            access=access(lab1),
-            rows_per_transaction=200,
-            **options,
-        )
+        return sent(frame, lab1, name, root, batch, rows_per_transaction=200, **options)
 
     assert write(0)["rows_sent_now"] == 900
     first, second = store.batch(root, name, 0), store.batch(root, name, 1)
-    sent = staged_values(first)
-    assert (sent.total(), values(lab1, name)) == (900, sent)
+    rows = staged_values(first)
+    assert (rows.total(), values(lab1, name)) == (900, rows)
     assert write(0)["rows_sent_now"] == 0
     assert write(1, keep_batches=1)["rows_sent_now"] == 900
-    assert values(lab1, name) == sent + staged_values(second)
+    assert values(lab1, name) == rows + staged_values(second)
     assert first.names() == []
     listed = [one["file"] for one in second.manifest["files"]]
     assert sorted(second.names()) == sorted(["done.json", "manifest.json", *listed])
@@ -137,15 +136,7 @@ def test_what_cannot_be_removed_stays_for_the_next_batch(
     name, root = topic(lab1, 1), uuid.uuid4().hex
 
     def write(batch: int) -> list[str]:
-        write_exactly_once(
-            spark.range(3).selectExpr("uuid() value"),
-            topic=name,
-            job=name,
-            batch=batch,
-            staging_folder=f"s3://{BUCKET}/{root}",
-            access=access(lab1),
-            keep_batches=1,
-        )
+        sent(spark.range(3).selectExpr("uuid() value"), lab1, name, root, batch, keep_batches=1)
         return [r.getMessage() for r in caplog.records if r.name == "eoctl.sink"]
 
     assert write(0) == []
@@ -165,7 +156,7 @@ def test_workers_killed_while_the_storage_fails(
 ) -> None:
     """Killed while they stage and while they send, in each of the runs."""
     name, root, killed = topic(lab1, 2), f"kills/{uuid.uuid4().hex}", 0
-    sent: Counter[bytes] = Counter()
+    rows: Counter[bytes] = Counter()
     for seed in range(kills(10)):
         chance, job, ended = random.Random(seed), f"{name}-{seed}", threading.Event()
         store.fault = lambda line, c=chance: c.choice(["503", "cut", "lost"] + [None] * 30)  # type: ignore[misc]
@@ -177,8 +168,8 @@ def test_workers_killed_while_the_storage_fails(
                 pass
             with watched(lab1, name) as written:
                 begin = written()
-                for rows in (0, draw.randrange(1, 4000)):
-                    while written() < begin + rows and not ended.wait(0.005):
+                for more in (0, draw.randrange(1, 4000)):
+                    while written() < begin + more and not ended.wait(0.005):
                         pass
                     if not ended.is_set():
                         killed += kill_one(spark, draw)
@@ -189,15 +180,7 @@ def test_workers_killed_while_the_storage_fails(
             for attempt in range(5):
                 frame = spark.range(0, 6000, 1, 3).selectExpr("uuid() key", "uuid() value")
                 try:
-                    write_exactly_once(
-                        frame,
-                        topic=name,
-                        job=job,
-                        batch=0,
-                        staging_folder=f"s3://{BUCKET}/{root}",
-                        access=access(lab1),
-                        rows_per_transaction=700,
-                    )
+                    sent(frame, lab1, name, root, job=job, rows_per_transaction=700)
                     break
                 except EoctlError:
                     assert attempt < 4
@@ -206,9 +189,9 @@ def test_workers_killed_while_the_storage_fails(
             thread.join()
         staged = staged_values(store.batch(root, job, 0))
         assert staged.total() == 6000
-        sent += staged
+        rows += staged
     assert killed >= kills(10)
-    assert values(lab1, name) == sent
+    assert values(lab1, name) == rows
 
 
 def test_a_rebuild_there_tells_how_far_it_is(
@@ -269,14 +252,7 @@ def test_a_storage_that_writes_over_what_may_only_be_created_is_refused(
     name, root = topic(lab1, 1), uuid.uuid4().hex
     store.fault = lambda line: "overwrite" if line.startswith("PUT ") else None
     with pytest.raises(RefusedError, match="writes over an object that may only be created"):
-        write_exactly_once(
-            spark.range(3).selectExpr("uuid() value"),
-            topic=name,
-            job=name,
-            batch=0,
-            staging_folder=f"s3://{BUCKET}/{root}",
-            access=access(lab1),
-        )
+        sent(spark.range(3).selectExpr("uuid() value"), lab1, name, root)
     assert Objects(store.port, root).names() == []
     assert values(lab1, name).total() == 0
 
