@@ -6,7 +6,7 @@ idle id could take what its owner writes a moment later.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -240,7 +240,7 @@ def test_each_request_of_a_raise_is_sent_under_the_lock(lab: Lab, topic: MakeTop
         await owner.completed()
         with relayed(lab) as relay:
             server = Connect(bootstrap_server=",".join(relay.addresses))
-            context = replace(resolve(server), hosts=relay.hosts)
+            context = resolve(server).but(hosts=relay.hosts)
 
             async def attempt(held: int, end_version: int | None, timeout_ms: int) -> str:
                 seen = await client.transaction(f"{name}-id")

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -166,7 +165,7 @@ def _try(
     pairs = tuple(f"{key}={value}" for key, value in properties.items())
     servers = properties.get("bootstrap.servers")
     connect = config.Connect(None, servers, connection.command_config, pairs)
-    context = replace(config.resolve(connect, known), name=name)
+    context = config.resolve(connect, known).but(name=name)
     try:
         answer = with_cluster(
             context, connection.seconds(), lambda c: permissions.test(c, context, "context-add")

@@ -6,7 +6,7 @@ rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.configs import topic_configs
@@ -82,7 +82,7 @@ async def _audit(
     except (IncompleteError, CorruptError) as error:
         unread.append(_not_known("checkpoints", wish.checkpoints, error))
     end = Bound("lso", "lso")
-    copy = replace(parse_selector(wish.mirror), partitions=wish.source.partitions)
+    copy = parse_selector(wish.mirror).but(partitions=wish.source.partitions)
     theirs, missing = await resolve(mirror, [copy], wish.start, end)
     mine, more = await resolve(source, [wish.source], wish.start, end)
     missing += [*more, *unread]
