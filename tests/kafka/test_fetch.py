@@ -347,20 +347,31 @@ def test_a_leader_that_moves_while_a_low_rate_makes_wait_is_followed(
     assert [c.fetch_offset for c in chunks] == [0, 1]
 
 
-@pytest.mark.long
-def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) -> None:
-    """An unclean election: the successor lacks records that a reader has seen."""
-    first, second, _ = lab3.broker_ids
-    name = topic(lab3)
-    settings = client_settings(lab3.client_properties())
+def write_more(lab: Lab, name: str, count: int, leader: int) -> None:
+    """So many batches of a record each, as soon as this broker leads."""
 
-    async def write(more: int) -> None:
-        async with Client.to(lab3.bootstrap_servers) as client:
-            for _ in range(more):
+    from confluent_kafka.admin import AdminClient
+
+    seen, end = AdminClient(lab.client_properties()), time.monotonic() + 60
+    while seen.list_topics(name, timeout=10).topics[name].partitions[0].leader != leader:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+    async def run() -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            for _ in range(count):
                 await client.plain(name, 0, [NewRecord(b"v" * 20_000)])
 
+    asyncio.run(run())
+
+
+def read_while_the_leader_goes(
+    lab: Lab, name: str, leader: int, other: int
+) -> tuple[list[Chunk], list[Ended]]:
+    """Read 200 offsets; behind record 60 the leader is killed and the other one started."""
+
     async def run() -> tuple[list[Chunk], list[Ended]]:
-        async with Cluster(settings, Deadline(120)) as cluster:
+        async with Cluster(client_settings(lab.client_properties()), Deadline(120)) as cluster:
             chunks, ended = [], []
             whole = Range(name, 0, 0, 200)
             async for item in fetch.read(cluster, [whole], partition_bytes=1 << 10):
@@ -369,18 +380,40 @@ def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) ->
                     continue
                 chunks.append(item)
                 if item.fetch_offset == 60:
-                    await asyncio.to_thread(lab3.kill, first)
-                    await asyncio.to_thread(lab3.start, second)
+                    await asyncio.to_thread(lab.kill, leader)
+                    await asyncio.to_thread(lab.start, other)
             return chunks, ended
 
+    return asyncio.run(run())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("elections", [1, 2])
+def test_a_log_that_went_another_way_is_an_error(
+    lab3: Lab, topic: MakeTopic, elections: int
+) -> None:
+    """Unclean elections: the successor lacks records that a reader has seen.
+
+    A second one, back to the first leader, whose log has other records of the same offsets: the end
+    that it tells, of an earlier leader epoch, is behind all that was read.
+    """
+    first, second, _ = lab3.broker_ids
+    name = topic(lab3)
     asyncio.run(led_uncleanly(lab3, name, first, second))
-    asyncio.run(write(50))
+    write_more(lab3, name, 50, first)
     lab3.kill(second)
     try:
-        asyncio.run(write(150))
-        chunks, (ended,) = asyncio.run(run())
+        write_more(lab3, name, 150, first)
+        if elections == 1:
+            chunks, (ended,) = read_while_the_leader_goes(lab3, name, first, second)
+            assert "from 50 on" in ended.detail
+        else:
+            lab3.kill(first)
+            lab3.start(second)
+            write_more(lab3, name, 150, second)
+            chunks, (ended,) = read_while_the_leader_goes(lab3, name, second, first)
+            assert "the leader does not know the leader epoch" in ended.detail
         assert (ended.error, ended.position) == ("LOG_TRUNCATED", chunks[-1].next_offset)
-        assert "from 50 on" in ended.detail
     finally:
         for broker in (first, second):
             lab3.start(broker)

@@ -55,7 +55,13 @@ class Brokers:
         return SimpleNamespace(topics={"t": SimpleNamespace(partitions=[partition], error=None)})
 
     async def ask_each(self, questions: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        return {key: await ask() for key, ask in questions.items()}, {}
+        answers, failures = {}, {}
+        for key, ask in questions.items():
+            try:
+                answers[key] = await ask()
+            except WireError as error:
+                failures[key] = error
+        return answers, failures
 
     async def ask(self, broker: int, question: Any, **_: int) -> Any:
         if isinstance(question, messages.RawFetchRequest):
@@ -65,7 +71,11 @@ class Brokers:
             [asked] = topic.partitions
             self.asked_ends += 1
             error, end = self.ends(self.asked_ends, asked.leader_epoch)
-            row = SimpleNamespace(partition=0, error_code=error, end_offset=end)
+            epochs = {e for _, e in self.logs[LEADER] if e <= asked.leader_epoch}
+            latest = max(epochs, default=-1)
+            row = SimpleNamespace(
+                partition=0, error_code=error, leader_epoch=latest, end_offset=end
+            )
             return SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[row])])
         row = SimpleNamespace(partition_index=0, error_code=0, offset=0, leader_epoch=5)
         return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[row])])
@@ -114,13 +124,16 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_reader, "WITHOUT_PROGRESS_SECONDS", 0.5)
 
 
-def diverged(answered_from: int, *, led: bool = False) -> Brokers:
+def diverged(answered_from: int, *, led: bool = False, silent: bool = False) -> Brokers:
     """A leader of epoch 5 whose log has not what the follower's has of epoch 3, from 2 on.
 
     answered_from: the question about epochs that is the first to be answered with no error.
+    silent: those before are not answered at all.
     """
 
     def ends(asked: int, epoch: int) -> tuple[int, int]:
+        if asked < answered_from and silent:
+            raise WireError("TIMED_OUT", "it was silent")
         if asked < answered_from:
             return FENCED_LEADER_EPOCH, -1
         return NONE, {3: 2, 5: 10}[epoch]
@@ -132,12 +145,36 @@ def diverged(answered_from: int, *, led: bool = False) -> Brokers:
 
 
 @pytest.mark.parametrize("led", [False, True], ids=["of a follower", "of the leader before"])
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
 @pytest.mark.parametrize("answered_from", [1, 2, 3])
-def test_records_are_proven_before_a_leader_is_read(answered_from: int, *, led: bool) -> None:
+def test_records_are_proven_before_a_leader_is_read(
+    answered_from: int, *, silent: bool, led: bool
+) -> None:
     """An answer about the leader's own records, which come next, would prove nothing of them."""
-    chunks, ended = read(diverged(answered_from, led=led), 10)
+    chunks, ended = read(diverged(answered_from, led=led, silent=silent), 10)
     assert (ended.error, ended.position) == ("LOG_TRUNCATED", 5)
     assert [c.broker for c in chunks] == [FOLLOWER] * 5
+
+
+@pytest.mark.parametrize("led", [False, True], ids=["of a follower", "of the leader before"])
+def test_an_end_of_an_earlier_leader_epoch_proves_nothing(*, led: bool) -> None:
+    """Two unclean elections: its log goes on in epoch 3 where epoch 4, of which was read, began."""
+    leader = [(o, 3) for o in range(8)] + [(o, 5) for o in range(8, 10)]
+    other = [(o, 3) for o in range(2)] + [(o, 4) for o in range(2, 10)]
+    brokers = Brokers({LEADER: leader, FOLLOWER: other}, 10, lambda *_: (NONE, 8), gives=5, led=led)
+    chunks, ended = read(brokers, 10)
+    assert ended.error == "LOG_TRUNCATED"
+    assert [c.broker for c in chunks] == [FOLLOWER] * ended.position
+
+
+def test_records_of_an_earlier_leader_epoch_than_those_before_are_of_another_log() -> None:
+    log = [(o, 4) for o in range(3)] + [(o, 3) for o in range(3, 10)]
+    brokers = Brokers({LEADER: log, FOLLOWER: []}, 10, lambda *_: (NONE, 10), gives=0)
+    brokers.settings.client_rack = ""
+    chunks, ended = read(brokers, 10)
+    assert (ended.error, ended.position) == ("LOG_TRUNCATED", 3)
+    assert ended.detail == "records of leader epoch 3 follow those of 4"
+    assert len(chunks) == 3
 
 
 def test_a_follower_that_cuts_its_log_off_has_given_what_is_proven_of_no_later_records() -> None:

@@ -46,6 +46,7 @@ MOVED = frozenset(
     }
 )
 """Asked again, of the leader as it is then; a remote store that fails is among them (KIP-405)."""
+UNSUPPORTED = "UNSUPPORTED_VERSION"
 NOT_GIVEN = ("OFFSET_MOVED_TO_TIERED_STORAGE", "UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR")
 
 
@@ -197,7 +198,8 @@ class Reader:
 
         What it did not tell is asked again before anything more is read: of records that it gives
         itself it would only tell that it has them. A new leader that refuses the question for good,
-        as old brokers do, is believed.
+        as old brokers do, is believed. One that tells of an earlier epoch has no record of the one
+        that was read: after two unclean elections, say, the second back to the first leader.
         """
         epochs = {
             key: (leader, epoch, self._epochs[key])
@@ -206,28 +208,32 @@ class Reader:
             if leader is not None
             and (key in self._followers.unproven or self._epochs.get(key, epoch) < epoch)
         }
-        ends, missing = await log_checks.asked_epoch_ends(self._cluster, epochs)
-        errors = {(m.topic, m.partition): m for m in missing}
+        told, missing = await log_checks.told_epochs(self._cluster, epochs)
+        errors = {
+            (m.topic, m.partition): m
+            for m in missing
+            if m.topic is not None and m.partition is not None and m.error in MOVED
+        }
+        silent = {m.broker: m for m in missing if m.topic is None and m.error != UNSUPPORTED}
+        errors |= {k: silent[leader] for k, (leader, _, _) in epochs.items() if leader in silent}
         self._unsure = {
             key
-            for key in self._followers.unproven | epochs.keys()
-            if key in todo
-            and key not in ends
-            and (key in self._followers.unproven or (key in errors and errors[key].error in MOVED))
+            for key in self._followers.unproven | errors.keys()
+            if key in todo and key not in told
         }
         for key in self._unsure & errors.keys():
             self._why[key] = (errors[key].error, errors[key].detail)
-        lacking = {
-            key: f"read up to {todo[key].start}; the leader has another log from {end} on"
-            for key, end in ends.items()
-            if end is not None and end < todo[key].start
-        } | {
-            key: f"read up to {todo[key].start} from a follower; the leader does not know the "
-            f"leader epoch {self._epochs[key]} of what is there"
-            for key in self._followers.unproven & ends.keys()
-            if ends[key] is None
-        }
-        self._followers.unproven -= ends.keys()
+        lacking = {}
+        for key, latest in told.items():
+            read, epoch = f"read up to {todo[key].start}", self._epochs[key]
+            if latest is None:
+                if key in self._followers.unproven:
+                    lacking[key] = f"{read} from a follower; {_unknown(epoch)}"
+            elif latest[1] < todo[key].start:
+                lacking[key] = f"{read}; the leader has another log from {latest[1]} on"
+            elif 0 <= latest[0] < epoch:
+                lacking[key] = f"{read}; {_unknown(epoch)}"
+        self._followers.unproven -= told.keys()
         return {key: ("LOG_TRUNCATED", detail) for key, detail in lacking.items()}
 
     async def _from(
@@ -309,7 +315,7 @@ class Reader:
                     asked, bound, least=raw_fetch.LEAST, most=raw_fetch.MOST
                 )
             except WireError as error:
-                if error.error != "UNSUPPORTED_VERSION":
+                if error.error != UNSUPPORTED:
                     connection.close()
                 raise
             return answer
@@ -346,30 +352,36 @@ class Reader:
         key = (p.topic, p.partition)
         r = mine.pop(key)
         follows = key in self._followers.of
-        if p.error_code:
-            name = messages.error_name(p.error_code)
-            if follows or name in MOVED:
-                self._not_given(key, name, _problem(name, r.start))
+
+        def not_given(error: str, detail: str) -> Iterator[Ended]:
+            if follows or error in MOVED:
+                self._not_given(key, error, detail)
                 moved[key] = r
             else:
-                yield Ended(*key, r.start, name, _problem(name, r.start))
+                yield Ended(*key, r.start, error, detail)
+
+        if p.error_code:
+            name = messages.error_name(p.error_code)
+            yield from not_given(name, _problem(name, r.start))
             return
         try:
             last = last_batch(p.records)
             is_new = last is not None and last.last_offset >= r.start
-            if last is not None and is_new and self._is_other(key, last.leader_epoch):
-                moved[key] = r
-                return
-            if follows and is_new:
-                self._followers.gave(p)
-        except (OldMessageFormatError, CorruptError) as error:
-            old = isinstance(error, OldMessageFormatError)
-            name = "UNSUPPORTED_FOR_MESSAGE_FORMAT" if old else "CORRUPT_MESSAGE"
-            if follows:
-                self._not_given(key, name, error.sentence)
-                moved[key] = r
-            else:
-                yield Ended(*key, r.start, name, error.sentence)
+            if last is not None and is_new:
+                if 0 <= last.leader_epoch < (epoch := self._epochs.get(key, -1)):
+                    detail = f"records of leader epoch {last.leader_epoch} follow those of {epoch}"
+                    yield from not_given("LOG_TRUNCATED", detail)
+                    return
+                if self._is_other(key, last.leader_epoch):
+                    moved[key] = r
+                    return
+                if follows:
+                    self._followers.gave(p)
+        except OldMessageFormatError as error:
+            yield from not_given("UNSUPPORTED_FOR_MESSAGE_FORMAT", error.sentence)
+            return
+        except CorruptError as error:
+            yield from not_given("CORRUPT_MESSAGE", error.sentence)
             return
         limit = p.last_stable_offset if self._isolation else p.high_watermark
         highest = self._limits[key] = max(limit, self._limits.get(key, limit))
@@ -449,6 +461,10 @@ class Reader:
                     moved[key] = mine.pop(key)
                 elif limit >= r.end:
                     await self._end(mine.pop(key))
+
+
+def _unknown(epoch: int) -> str:
+    return f"the leader does not know the leader epoch {epoch} of what is there"
 
 
 def _problem(error: str, offset: int) -> str:

@@ -34,7 +34,23 @@ async def epoch_ends(cluster: Cluster, epochs: LeaderEpochs) -> dict[TopicPartit
 async def asked_epoch_ends(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
-    """The ends of epochs; None where the leader does not know the epoch, and who did not tell."""
+    """The ends of epochs; None where the leader does not know the epoch, and who did not tell.
+
+    Of an epoch in which a leader wrote nothing, others tell the end of the one before.
+    """
+    told, missing = await told_epochs(cluster, epochs)
+    return {place: latest and latest[1] for place, latest in told.items()}, missing
+
+
+async def told_epochs(
+    cluster: Cluster, epochs: LeaderEpochs
+) -> tuple[dict[TopicPartition, tuple[int, int] | None], list[Missing]]:
+    """Return what leaders tell of epochs: (the latest that is known, up to that one; its end).
+
+    None where it knows none, and who did not tell. A log that has records of an epoch knows it:
+    where an earlier one is told, those that were read of it elsewhere are not in that log, or were
+    compacted away before this replica was made.
+    """
     request = messages.OffsetForLeaderEpochRequest
     topic = request.OffsetForLeaderTopic
     grouped: dict[int, dict[str, list[Any]]] = {}
@@ -53,7 +69,7 @@ async def asked_epoch_ends(
         {leader: partial(cluster.ask, leader, q, most=3) for leader, q in questions.items()}
     )
     missing = [missing_broker(b, error, detail="leader epochs") for b, error in failures.items()]
-    ends: dict[TopicPartition, int | None] = {}
+    told: dict[TopicPartition, tuple[int, int] | None] = {}
     for broker, answer in answers.items():
         for t in answer.topics:
             for p in t.partitions:
@@ -63,8 +79,9 @@ async def asked_epoch_ends(
                     text = "the leader did not tell where the leader epoch ends"
                     missing.append(Missing("partition", name, text, broker, *place))
                 else:
-                    ends[place] = known(p.end_offset)
-    return ends, missing
+                    end = known(p.end_offset)
+                    told[place] = None if end is None else (p.leader_epoch, end)
+    return told, missing
 
 
 async def refuse_other_logs(
