@@ -315,8 +315,8 @@ def named_and_visible(
     if hidden or not visible:
         topics = sorted({topic for topic, _ in hidden})
         raise RefusedError(
-            f"its open transaction is on {counted(len(newest.partitions), 'partition')} and "
-            f"{len(visible)} of them can be seen: decided records may lie on the others",
+            f"its open transaction is on {counted(len(newest.partitions), 'partition')}, "
+            f"of which {len(visible)} can be seen: decided records may lie on what cannot",
             where=row.transactional_id,
             remedy="grant DESCRIBE on " + (", ".join(topics) or "its topics"),
         )

@@ -466,7 +466,7 @@ def test_words_that_are_no_break_are_refused(lab1: Lab) -> None:
     with pytest.raises(UsageError, match="count and records are at least 1"):
         break_(lab1, "open", count=0)
     break_(lab1, "zombie", topic="one-partition")
-    with pytest.raises(UsageError, match="one-partition: the topic has 1 partitions"):
+    with pytest.raises(UsageError, match="has 1 partition and the break needs partition 3"):
         break_(lab1, "zombie", topic="one-partition", partition=3)
 
 

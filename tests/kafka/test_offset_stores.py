@@ -154,7 +154,7 @@ def test_only_a_group_without_members_is_written(
         found = read(store)
         assert found.facts == {"type": protocol, "state": "Stable", "members": 1}
         [entry] = found.entries
-        with pytest.raises(RefusedError, match="the group is Stable with 1 members"):
+        with pytest.raises(RefusedError, match="the group is Stable with 1 member;"):
             change(store, (place, entry.kept, kept(store, position(place, 0))))
     # the application's own commit, with what it kept beside it
     assert committed(lab1, known) == {

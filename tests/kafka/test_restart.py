@@ -254,7 +254,7 @@ def test_a_group_with_members(scene: Scene) -> None:
         until(joined)
         for refused in (scene.apply(), scene.plan()):
             assert refused.status == 4
-            assert "1 members" in refused.stderr
+            assert " with 1 member;" in refused.stderr
     finally:
         consumer.close()
     assert scene.apply().status in (0, 4)

@@ -546,12 +546,15 @@ def test_a_marker_of_a_coordinator_that_the_log_has_not_reached(
 def test_a_fence_ends_what_its_ongoing_record_names_if_all_of_it_is_visible() -> None:
     made = record(partitions=(Q, P)).value
     assert named_and_visible(row(partitions=(P, Q)), made) == (P, Q)
-    for visible, told in (((P,), "on 2 partitions and 1 of"), ((), "on 2 partitions and 0 of")):
+    for visible, told in (
+        ((P,), "on 2 partitions, of which 1 can"),
+        ((), "2 partitions, of which 0 can"),
+    ):
         with pytest.raises(RefusedError, match=told) as refused:
             named_and_visible(row(partitions=visible), made)
         assert refused.value.remedy == "grant DESCRIBE on t"
     for unseen in (None, ()):
-        with pytest.raises(RefusedError, match="0 of them can be seen"):
+        with pytest.raises(RefusedError, match="on 0 partitions, of which 0 can be seen"):
             named_and_visible(row(partitions=unseen), record(partitions=()).value)
 
 
