@@ -11,7 +11,7 @@ import pytest
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.raw_fetch import FetchAnswer, PartitionData
-from eoctl.kafka.read import fetch, fetch_reader
+from eoctl.kafka.read import fetch, fetch_reader, log_checks
 from eoctl.kafka.read.chunks import Chunk, Ended, Givers, Range
 from recovery.facts import BrokerFacts
 from tests.unit.formats_build import Item, batch
@@ -165,6 +165,9 @@ def test_an_end_of_an_earlier_leader_epoch_proves_nothing(*, led: bool) -> None:
     chunks, ended = read(brokers, 10)
     assert ended.error == "LOG_TRUNCATED"
     assert [c.broker for c in chunks] == [FOLLOWER] * ended.position
+    for epoch, end in ((3, 8), (4, None)):  # so it is of a stored offset's, and of a cached log's
+        asked = {("t", 0): (LEADER, 5, epoch)}
+        assert asyncio.run(log_checks.record_epoch_ends(brokers, asked)) == {("t", 0): end}  # type: ignore[arg-type]
 
 
 def test_records_of_an_earlier_leader_epoch_than_those_before_are_of_another_log() -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Range, read, read_all
-from eoctl.kafka.read.log_checks import asked_epoch_ends
+from eoctl.kafka.read.log_checks import record_epoch_ends
 from recovery.facts import PartitionFacts, TopicPartition, known
 from recovery.formats.batches import BatchHeader, batch_headers, header_places, verify_crcs
 from recovery.formats.consumer_offsets import OffsetKey
@@ -342,7 +342,7 @@ async def _go_on(
         for p in partitions
         if p.leader is not None
     }
-    ends, _ = await asked_epoch_ends(cluster, epochs) if epochs else ({}, [])
+    ends = await record_epoch_ends(cluster, epochs) if epochs else {}
     return {
         number: end is not None and end > cached[number].header(-1).last_offset
         for (_, number), end in ends.items()

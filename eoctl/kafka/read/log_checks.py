@@ -42,6 +42,17 @@ async def asked_epoch_ends(
     return {place: latest and latest[1] for place, latest in told.items()}, missing
 
 
+async def record_epoch_ends(
+    cluster: Cluster, epochs: LeaderEpochs
+) -> dict[TopicPartition, int | None]:
+    """The ends of epochs that records carry; None where the leader has no record of such a one."""
+    told, _ = await told_epochs(cluster, epochs)
+    return {
+        place: None if latest is None or 0 <= latest[0] < epochs[place][2] else latest[1]
+        for place, latest in told.items()
+    }
+
+
 async def told_epochs(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> tuple[dict[TopicPartition, tuple[int, int] | None], list[Missing]]:
