@@ -356,7 +356,7 @@ def test_no_transaction_grows_old_while_reading_is_slow(lab1: Lab, topic: MakeTo
         produce(lab1, dirty, [(0, str(number), value)])
     slow = ["--max-rate", "30KB/s", "--execute", "--yes"]
     code = (
-        "import sys; from eoctl.stores import dedup_task; from eoctl.cli.main import run; "
+        "import sys; from eoctl.engine import dedup_task; from eoctl.cli.main import run; "
         "dedup_task.TRANSACTION_MS, dedup_task.TRANSACTION_SECONDS = 1500, 0.5; "
         "sys.exit(run(sys.argv[1:]))"
     )
