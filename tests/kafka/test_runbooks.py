@@ -192,6 +192,8 @@ def lost_store(night: Trainee) -> None:
         assert "customer-17" in it.run("state show", 0).stdout
         it.run("state deliver rebuilt --into topic", 0, None, *ACT)
         it.run("state deliver rebuilt --into sql", 0)
+        refused = it.run("state deliver rebuilt --into streams-dir", 4)  # no store of Streams
+        assert "streams-kv" in refused.stderr
         it.run("state rebuild", 0)
         it.run("state compare", 0)
     night.full_marks()
@@ -290,6 +292,7 @@ def spark_checkpoint(night: Trainee) -> None:
     }
     with night.reading("spark-checkpoint", names) as it:
         it.run("offsets show", 0)
+        assert "batch 5 is the last, in flight" in it.run("restart checkpoint", 0).text
         assert "startingOffsets" in it.run("restart plan", 0, None, *QUICK).text
         it.run("dedup", 0, None, *ACT)
         [row] = it.run("offsets count", 0, None, "-o", "json").rows
