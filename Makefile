@@ -6,9 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# brokers mostly wait: six workers on two cores, a file each; the longest groups first, unit tests
+# brokers mostly wait: five workers on two cores, a file each; the longest groups first, unit tests
 # fill up the end. With four, the cores were idle for a quarter of the time.
-WORKERS ?= 6
+WORKERS ?= 5
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file=build/test-durations.txt
 
@@ -46,7 +46,7 @@ format: install ## rewrite the code in the one style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: install ## all tests; brokers come from `eoctl lab` (WORKERS=6: how many run side by side)
+test: install ## all tests; brokers come from `eoctl lab` (WORKERS=5: how many run side by side)
 	$(PYTEST)
 
 test-long: install ## the full counts, all seeds, other Kafka versions; PART=name: a part of them, at most an hour
