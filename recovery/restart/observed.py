@@ -73,9 +73,9 @@ class OffsetAt(Want["int | None"]):
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd(Want["int | None"]):
-    """Ask where this leader epoch, of a record, ends in the leader's log (OffsetForLeaderEpoch).
+    """Ask where this leader epoch ends in the leader's log (OffsetForLeaderEpoch).
 
-    None: the leader has no record of such an epoch.
+    None: the leader knows no such epoch.
     """
 
     leader_epoch: int

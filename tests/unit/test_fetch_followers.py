@@ -165,7 +165,7 @@ def test_an_end_of_an_earlier_leader_epoch_proves_nothing(*, led: bool) -> None:
     chunks, ended = read(brokers, 10)
     assert ended.error == "LOG_TRUNCATED"
     assert [c.broker for c in chunks] == [FOLLOWER] * ended.position
-    for epoch, end in ((3, 8), (4, None)):  # so it is of a stored offset's, and of a cached log's
+    for epoch, end in ((3, 8), (4, None)):  # so it is of a cached log
         asked = {("t", 0): (LEADER, 5, epoch)}
         assert asyncio.run(log_checks.record_epoch_ends(brokers, asked)) == {("t", 0): end}  # type: ignore[arg-type]
 

@@ -313,7 +313,7 @@ class _Observer:
                 leader, epoch = self._partitions[place].leader, self._logs[place].leader_epoch
                 if leader is not None:
                     questions[place] = (leader, -1 if epoch is None else epoch, w.leader_epoch)
-            ends = await log_checks.record_epoch_ends(self._cluster, questions)
+            ends, _ = await log_checks.asked_epoch_ends(self._cluster, questions)
             for place, w in one.items():
                 if place in ends:
                     answers[w] = ends[place]
