@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tui.app import Dashboard
 from tui.feed.replay import ReplayFeed
-from tui.screens.views import BY_NAME
-from tui.shell import Place
+from tui.screens.views import BY_NAME, Place
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "tui" / "recordings"
 FOLDER = Path(__file__).parent / "screenshots"

@@ -6,6 +6,7 @@ It never computes what a frame can hold. Everything it draws from the cluster we
 
 import asyncio
 import gc
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -15,15 +16,15 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
+from eoctl.render.sanitise import visible
 from eoctl.render.words import age as age_words
-from recovery.errors import EoctlError, Exit
-from tui import actions, acts, commands, head
+from recovery.errors import EoctlError, Exit, UsageError
+from tui.changing import Changing
 from tui.feed.asking import INTERVALS
-from tui.screens.keys import KEYS, Key, bindings, exists
-from tui.screens.views import BY_NAME, OVERVIEW
-from tui.shell import Place, Shell
-from tui.widgets.lines import Page
-from tui.widgets.overlays import Overlay
+from tui.reading import Reading
+from tui.screens.keys import KEYS, Key, bindings, completions, exists
+from tui.screens.views import BY_NAME, OVERVIEW, Place
+from tui.widgets.table_state import Filter
 
 if TYPE_CHECKING:
     from tui.feed.frame import Frame
@@ -45,8 +46,8 @@ class Failed(Message):
         self.sentence = sentence
 
 
-class Dashboard(Shell):
-    """The app and its keys. Its result is the last text that was copied, for stdout."""
+class Dashboard(Reading, Changing):
+    """The app: its life, its keys and its commands."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     ACTIONS: ClassVar[dict[str, Key]] = {k.action.split("(")[0]: k for k in KEYS}
@@ -59,7 +60,7 @@ class Dashboard(Shell):
             # outside the main thread (tests) there are no signals
             with suppress(ValueError, RuntimeError, NotImplementedError):
                 loop.add_signal_handler(number, self.leave, Exit.INTERRUPTED)
-        self.table.title = lambda width: head.table_title(self, width)
+        self.table.title = self.table_title
         self.table.on_cursor = self.show_evidence
         self.table.on_open = self.action_open
         self.go(self.place)
@@ -150,24 +151,15 @@ class Dashboard(Shell):
             self.place.view,
             replay=self.feed.replay,
             may_change=self.may_change,
-            answered=head.has_answered(self),
+            answered=self.answered,
         )
-
-    # -- where one is ------------------------------------------------------------------------
 
     # -- keys --------------------------------------------------------------------------------
 
     def action_stop(self) -> None:
         """Leave at once; while a change is being made only after a question."""
-        if not acts.leaving_needs_an_answer(self):
+        if not self.leaving_needs_an_answer():
             self.leave()
-
-    def leave(self, status: Exit = Exit.OK) -> None:
-        """End the app, whose return code is the status."""
-        self.feed.stop()
-        for run in self.runs:
-            run.stop()
-        self.exit(self.copied, return_code=status)
 
     def action_view(self, name: str) -> None:
         self.trail.clear()
@@ -179,10 +171,12 @@ class Dashboard(Shell):
             self.say("this row has no page")
             return
         name, about = row.opens
-        if name in ("form", "run"):
-            acts.recover(self, name, about)
-            return
-        self.go(Place(BY_NAME[name], about), remember=True)
+        if name == "form":
+            self.fill_in(about, self._ask_command)
+        elif name == "run":
+            self.show_run(int(about))
+        else:
+            self.go(Place(BY_NAME[name], about), remember=True)
 
     def action_leave(self) -> None:
         """esc: the filter first, then back."""
@@ -198,26 +192,6 @@ class Dashboard(Shell):
             self.go(self.trail.pop())
         else:
             self.action_stop()
-
-    def action_move(self, step: int) -> None:
-        self._scrolled.move(step)
-
-    def action_page(self, step: int) -> None:
-        self._scrolled.move(step * self._scrolled.room)
-
-    def action_first(self) -> None:
-        self._scrolled.to(0)
-
-    def action_last(self) -> None:
-        part = self._scrolled
-        part.to(part.length if isinstance(part, Page) else len(part.state.order))
-
-    def action_turn(self, step: int) -> None:
-        self.table.turn(step)
-
-    def action_select(self) -> None:
-        self.table.select()
-        self.tick()
 
     def action_pause(self) -> None:
         self.paused = not self.paused
@@ -243,55 +217,70 @@ class Dashboard(Shell):
         self.feed.pace(seconds)
         self.say(f"every {age_words(seconds)}, or less often where that would cost too much")
 
-    def action_remedy(self) -> None:
-        acts.remedy(self)
-
-    def action_undo(self) -> None:
-        acts.change(self, "Undo", "undo", "reading what it changed")
-
-    def action_verify(self) -> None:
-        acts.change(self, "Verify", "verify", "looking at the cluster")
-
-    def action_cancel(self) -> None:
-        acts.cancel(self)
-
-    def action_sort(self, letter: str) -> None:
-        actions.sort(self, letter)
-
-    def action_sort_menu(self) -> None:
-        actions.sort_menu(self)
-
-    def action_json(self) -> None:
-        actions.show_json(self)
-
-    def action_equal(self) -> None:
-        actions.show_equal(self)
-
-    def action_copy(self) -> None:
-        actions.copy(self)
-
-    def action_write(self) -> None:
-        actions.write(self)
+    # -- what is typed -----------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        self.prompt.ask("/", commands.filter_as_typed, commands.filter_done)
+        self.prompt.ask("/", self._filter_typed, self._filter_done)
+
+    def _filter_typed(self, text: str) -> None:
+        """The table follows what is typed, as soon as it is a regular expression."""
+        try:
+            self.table.state.filter = Filter.parse(text) if text.removeprefix("!") else None
+        except re.error as error:
+            self.say(f"not a regular expression yet: {error}", "look")
+            return
+        self.message = ("", "text")
+        self.table.settle()
+        self.tick()
+
+    def _filter_done(self, text: str | None) -> None:
+        """All that was typed; esc takes the filter away."""
+        self._filter_typed(text or "")
+        self.tick()
 
     def action_command(self) -> None:
-        self.prompt.ask(":", commands.command_as_typed, commands.command_done)
+        self._ask_command()
 
-    def action_help(self) -> None:
-        from tui.screens import pages
+    def _ask_command(self, begin: str = "") -> None:
+        self.prompt.ask(":", self._command_typed, self._command_done, begin)
 
-        view, replay, may = self.place.view, self.feed.replay, self.may_change
-        verdicts = actions.verdicts_here(self)
-        self.push_screen(
-            Overlay(
-                "Help",
-                lambda width: pages.help_page(
-                    view, replay=replay, may_change=may, width=width, verdicts=verdicts
-                ),
-            )
-        )
+    def _command_typed(self, text: str) -> None:
+        """The words that a command may begin with, in the status line."""
+        names = completions(text.split(" ")[0])
+        self.say("  ".join(names) if names else "no such command", "dim" if names else "look")
+
+    def _command_done(self, text: str | None) -> None:
+        """Do what was typed."""
+        self.message = ("", "text")
+        word, _, rest = (text or "").strip().partition(" ")
+        try:
+            self._command(word.lower(), rest.strip())
+        except EoctlError as error:
+            self.say(error.sentence, "look")
+        self.tick()
+
+    def _command(self, word: str, rest: str) -> None:
+        """Do a command. Raise UsageError if it is none, or its words are wrong."""
+        from tui import commands
+
+        if word in BY_NAME:
+            self.go(commands.place_of(word, rest), remember=True)
+            if self.place.view.kind != "page" and rest:
+                self._filter_typed(rest)
+        elif word in ("ctx", "context"):
+            self.other_cluster(rest)
+        elif word == "interval":
+            self.pace(commands.interval_of(rest))
+        elif word == "theme":
+            self.theme = commands.theme_of(rest)
+        elif word == "help":
+            self.action_help()
+        elif word == "explain":
+            self.explain(rest)
+        elif word in ("q", "quit"):
+            self.action_stop()
+        elif word:
+            raise UsageError(f"no command {visible(word)!r}; ? lists them")
 
     def other_cluster(self, name: str) -> None:
         """Show the same screens of another cluster (`:ctx`)."""

@@ -1,33 +1,33 @@
 """The line in which a filter or a command is typed. tab completes, esc leaves, enter does it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
 
 from textual import events
 from textual.widgets import Input
 
 from tui.screens.keys import completions
 
-if TYPE_CHECKING:
-    from tui.app import Dashboard
-
-Typed = Callable[["Dashboard", str], None]
-OnAnswer = Callable[["Dashboard", str | None], None]
+Typed = Callable[[str], None]
+OnAnswer = Callable[[str | None], None]
 
 
 class Prompt(Input):
-    """Hidden until `ask`. typed: called with each change; done: with the text, or None for esc."""
+    """Hidden until `ask`. typed: called with each change; done: with the text, or None for esc.
+
+    on_close: called before `done`, to put the focus back.
+    """
 
     DEFAULT_CSS = """
     Prompt { display: none; height: 1; border: none; padding: 0; background: $surface; }
     Prompt:focus { border: none; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_close: Callable[[], None]) -> None:
         super().__init__(id="prompt", select_on_focus=False, compact=True)
         self._sign = ""
-        self._typed: Typed = lambda app, text: None
-        self._done: OnAnswer = lambda app, text: None
+        self._on_close = on_close
+        self._typed: Typed = lambda text: None
+        self._done: OnAnswer = lambda text: None
 
     def ask(self, sign: str, typed: Typed, done: OnAnswer, value: str = "") -> None:
         """Show the line. sign: what it begins with, `/` or `:`."""
@@ -45,7 +45,7 @@ class Prompt(Input):
         if not self.value.startswith(self._sign):
             self._close(None)  # the sign was deleted
         else:
-            self._typed(self._app, self.value[1:])
+            self._typed(self.value[1:])
 
     def on_key(self, event: events.Key) -> None:
         if event.key == "escape":
@@ -69,9 +69,5 @@ class Prompt(Input):
         if not self.display:
             return
         self.display = False
-        self._app.refocus()
-        self._done(self._app, text)
-
-    @property
-    def _app(self) -> "Dashboard":
-        return cast("Dashboard", cast("Any", self.app))
+        self._on_close()
+        self._done(text)

@@ -46,7 +46,6 @@ def dashboard(servers: str) -> int:
     from eoctl.settings.context import Connect, resolve
     from tests.tui.driving import running, text_of, until
     from tui.feed.asking import LiveFeed
-    from tui.head import has_answered
 
     shown: list[str] = []  # the app takes what is printed while it runs
     feed = LiveFeed(resolve(Connect(bootstrap_server=servers)), interval=1.0, sample_interval=0.3)
@@ -56,7 +55,7 @@ def dashboard(servers: str) -> int:
             await until(pilot, lambda: "orphan" in text_of(app))
             for number in "1234567890":
                 await pilot.press(number)
-                await until(pilot, lambda: has_answered(app))
+                await until(pilot, lambda: app.answered)
                 shown.append(text_of(app))
 
     asyncio.run(look())

@@ -18,8 +18,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
-from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, View
-from tui.shell import Place
+from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, Place, View
 from tui.widgets.overlays import Overlay
 
 TABLES = [v for v in NUMBERED if v.columns]

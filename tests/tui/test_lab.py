@@ -20,7 +20,6 @@ from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
 from tui.board.history import RECORDS_OF_ONE
 from tui.feed.asking import LiveFeed
-from tui.head import has_answered
 from tui.screens.change import ChangeScreen
 
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
@@ -99,15 +98,15 @@ async def nothing_is_aborted_under_another_title(app: Dashboard, pilot: Pilot[st
     """The page of the orphan has answered; `:why well:0`, and `x` before that page has."""
     await pilot.press("g", "enter")
     assert app.place.about == "orders:0"
-    await until(pilot, lambda: has_answered(app), 30)
+    await until(pilot, lambda: app.answered, 30)
     assert " x remedy" in text_of(app)
     await pilot.press("colon", *"why well:0", "enter")
     assert app.place.about == "well:0"
-    assert not has_answered(app)
+    assert not app.answered
     await pilot.press("x")
     assert len(app.screen_stack) == 1, "a dialog of another partition's remedy"
     assert " x remedy" not in text_of(app)
-    await until(pilot, lambda: has_answered(app), 30)
+    await until(pilot, lambda: app.answered, 30)
     await pilot.press("x")
     assert len(app.screen_stack) == 1
     assert "no remedy that eoctl could carry out" in text_of(app)

@@ -31,7 +31,6 @@ from tests.tui.driving import run, running, text_of, until
 from tests.tui.test_lab import live, offsets
 from tui.app import Dashboard
 from tui.feed.asking import BundleFeed
-from tui.head import has_answered
 from tui.screens.change import ChangeScreen
 from tui.screens.recover import FormScreen, RunScreen
 from tui.widgets.overlays import Overlay
@@ -222,7 +221,7 @@ def test_a_restart_is_planned_applied_verified_and_undone(lab: Lab) -> None:
             await pilot.press("escape", "enter")
             assert app.place.view.name == "change"
             # not the text: the list's is still drawn, and `u` does not exist before the answer
-            await until(pilot, lambda: has_answered(app), 30)
+            await until(pilot, lambda: app.answered, 30)
             assert "step 1" in text_of(app)
             await pilot.press("u")
             await word(app, pilot)

@@ -30,9 +30,9 @@ from tui.screens.views import (
     TRANSACTIONS,
     VIEWS,
     WHY,
+    Place,
     View,
 )
-from tui.shell import Place
 
 UPDATE = bool(os.environ.get("EOCTL_UPDATE_GOLDEN"))
 GOLDEN = Path(__file__).parent / "golden"

@@ -13,7 +13,7 @@ from eoctl.render.sanitise import visible
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import LsoRow
 from tui.board.history import Board, History, joins_ms
-from tui.screens import kept
+from tui.screens import plan_and_job_lists
 from tui.screens.groups import groups_table
 from tui.screens.overview import overview
 from tui.screens.partitions import partitions_table
@@ -68,8 +68,10 @@ class Builder:
             "transactions": transactions_table(s, self.text),
             "producers": producers_table(s, self.text),
             "groups": groups_table(s, self._before("groups"), self.text),
-            "plans": kept.plans_table(s, self.text),
-            "jobs": kept.jobs_table(s, self._rate, self.text, ascii_only=self.ascii_only),
+            "plans": plan_and_job_lists.plans_table(s, self.text),
+            "jobs": plan_and_job_lists.jobs_table(
+                s, self._rate, self.text, ascii_only=self.ascii_only
+            ),
         }
         hanging = cast("Sequence[TxnHangingRow]", s.hanging.rows if s.hanging else ())
         says, tables["overview"] = overview(

@@ -9,8 +9,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
 from tui.board.headline import stuck
 from tui.screens.rows import Cell, Picked, Text, answer_table, cells_of, table_row
-from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow
+from tui.widgets.tables import MARK, TableData, TableRow
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot

@@ -1,6 +1,6 @@
 """Pages of text: the story of `why`, evidence beside a row, a timeline, help. Lines from values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.explain import explain_lines, explained, means
@@ -211,6 +211,12 @@ def explain_page(word: str, width: int) -> list[Line]:
         first, *rest = explain_lines(entry, width - 1)
         lines += [((f" {first}", "title"),), *(((text, "text"),) for text in rest), ()]
     return lines
+
+
+def verdicts_of(rows: Iterable[object]) -> list[str]:
+    """Return the verdicts of judged transactions among these, each once: what `?` explains."""
+    judged = [row for row in rows if isinstance(row, TxnHangingRow)]
+    return list(dict.fromkeys("mixed" if row.mixed else row.verdict for row in judged))
 
 
 def json_lines(source: object) -> list[str]:

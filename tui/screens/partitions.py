@@ -9,8 +9,7 @@ from recovery.diagnose.diagnosis import mark
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import LsoRow
 from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, table_row
-from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow, table_data, urgency
+from tui.widgets.tables import MARK, TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from eoctl.render.columns import inspect
 from recovery.rows.row import ProducerRow
 from tui.screens.rows import AGE, Picked, Text, aged, answer_table, cells_of, since, table_row
-from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow
+from tui.widgets.tables import MARK, TableData, TableRow
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot

@@ -6,7 +6,7 @@ something is run twice: for its plan, and, once the plan's word was typed, with 
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -24,9 +24,6 @@ from tui.widgets.asking_page import Asking
 from tui.widgets.lines import Line, Page, fit
 from tui.widgets.tables import TableData, TableRow, table_data
 from tui.widgets.text import wrapped
-
-if TYPE_CHECKING:
-    from tui.app import Dashboard
 
 MARKS = {"running": "", "done": ""}
 FORM_WIDTH = 104  # a command grows while it is typed, and the box stays where it is
@@ -149,8 +146,11 @@ class FormScreen(ModalScreen[list[str] | None]):
             self.dismiss(self.argv)
 
 
-class RunScreen(Asking[None]):
-    """A command's output as it comes; where it has a plan, the question too. esc only closes."""
+class RunScreen(Asking[list[str] | None]):
+    """A command's output as it comes; where it has a plan, the question too. esc only closes.
+
+    Its result: the command that carries the confirmed plan out, or None.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", show=False, priority=True),
@@ -227,9 +227,7 @@ class RunScreen(Asking[None]):
             self.word.value = ""
             self.word.placeholder = f"not confirmed: nothing was sent; type {self.word_wanted}"
             return
-        self.dismiss()
-        app = cast("Dashboard", cast("Any", self.app))
-        app.start_run(self.watched.title, executing(self.watched.argv, self._plan["sha256"]))
+        self.dismiss(executing(self.watched.argv, self._plan["sha256"]))
 
 
 def executing(argv: Sequence[str], sha256: str) -> list[str]:

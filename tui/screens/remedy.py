@@ -13,7 +13,8 @@ from tui.screens.change import Ready
 
 if TYPE_CHECKING:
     from eoctl.operations.remedy.plan import Planned, Wish
-    from tui.feed.asking import LiveFeed
+    from eoctl.settings.context import Context
+    from recovery.inspect.observation import Settings
 
 ACTIONS = ("abort", "fence", "resolve", "write-prepared-marker")
 
@@ -43,8 +44,17 @@ def wish_of(row: TxnHangingRow) -> "Wish":
     )
 
 
-def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | None) -> Ready:
-    """One remedy's plan, or one of many for marked rows. Raises EoctlError. Takes seconds."""
+def ready(
+    context: "Context",
+    settings: "Settings",
+    pause: float,
+    rows: Sequence[TxnHangingRow],
+    cluster_id: str | None,
+) -> Ready:
+    """One remedy's plan, or one of many for marked rows. Raises EoctlError. Takes seconds.
+
+    settings: the limits of judging. pause: seconds between the two looks at the cluster.
+    """
     from eoctl.operations.diagnose.judging import diagnose
     from eoctl.operations.inspect.lists import Scope
     from eoctl.operations.remedy import many as remedy_many
@@ -59,10 +69,10 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
         if len(rows) == 1:
             return await remedy.plan(
                 cluster,
-                feed.context,
+                context,
                 wish_of(rows[0]),
-                feed.settings,
-                pause=feed.sample_interval,
+                settings,
+                pause=pause,
             )
         without = [r.where for r in rows if r.topic is None]
         if without:
@@ -74,8 +84,8 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
         diagnosis = await diagnose(
             cluster,
             Scope(tuple(parse_selector(name) for name in names)),
-            feed.settings,
-            pause=feed.sample_interval,
+            settings,
+            pause=pause,
         )
         # of the transactions on these partitions only those that were marked
         marked = {(r.topic, r.partition, r.producer_id, r.start_offset) for r in rows}
@@ -89,10 +99,10 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
         )
         many = await remedy_many.plan_many(
             cluster,
-            feed.context,
+            context,
             diagnosis,
             {r.verdict for r in rows},
-            pause=feed.sample_interval,
+            pause=pause,
             named=True,
         )
         if many.plan is None:
@@ -108,6 +118,6 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
         return remedy.Planned(many.plan, None if many.plan else "none of these may be carried out")
 
     left: list[str] = []
-    planned = with_cluster(feed.context, 30.0, use)
+    planned = with_cluster(context, 30.0, use)
     notes = [] if planned.plan else [planned.done or "there is nothing to do"]
-    return Ready(planned.plan, (*notes, *left), feed.context)
+    return Ready(planned.plan, (*notes, *left), context)

@@ -10,8 +10,7 @@ from recovery.diagnose.diagnosis import ORDER, mark
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import TxnListRow
 from tui.screens.rows import Picked, Text, aged, answer_table, cells_of, numbered, table_row
-from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow
+from tui.widgets.tables import MARK, TableData, TableRow
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot

@@ -8,8 +8,8 @@ from typing import Literal
 
 from eoctl.render.tables import Column
 from recovery.values import Value
+from tui.widgets.tables import MARK
 
-MARK = Column("mark", "", "mark", widths=(2, 2, 2))
 LETTERS = "ABDEHILNOPQRSTVWXZ"  # of columns, on any screen
 
 
@@ -36,16 +36,29 @@ class View(Value):
         """The table's columns. Loads the rows' models, so ask for them after the first paint."""
         if self.own or self.kind == "page":
             return self.own
-        from tui.screens import groups, kept, partitions, producers, transactions
+        from tui.screens import (
+            groups,
+            partitions,
+            plan_and_job_lists,
+            producers,
+            transactions,
+        )
 
         return {
             "partitions": partitions.COLUMNS,
             "transactions": transactions.COLUMNS,
             "producers": producers.COLUMNS,
             "groups": groups.COLUMNS,
-            "plans": kept.PLAN_COLUMNS,
-            "jobs": kept.JOB_COLUMNS,
+            "plans": plan_and_job_lists.PLAN_COLUMNS,
+            "jobs": plan_and_job_lists.JOB_COLUMNS,
         }[self.name]
+
+
+class Place(Value):
+    """A place: a screen, and what it is about (a partition, a transactional id)."""
+
+    view: View
+    about: str = ""
 
 
 OVERVIEW = View(

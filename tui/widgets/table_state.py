@@ -60,6 +60,20 @@ class TableState(msgspec.Struct):
         """Put the cursor on the row at a place of the order."""
         self._place, self.cursor = place, self.order[place]
 
+    def sort_by(self, letter: str) -> bool:
+        """Sort by the column of this letter: numbers highest first; again, the other way round.
+
+        Return False if no column has the letter.
+        """
+        columns = [i for i, c in enumerate(self.data.columns) if c.letter == letter]
+        if not columns:
+            return False
+        numeric = self.data.columns[columns[0]].right
+        same = self.sort == columns[0]
+        self.descending = not self.descending if same else numeric
+        self.sort = columns[0]
+        return True
+
     def settle(self) -> None:
         """Filter and sort anew; what vanished comes last, until a key is pressed."""
         keeps = self.filter.keeps if self.filter else None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # of sparklines, ASCII and not, lowest first
 NARROW, NORMAL, WIDE = range(3)
 GUTTER = 2  # cursor and selection
+MARK = Column("mark", "", "mark", widths=(2, 2, 2))
 
 
 def breakpoint_of(width: int) -> int:

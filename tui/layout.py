@@ -1,25 +1,40 @@
-"""The parts of the screen, where one is, and drawing them from the newest frame."""
+"""The parts of the app, which of them the current screen shows, drawn from the newest frame."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.containers import Container
 
-from recovery.values import Value
-from tui import head
+from recovery.errors import Exit
+from tui import fixed_lines
 from tui.feed.asking import Feed
 from tui.prompt import Prompt
-from tui.screens.views import BY_NAME, JOBS, OVERVIEW, PARTITIONS, PLANS, RECOVER, VIEWS, View
-from tui.widgets.lines import Bar, Page
+from tui.screens.keys import footer
+from tui.screens.views import (
+    BY_NAME,
+    JOBS,
+    OVERVIEW,
+    PARTITIONS,
+    PLANS,
+    RECOVER,
+    VIEWS,
+    WHY,
+    Place,
+)
+from tui.widgets.lines import Bar, Line, Page
 from tui.widgets.table import HEAD_LINES, Table
 from tui.widgets.table_state import TableState
 from tui.widgets.tables import TableData
 from tui.widgets.themes import begin_in
 
 if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+    from recovery.rows.answers import Answer
+    from recovery.rows.diagnosis import TxnHangingRow
     from tui.feed.frame import Frame
     from tui.screens.runs import Run
+    from tui.widgets.tables import TableRow
 
 SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
 STRIP_BELOW = 30  # from this height on the strip of a partition stands under the list
@@ -29,14 +44,7 @@ FIXED_LINES = (
 )  # of the overview: head, says, foot; the status is as high as its words
 
 
-class Place(Value):
-    """A place: a screen, and what it is about (a partition, a transactional id)."""
-
-    view: View
-    about: str = ""
-
-
-class Shell(App[str]):
+class Layout(App[str]):
     """feed: where frames come from. The app's result is the last text that was copied."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -48,10 +56,10 @@ class Shell(App[str]):
     #side { display: none; }
     #page { display: none; }
     #board { display: none; }
-    Shell.evidence #side { display: block; height: 9; }
-    Shell.evidence .low #side { height: 6; }
-    Shell.evidence .beside #side { height: 1fr; width: 49; border-left: solid $panel-lighten-2; }
-    Shell.evidence .beside.wide #side { width: 70; }
+    Layout.evidence #side { display: block; height: 9; }
+    Layout.evidence .low #side { height: 6; }
+    Layout.evidence .beside #side { height: 1fr; width: 49; border-left: solid $panel-lighten-2; }
+    Layout.evidence .beside.wide #side { width: 70; }
     """
 
     def __init__(
@@ -85,7 +93,7 @@ class Shell(App[str]):
         self.board = Page(name="board", titled=False)
         self._board: tuple[object, int, int] = (None, 0, 0)  # of which frame, width, lines
         self.status = Bar(1, name="status")
-        self.prompt = Prompt()
+        self.prompt = Prompt(self.refocus)
         self.foot = Bar(1, name="foot")
         self.middle = Container(self.table, id="middle")
 
@@ -112,10 +120,12 @@ class Shell(App[str]):
         """Renew ages and staleness, once a second and after each frame."""
         self.renew_recover()
         self.tell_wants()
-        self.head.show(head.head_lines(self, self.size.width))
-        self.says.show(head.says(self))
-        self.status.show(head.status_lines(self, self.size.width))
-        self.foot.show((head.foot_line(self, self.size.width),))
+        width, view = self.size.width, self.place.view
+        head = fixed_lines.head_lines(self.frame, self.feed, view, width, paused=self.paused)
+        self.head.show(head)
+        self.says.show(fixed_lines.says(self.frame, width))
+        self.show_status()
+        self.show_foot()
         self.show_board()
         for part in (self.table, self.side, self.page):
             if part.display:
@@ -134,26 +144,71 @@ class Shell(App[str]):
             else:
                 self.states[RECOVER.name].renew(data)
 
-    def start_run(self, title: str, argv: Sequence[str], *, asks: bool = False) -> None:
-        """Start a command and show what it says. asks: it prints a plan, to be confirmed."""
-        from tui.screens.recover import RunScreen
-        from tui.screens.runs import Run
-
-        run = Run(title, argv, ("-o", "json") if asks else ())
-        self.runs.append(run)
-        self.renew_recover()
-        self.push_screen(RunScreen(run, asks=asks))
+    @property
+    def snapshot(self) -> "Snapshot | None":
+        """Return the data that is shown; None before the first frame."""
+        return self.frame.snapshot if self.frame else None
 
     @property
     def may_change(self) -> bool:
         """Return True if this dashboard may change anything: not read-only, and not a recording."""
-        s = self.frame.snapshot if self.frame else None
+        s = self.snapshot
         return not (self.feed.replay or s is None or s.read_only)
+
+    @property
+    def row(self) -> "TableRow | None":
+        """Return the cursor's row; None on a page."""
+        return self.table.current if self.place.view.kind != "page" else None
+
+    @property
+    def answer(self) -> "Answer | None":
+        """Return what the page shows; None on a table, and before the page has its answer."""
+        if self.place.view.kind != "page":
+            return None
+        return fixed_lines.page_answer(self.snapshot, self.place)
+
+    @property
+    def answered(self) -> bool:
+        """Return True if the screen shows its subject. A table does: its keys are its rows'."""
+        return self.place.view.kind != "page" or self.answer is not None
+
+    @property
+    def holders(self) -> "list[TxnHangingRow]":
+        """Return the judged transactions that the page of why is about."""
+        rows = self.answer.rows if self.place.view is WHY and self.answer is not None else ()
+        found = [getattr(row, "held_by", None) for row in rows]
+        return [row for row in found if row is not None]
 
     def say(self, text: str, role: str = "text") -> None:
         """One sentence in the status line, until the next key."""
         self.message = (text, role)
-        self.status.show(head.status_lines(self, self.size.width))
+        self.show_status()
+
+    def show_status(self) -> None:
+        """The message, else why the feed ended, else what is wrong with the asking."""
+        message = self.message if self.message[0] or not self.failed else (self.failed, "act")
+        lines = fixed_lines.status_lines(
+            self.snapshot, self.feed, message, self.size.width, paused=self.paused
+        )
+        self.status.show(lines)
+
+    def show_foot(self) -> None:
+        """The keys of this screen."""
+        view = self.place.view
+        keys = footer(
+            view, replay=self.feed.replay, may_change=self.may_change, answered=self.answered
+        )
+        line = fixed_lines.foot_line(
+            view, list(keys), self.size.width, paused=self.paused, returns=bool(self.trail)
+        )
+        self.foot.show((line,))
+
+    def leave(self, status: Exit = Exit.OK) -> None:
+        """End the app, whose return code is the status."""
+        self.feed.stop()
+        for run in self.runs:
+            run.stop()
+        self.exit(self.copied, return_code=status)
 
     def go(self, place: Place, *, remember: bool = False) -> None:
         """Show a screen."""
@@ -183,7 +238,7 @@ class Shell(App[str]):
 
     def refocus(self) -> None:
         """Keys go to the table or the page."""
-        self.screen_stack[0].set_focus(self._scrolled)
+        self.screen_stack[0].set_focus(self.scrolled)
 
     def arrange(self) -> None:
         """Evidence beside the list where there is room, else below it."""
@@ -200,15 +255,18 @@ class Shell(App[str]):
     def tell_wants(self) -> None:
         """Ask the feed for what this screen shows beyond the rest; not before the first paint."""
         if self.began:
-            from tui import shown
+            from tui import panes
 
-            self.feed.want(**shown.wants(self))
+            drawn = self.place.view is PARTITIONS and self.side.display
+            cursor = self.table.state.cursor if drawn else None
+            self.feed.want(**panes.wants(self.snapshot, self.place, cursor))
 
     def show_page(self) -> None:
         """The page of this screen, from the newest frame."""
-        from tui import shown
+        from tui import panes
 
-        self.page.show(shown.page(self), lambda width: head.page_title(self, width))
+        make = panes.page(self.snapshot, self.place, self.states[JOBS.name].data)
+        self.page.show(make, self.page_title)
 
     def show_board(self) -> None:
         """Below the overview's list: in the lines that the list leaves, or in its own few."""
@@ -231,10 +289,24 @@ class Shell(App[str]):
     def show_evidence(self) -> None:
         """Beside a list: what the cursor's row stands on."""
         if self.place.view.kind == "evidence":
-            from tui import shown
+            from tui import panes
 
-            self.side.show(shown.beside(self), lambda width: head.side_title(self, width))
+            view, row = self.place.view, self.table.current
+            self.side.show(panes.beside(self.snapshot, view, row, self.runs), self.side_title)
+
+    # titles are drawn again each second: they show an age
+
+    def page_title(self, width: int) -> Line:
+        return fixed_lines.page_title(self.snapshot, self.feed, self.place, width)
+
+    def side_title(self, width: int) -> Line:
+        return fixed_lines.side_title(self.snapshot, self.feed, self.place.view, width)
+
+    def table_title(self, width: int) -> Line:
+        view = self.place.view
+        return fixed_lines.table_title(self.snapshot, self.feed, view, self.table, width)
 
     @property
-    def _scrolled(self) -> Table | Page:
+    def scrolled(self) -> Table | Page:
+        """Return the part that has the keys: the page or the table."""
         return self.page if self.place.view.kind == "page" else self.table

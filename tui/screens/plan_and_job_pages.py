@@ -12,7 +12,7 @@ from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.plans import PlanFileRow
 from recovery.times import rfc3339
-from tui.screens.kept import rows_of, stage_bar
+from tui.screens.plan_and_job_lists import rows_of, stage_bar
 from tui.screens.rows import number
 from tui.widgets.lines import Line
 from tui.widgets.text import error_lines, wrapped

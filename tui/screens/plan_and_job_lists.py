@@ -11,8 +11,7 @@ from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.plans import PlanFileRow
 from tui.screens.rows import AGE, Picked, Text, aged, cells_of, numbered, since, table_row
-from tui.screens.views import MARK
-from tui.widgets.tables import TableData, TableRow, table_data
+from tui.widgets.tables import MARK, TableData, TableRow, table_data
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot

@@ -1,0 +1,161 @@
+"""The keys that read: moving, sorting, JSON, equal commands, copying, writing, help."""
+
+import datetime
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from eoctl.render.sanitise import visible
+from recovery.errors import EoctlError
+from tui.layout import Layout
+from tui.screens.keys import UNSORTED
+from tui.widgets import overlays
+from tui.widgets.lines import Line, Page
+from tui.widgets.overlays import Overlay
+
+
+class Reading(Layout):
+    """The app with the keys that read what is shown."""
+
+    def action_move(self, step: int) -> None:
+        self.scrolled.move(step)
+
+    def action_page(self, step: int) -> None:
+        self.scrolled.move(step * self.scrolled.room)
+
+    def action_first(self) -> None:
+        self.scrolled.to(0)
+
+    def action_last(self) -> None:
+        part = self.scrolled
+        part.to(part.length if isinstance(part, Page) else len(part.state.order))
+
+    def action_turn(self, step: int) -> None:
+        self.table.turn(step)
+
+    def action_select(self) -> None:
+        self.table.select()
+        self.tick()
+
+    def action_sort(self, letter: str) -> None:
+        """Sort by the column of this letter, or as the rows came."""
+        state = self.table.state
+        if letter == UNSORTED:
+            state.sort, state.descending = None, False
+        elif not state.sort_by(letter):
+            self.say(f"no column here has the letter {letter}; s shows them")
+            return
+        self.table.settle()
+        self.tick()
+
+    def action_sort_menu(self) -> None:
+        """The columns and their letters."""
+
+        def chosen(letter: str | None) -> None:
+            if letter is not None:
+                self.action_sort(letter)
+
+        self.push_screen(overlays.sort_menu(self.table.state.data.columns), chosen)
+
+    def action_json(self) -> None:
+        """The cursor's row, or the page's answer."""
+        from tui.screens import pages
+
+        sources: Sequence[object] = self.answer.rows if self.answer else ()
+        if self.row is not None and self.row.source is not None:
+            sources = [self.row.source]
+        texts = [line for source in sources for line in pages.json_lines(source)]
+        if not texts:
+            self.say("there is no row")
+            return
+        make = partial(_uncut, texts, "text")
+        self.push_screen(Overlay("JSON", make, copies="\n".join(texts)))
+
+    def action_equal(self) -> None:
+        """Commands to paste; none of them changes anything."""
+        from tui.equal_commands import equal_commands
+
+        connection = self.snapshot.argv if self.snapshot else ()
+        commands = equal_commands(self.place, self.answer, self.row, self.runs, connection)
+
+        def make(width: int) -> Sequence[Line]:
+            lines: list[Line] = []
+            for text in commands:
+                lines += [*_uncut([text], "key", width), ()]
+            return lines
+
+        title = "Equal commands; none changes anything"
+        self.push_screen(Overlay(title, make, copies=commands[-1]))
+
+    def action_copy(self) -> None:
+        """The underlined cell, exactly as the cluster has it where it is a name."""
+        row = self.table.current
+        if row is None:
+            self.say("there is no row")
+            return
+        column = self.table.state.column
+        value = row.sort[column]
+        self.copied = value if isinstance(value, str) else row.cells[column].strip()
+        self.copy_to_clipboard(self.copied)
+        self.say(f"copied (also printed at the end): {visible(self.copied)}", "key")
+
+    def action_write(self) -> None:
+        """The rows shown as CSV, or the page as text, into a new file in the working directory."""
+        now = datetime.datetime.fromtimestamp(self.feed.now() / 1000, datetime.UTC)
+        stem = f"eoctl-{self.place.view.name}-{now:%Y%m%dT%H%M%SZ}"
+        if self.place.view.kind == "page":
+            path, text = Path(f"{stem}.txt"), self.page.text() + "\n"
+        else:
+            path, text = Path(f"{stem}.csv"), self._csv()
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            self.say(f"cannot be written ({error.strerror}): {path.absolute()}", "act")
+            return
+        self.say(f"written: {path.absolute()}", "good")
+
+    def _csv(self) -> str:
+        """Return the rows of the table as shown, without their sparklines."""
+        from eoctl.render.envelope import csv_lines
+
+        state = self.table.state
+        columns = [(i, c) for i, c in enumerate(state.data.columns) if c.kind != "spark"]
+        rows = [row for key in state.order if (row := state.row(key)) is not None]
+        lines = csv_lines(
+            [{c.key: row.cells[i] or None for i, c in columns} for row in rows],
+            [c.key for _, c in columns],
+        )
+        return "".join(f"{line}\n" for line in lines)
+
+    def action_help(self) -> None:
+        """Every key and command, and the verdicts that the page or the cursor's row is about."""
+        from tui.screens import pages
+
+        judged = [self.row.source] if self.row is not None else self.holders
+        make = partial(
+            pages.help_page,
+            self.place.view,
+            replay=self.feed.replay,
+            may_change=self.may_change,
+            verdicts=pages.verdicts_of(judged),
+        )
+        self.push_screen(Overlay("Help", lambda width: make(width=width)))
+
+    def explain(self, word: str) -> None:
+        """Show what a word means, as `eoctl explain` does."""
+        from tui.screens import pages
+
+        try:
+            pages.explain_page(word, 80)
+        except EoctlError as error:
+            self.say(visible(error.sentence), "look")
+            return
+        self.push_screen(Overlay("Explain", partial(pages.explain_page, word)))
+
+
+def _uncut(texts: Sequence[str], role: str, width: int) -> list[Line]:
+    """Return lines in which nothing is cut: what is longer goes on in the next."""
+    return [
+        ((text[n : n + width], role),) for text in texts for n in range(0, len(text) or 1, width)
+    ]
