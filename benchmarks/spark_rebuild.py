@@ -58,7 +58,7 @@ def measure() -> Iterator[Measured]:
             digests.add((found.rows, found.sha256_sum))
 
         def beside(master: str, what: str, goal: str) -> Iterator[Measured]:
-            from eoctl.stores.storage import storage_at
+            from eoctl.stores.storage_address import storage_at
             from spark_jobs.rebuild import SparkEngine
 
             cpu.clear()

@@ -68,7 +68,7 @@ def measure() -> Iterator[Scale]:
 
 def _run(master: str, root: Path, request: RebuildRequest, access: Access, workers: int) -> Run:
     """The second of two rebuilds in a session: the first one warms it."""
-    from eoctl.stores.storage import storage_at
+    from eoctl.stores.storage_address import storage_at
     from spark_jobs.rebuild import SparkEngine
 
     log = root / f"log-{workers}"

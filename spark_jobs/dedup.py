@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from eoctl.engine import dedup_task
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.stores.storage import Storage, storage_at
+from eoctl.stores.storage import Storage
+from eoctl.stores.storage_address import storage_at
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.shared.source_numbers import Chunk, Scattered

@@ -17,7 +17,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
-from eoctl.stores.storage import Storage, storage_at
+from eoctl.stores.storage import Storage
+from eoctl.stores.storage_address import storage_at
 from recovery.errors import EoctlError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import exactly_once
 from eoctl.kafka.write.exactly_once import CommittedPosition as Committed
-from eoctl.stores.storage import storage_at
+from eoctl.stores.storage_address import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.merge.replay import ReplayPosition

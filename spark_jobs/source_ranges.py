@@ -12,7 +12,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read import cut_offsets
-from eoctl.stores.storage import read_text
+from eoctl.stores.storage_address import read_text
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared import cut as cut_files

@@ -287,7 +287,7 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(**values: Any) -> Any:
         for name, value in values.items():
             if isinstance(value, Path) and name in addresses:
-                from eoctl.stores.storage import storage_at
+                from eoctl.stores.storage_address import storage_at
 
                 storage_at(value)
             elif isinstance(value, Path):

@@ -24,7 +24,8 @@ from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.state.files import StateFile, StateWriter, read_rows
 from eoctl.stores.state.folder import TaskRow
 from eoctl.stores.state.runs import RunReader, windows, write_run
-from eoctl.stores.storage import Storage, storage_at
+from eoctl.stores.storage import Storage
+from eoctl.stores.storage_address import storage_at
 from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format

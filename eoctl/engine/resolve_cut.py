@@ -9,7 +9,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import cut_offsets
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
-from eoctl.stores.storage import is_address, read_text
+from eoctl.stores.storage_address import is_address, read_text
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared import cut as model

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from eoctl.stores.storage import OBJECTS, Storage, storage_at
+from eoctl.stores.storage import Storage
+from eoctl.stores.storage_address import OBJECTS, storage_at
 from recovery.errors import IncompleteError, UsageError
 from recovery.formats.flink_checkpoint import FlinkCheckpoint, places, read_states
 from recovery.formats.flink_metadata import Place, read_metadata

@@ -8,7 +8,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,15 +15,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from eoctl.host.extras import installed, missing
 from eoctl.stores import private
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 
 LOCK, PROBE = ".lock", ".probe-"
-OBJECTS = ("s3", "s3a", "gs")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems without hard links
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.S)
 
 
 class NewFile(Protocol):
@@ -48,8 +44,8 @@ class NewFile(Protocol):
 class Storage(Protocol):
     """A place for files. Every method raises UnreachableError where the place does not answer.
 
-    address: absolute; `storage_at` makes the storage of it again. exclusive: `held` keeps others
-    out, so that what nobody lists may be deleted while no result is there.
+    address: absolute; `storage_at` makes the storage of it again (storage_address.py). exclusive:
+    `held` keeps others out, so that what nobody lists may be deleted while no result is there.
     """
 
     @property
@@ -125,71 +121,6 @@ class Storage(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Remove files, or folders with all that is in them; those that are gone are no error."""
         ...
-
-
-def is_address(given: str | Path) -> bool:
-    """Return True for `SCHEME://...`, also where Path left one of its slashes."""
-    return _ADDRESS.match(str(given)) is not None
-
-
-def storage_at(given: str | Path) -> Storage:
-    """Return the storage at a path or an address. Nothing is asked or written.
-
-    Raises UsageError for an address that is none of object storage, or without its package.
-    """
-    if not (match := _ADDRESS.match(str(given))):
-        return LocalFolder(Path(given).absolute())
-    scheme, rest = match[1].lower(), match[2]
-    where = f"{scheme}://{rest}"
-    if scheme not in OBJECTS:
-        raise UsageError(
-            f"{scheme}:// is not read or written here",
-            where=where,
-            remedy=f"give a folder of this machine, or {', '.join(f'{s}://' for s in OBJECTS)}",
-        )
-    bucket, _, prefix = rest.partition("/")
-    prefix = prefix.strip("/")
-    if not bucket or any(sign in rest for sign in "@?#") or ":" in bucket:
-        raise UsageError(
-            "names no bucket and no more than a bucket and a path",
-            where=where.partition("?")[0] if "@" not in where else f"{scheme}://...",
-            remedy=f"write {scheme}://BUCKET/PATH; credentials are taken from the environment",
-        )
-    if any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
-        raise UsageError("a part of the path is empty, . or ..", where=where)
-    if not installed("obstore"):
-        raise missing("data", "object storage")
-    from eoctl.stores.object_storage import ObjectStorage
-
-    return ObjectStorage(scheme, bucket, prefix)
-
-
-def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
-    """Return the storage and the name in it of a file that is given by its path, or by the folder
-    in which it is called `name`. Raises UsageError."""
-    if match := _ADDRESS.match(str(given)):
-        folder, _, last = match[2].rstrip("/").rpartition("/")
-        if folder and last.endswith(Path(name).suffix):
-            return storage_at(f"{match[1]}://{folder}"), last
-        return storage_at(given), name
-    path = Path(given)
-    if path.is_dir():
-        return storage_at(path), name
-    return storage_at(path.parent), path.name
-
-
-def read_text(given: str | Path) -> str:
-    """Return the text of a file, or of an object whose address is given.
-
-    Raises UsageError, UnreachableError.
-    """
-    folder, name = Path(given).parent, Path(given).name
-    storage = storage_at(folder)
-    try:
-        return storage.get(name).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise UsageError(f"cannot be read: {reason}", where=str(given)) from None
 
 
 def not_written(path: Path, error: OSError) -> EoctlError:

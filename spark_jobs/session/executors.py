@@ -20,7 +20,8 @@ from weakref import WeakKeyDictionary
 
 from eoctl.engine.code_zip import code_zip
 from eoctl.stores import private
-from eoctl.stores.storage import PROBE, LocalFolder, Storage, not_written, storage_at
+from eoctl.stores.storage import PROBE, LocalFolder, Storage, not_written
+from eoctl.stores.storage_address import storage_at
 from recovery import errors
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.formats.reader import CorruptError

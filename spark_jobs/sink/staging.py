@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.stores.storage import Storage, not_written, storage_at
+from eoctl.stores.storage import Storage, not_written
+from eoctl.stores.storage_address import storage_at
 from recovery.errors import EoctlError, RefusedError, UsageError
 from spark_jobs.session import executors
 

@@ -26,7 +26,8 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.kafka.write.exactly_once import DECIDED_SECONDS, FencedError, Writer
-from eoctl.stores.storage import Storage, storage_at
+from eoctl.stores.storage import Storage
+from eoctl.stores.storage_address import storage_at
 from recovery.errors import (
     NO_SUCH_TOPIC,
     EoctlError,

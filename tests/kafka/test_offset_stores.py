@@ -21,7 +21,8 @@ from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
 from eoctl.lab.record import LabSpec
-from eoctl.stores.offsets.store import OffsetStore, open_store
+from eoctl.stores.offsets.opening import open_store
+from eoctl.stores.offsets.store import OffsetStore
 from eoctl.stores.offsets.topic import TopicOffsets
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.formats.reader import CorruptError

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from eoctl.stores.offsets.store import open_store
+from eoctl.stores.offsets.opening import open_store
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import SqlColumns, SqlStore

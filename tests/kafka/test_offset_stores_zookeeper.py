@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
-from eoctl.stores.offsets.store import open_store
+from eoctl.stores.offsets.opening import open_store
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError, UsageError
 from recovery.formats.reader import CorruptError
 from recovery.shared.store_tables import ZooKeeperStore

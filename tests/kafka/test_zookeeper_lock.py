@@ -15,7 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from eoctl.stores.locks.lock import locked
+from eoctl.stores.locks.scope_lock import locked
 from eoctl.stores.locks.zookeeper_lock import ZooKeeperLock, _try, take_zookeeper_lock
 from eoctl.stores.locks.zookeeper_session import Session
 from recovery.errors import RefusedError, UnreachableError, UsageError

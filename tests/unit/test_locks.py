@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.stores.locks.lock import lock_name, lock_words, locked, take_file_lock
+from eoctl.stores.locks.lock import lock_name, lock_words, take_file_lock
+from eoctl.stores.locks.scope_lock import locked
 from recovery.errors import RefusedError
 
 WHO = {"user": "alice", "host": "ops-1", "pid": 77}

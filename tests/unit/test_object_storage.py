@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from eoctl.stores import object_storage
-from eoctl.stores.storage import LocalFolder, Storage, place_of, storage_at
+from eoctl.stores.storage import LocalFolder, Storage
+from eoctl.stores.storage_address import place_of, storage_at
 from recovery.errors import EoctlError, RefusedError, UnreachableError, UsageError
 from tests.object_store import CODES, Fault, Faulty, environment, make_bucket, s3_server
 from tests.share import kills
@@ -143,7 +144,7 @@ def test_a_conflict_is_waited_for_and_is_nobody_elses_object(
 
 RACE = """
 import os, sys, time
-from eoctl.stores.storage import storage_at
+from eoctl.stores.storage_address import storage_at
 storage, me = storage_at(sys.argv[1]), sys.argv[2].encode()
 storage.put(f"ready-{sys.argv[2]}", b"")
 while len([n for n in storage.top() if n.startswith("ready-")]) < 2: time.sleep(0.01)
@@ -244,7 +245,9 @@ def test_other_addresses_are_refused(address: str, words: str) -> None:
 
 
 def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eoctl.stores.storage.installed", lambda package: package != "obstore")
+    monkeypatch.setattr(
+        "eoctl.stores.storage_address.installed", lambda package: package != "obstore"
+    )
     with pytest.raises(UsageError, match=r"object storage needs .* pip install 'eoctl\[data\]'"):
         storage_at("s3://bucket/x")
     assert storage_at("x").address == str(Path("x").absolute())

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import pytest
 
 from eoctl.stores.offsets.file import _locked
-from eoctl.stores.offsets.store import open_store
+from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats.reader import CorruptError
 from recovery.shared.store_tables import FileStore, SparkCheckpointStore

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.sql_table import identifiers
-from eoctl.stores.offsets.store import open_store
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.formats.reader import CorruptError
 from recovery.shared.app_file import App

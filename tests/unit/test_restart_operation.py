@@ -16,7 +16,8 @@ from eoctl.operations.restart.plan import KIND, STORE, parameters
 from eoctl.operations.restart.request import asked_again
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
-from eoctl.stores.offsets.store import Write, open_store
+from eoctl.stores.offsets.opening import open_store
+from eoctl.stores.offsets.store import Write
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import UnreachableError
 from recovery.restart.stored import StoredOffset, StoredPartition

@@ -18,7 +18,8 @@ from eoctl.operations.restart import verify as restart_verify
 from eoctl.operations.restart.observe import RestartLook
 from eoctl.operations.restart.plan import KIND, _producers
 from eoctl.operations.restart.verify import _compared, _outputs, _same_log, _zombies
-from eoctl.stores.offsets.store import Contents, open_store
+from eoctl.stores.offsets.opening import open_store
+from eoctl.stores.offsets.store import Contents
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.facts import GroupOffsetFacts, PartitionFacts
 from recovery.restart.decision import OutputDecision, RestartPlan

@@ -23,7 +23,8 @@ from eoctl.operations.change.steps import (
 )
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal, who
-from eoctl.stores.locks.lock import held_by, locked
+from eoctl.stores.locks.lock import held_by
+from eoctl.stores.locks.scope_lock import locked
 from recovery.change.journal import JournalEntry, unfinished, ways_out
 from recovery.change.plan import Plan
 from recovery.errors import RefusedError, UsageError

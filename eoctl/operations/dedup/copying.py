@@ -21,7 +21,8 @@ from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
-from eoctl.stores.storage import Storage, storage_at
+from eoctl.stores.storage import Storage
+from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupWish, scattered_error

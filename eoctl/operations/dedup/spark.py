@@ -17,7 +17,7 @@ from eoctl.operations.dedup.copying import DedupOperation, DedupRun, part_of, pl
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.settings.context import Context
-from eoctl.stores.storage import storage_at
+from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupPart, DedupRequest, DedupWish

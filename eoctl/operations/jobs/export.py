@@ -12,7 +12,7 @@ from eoctl.operations.jobs.spark_launch import DEPLOY_MODE, PYTHON_CONF, SAFE, S
 from eoctl.render.shell import command
 from eoctl.settings.folders import full_disk
 from eoctl.stores import private
-from eoctl.stores.storage import is_address
+from eoctl.stores.storage_address import is_address
 from recovery.errors import RefusedError, UsageError
 from recovery.rows.jobs import JobExportRow
 

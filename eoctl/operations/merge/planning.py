@@ -16,7 +16,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.merge.read import read_log
-from eoctl.stores.offsets.store import open_store
+from eoctl.stores.offsets.opening import open_store
 from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError, UsageError, topic_problem
 from recovery.facts import Missing, PartitionFacts, TopicPartition

@@ -17,7 +17,7 @@ from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.operations.merge.acting import Replaying, Running, asked_again
 from eoctl.operations.merge.planning import Merge, MergeLook, Reached, look, reached
 from eoctl.settings.context import Context, state_dir
-from eoctl.stores.storage import storage_at
+from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.merge.replay import Base

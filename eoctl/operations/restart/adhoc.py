@@ -6,7 +6,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.restart.request import AdHoc
-from eoctl.stores.offsets.store import open_store
+from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.restart.adhoc import Target

@@ -20,7 +20,8 @@ from eoctl.operations.inspect.history import read_state_logs
 from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart.request import RestartRequest
-from eoctl.stores.offsets.store import Contents, OffsetStore, open_store
+from eoctl.stores.offsets.opening import open_store
+from eoctl.stores.offsets.store import Contents, OffsetStore
 from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition

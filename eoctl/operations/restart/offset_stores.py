@@ -8,7 +8,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.inspect.offsets import Reading, against_logs
 from eoctl.operations.restart.request import read_app_file
-from eoctl.stores.offsets.store import Contents, StoreEntry, open_store
+from eoctl.stores.offsets.opening import open_store
+from eoctl.stores.offsets.store import Contents, StoreEntry
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import GroupOffsetFacts, Missing
 from recovery.restart.store_words import WORDS, parse_store

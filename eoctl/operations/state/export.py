@@ -12,7 +12,7 @@ from eoctl.operations.jobs.spark_launch import Spark
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
-from eoctl.stores.storage import place_of
+from eoctl.stores.storage_address import place_of
 from recovery.rows.answers import Answer
 from recovery.shared.cut import Cut
 

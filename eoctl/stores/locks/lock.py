@@ -1,4 +1,4 @@
-"""One change at a time per cluster and scope: a lock on this host, or one in ZooKeeper for all.
+"""What a lock is: one change at a time per cluster and scope. And the lock on this host.
 
 A lock that was held may be lost (a session expires, a server freezes, somebody deletes a file):
 ask `ensure_held` right before each write and stop when it raises.
@@ -11,12 +11,10 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from eoctl.host.clock import now_ms
 from eoctl.settings.folders import state_dir
 from recovery.errors import RefusedError
 from recovery.times import rfc3339
@@ -137,25 +135,3 @@ def lock_words(zookeeper: str | None) -> str:
     from eoctl.stores.locks.zookeeper_session import without_password
 
     return f"ZooKeeper {without_password(zookeeper)}"
-
-
-@asynccontextmanager
-async def locked(
-    zookeeper: str | None, cluster_id: str, scope: str, who: dict[str, Any]
-) -> AsyncIterator[Callable[[], None]]:
-    """Hold the lock of one scope; gives `ensure_held`. zookeeper: a context's lock_zookeeper.
-
-    Raises RefusedError when another holds it, UnreachableError when ZooKeeper does not answer.
-    """
-    holder = {**who, "since": now_ms()}
-    lock: Lock
-    if zookeeper is None:
-        lock = await take_file_lock(cluster_id, scope, holder)
-    else:
-        from eoctl.stores.locks.zookeeper_lock import take_zookeeper_lock
-
-        lock = await asyncio.to_thread(take_zookeeper_lock, zookeeper, cluster_id, scope, holder)
-    try:
-        yield lock.ensure_held
-    finally:
-        lock.release()

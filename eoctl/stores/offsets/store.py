@@ -2,15 +2,14 @@
 
 A store keeps one entry for each input partition. `Entry.kept` is that entry exactly as it stands
 there, as JSON; a `Write` names it, so that whatever came in between is found and never overwritten,
-and the reverse of a `Write` puts back what was there. `open_store` opens any of them.
+and the reverse of a `Write` puts back what was there. `opening.open_store` opens any of them.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from eoctl.kafka.connection.cluster import Cluster
 from eoctl.stores.offsets.bounded import BlockingCall, LostError, SilentError, bounded
 from recovery.change.plan import differences
 from recovery.errors import (
@@ -19,29 +18,17 @@ from recovery.errors import (
     RefusedError,
     UnreachableError,
     UnverifiedError,
-    UsageError,
 )
 from recovery.facts import GroupOffsetFacts, TopicPartition
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.observed import FlinkFacts
 from recovery.restart.stored import StoredPartition
-from recovery.shared.app_file import App, named
-from recovery.shared.store_tables import (
-    ConnectStore,
-    FileStore,
-    FlinkCheckpointStore,
-    KafkaGroupStore,
-    SqlStore,
-    Store,
-    TopicStore,
-    ZooKeeperStore,
-)
+from recovery.shared.app_file import named
 
 StoredValues = Mapping[str, Any]
 """An entry as its store keeps it: JSON without floats. A group: offset, leader_epoch, metadata."""
 
 EnsureHeld = Callable[[], None]
-ANSWER_SECONDS = 10.0  # how long a store may stay silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,56 +210,3 @@ async def look_for(store: OffsetStore, writes: Sequence[Write], lost: str) -> No
     except EoctlError:
         pass
     raise UnverifiedError(lost, where=store.name)
-
-
-@asynccontextmanager
-async def open_store(
-    described: Store,
-    *,
-    cluster: Cluster | None = None,
-    app: App | None = None,
-    seconds: float = ANSWER_SECONDS,
-) -> AsyncIterator[OffsetStore]:
-    """Open what [app.store] or [app.mirror] describes. cluster: for groups and topics.
-
-    app: its name chooses the rows of a shared SQL table. seconds: how long the store may stay
-    silent. Raises UsageError, UnreachableError.
-    """
-    if isinstance(described, KafkaGroupStore):
-        from eoctl.stores.offsets.group import GroupOffsets
-
-        yield GroupOffsets(described, _needed(cluster), None if app is None else app.inputs)
-    elif isinstance(described, FileStore):
-        from eoctl.stores.offsets.file import FileOffsets
-
-        yield FileOffsets(described, seconds)
-    elif isinstance(described, SqlStore):
-        from eoctl.stores.offsets.sql import SqlOffsets
-
-        yield SqlOffsets(described, None if app is None else app.name, seconds)
-    elif isinstance(described, ZooKeeperStore):
-        from eoctl.stores.offsets.zookeeper import ZooKeeperOffsets
-
-        yield ZooKeeperOffsets(described, seconds)
-    elif isinstance(described, TopicStore):
-        from eoctl.stores.offsets.topic import TopicOffsets
-
-        yield TopicOffsets(described, _needed(cluster), app, seconds)
-    elif isinstance(described, FlinkCheckpointStore):
-        from eoctl.stores.offsets.flink import FlinkOffsets
-
-        yield FlinkOffsets(described, seconds)
-    elif isinstance(described, ConnectStore):
-        from eoctl.stores.offsets.connect import ConnectOffsets
-
-        yield ConnectOffsets(described, _needed(cluster), seconds)
-    else:
-        from eoctl.stores.offsets.spark import SparkOffsets
-
-        yield SparkOffsets(described, seconds)
-
-
-def _needed(cluster: Cluster | None) -> Cluster:
-    if cluster is None:
-        raise UsageError("this store is in Kafka: name a cluster")
-    return cluster

@@ -16,7 +16,8 @@ from typing import Any
 
 from eoctl.stores.state.files import DATA, StateFile, check_file
 from eoctl.stores.state.runs import RUNS
-from eoctl.stores.storage import LOCK, PROBE, Storage, place_of
+from eoctl.stores.storage import LOCK, PROBE, Storage
+from eoctl.stores.storage_address import place_of
 from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.shared import cut as cuts
 from recovery.state import manifest as manifests

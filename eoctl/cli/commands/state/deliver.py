@@ -12,7 +12,7 @@ from eoctl.operations.change import acting
 from eoctl.operations.state.delivery import STREAMS, DeliveryWish
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
-from eoctl.stores.storage import place_of
+from eoctl.stores.storage_address import place_of
 from recovery.change.plan import Plan
 from recovery.errors import Exit, UsageError
 from recovery.quoting import quoted
