@@ -2,13 +2,19 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from recovery.facts import GroupFacts, TransactionFacts
 from recovery.inspect.connect import runs_on_connect
 
-if TYPE_CHECKING:
-    from recovery.inspect.observation import Settings
+if TYPE_CHECKING:  # making a protocol class would cost each start
+
+    class Patterns(Protocol):
+        """Limits of judging that name the ids of other systems, as regular expressions."""
+
+        @property
+        def two_phase_patterns(self) -> Sequence[str]: ...
+
 
 TWO_PHASE_TIMEOUT = 2_147_483_647
 """The timeout of an id that another system commits (KIP-939)."""
@@ -36,7 +42,7 @@ def deadline(row: TransactionFacts) -> int | None:
 
 
 def looks_precommitted(
-    row: TransactionFacts, settings: "Settings", groups: Sequence[GroupFacts] = ()
+    row: TransactionFacts, settings: "Patterns", groups: Sequence[GroupFacts] = ()
 ) -> bool:
     """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence.
 

@@ -17,7 +17,8 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose.live import Live
-from eoctl.operations.inspect import lists as inspect
+from eoctl.operations.inspect.listing import lso
+from eoctl.operations.inspect.lists import Scope
 from recovery.selectors import parse_selector
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import SMALL, MakeTopic
@@ -160,8 +161,8 @@ def test_requests_of_lso_do_not_grow_with_partitions(
         sent.clear()
         settings = client_settings(lab3.client_properties())
         async with Cluster(settings, Deadline(20)) as cluster:
-            scope = inspect.Scope((parse_selector(name),))
-            answer = await inspect.lso(Live(cluster), scope)
+            scope = Scope((parse_selector(name),))
+            answer = await lso(Live(cluster), scope)
             assert answer.complete
             return len(answer.rows), cluster.requests_sent
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from eoctl.cli.options import AllContexts, Connection, Output, Topics, argument, option
 from eoctl.cli.runner import show, show_all
-from eoctl.operations.inspect import lists as operations
+from eoctl.operations.inspect import listing, lists
 from eoctl.render.columns.inspect import LSO, PRODUCERS, TXN_DESCRIBE, TXN_LIST
 from recovery.errors import UsageError
 from recovery.times import duration
@@ -23,12 +23,12 @@ def lso(
 
     Without TOPIC only partitions that are held back are shown; --all shows every one.
     """
-    scope = operations.Scope(topics.selectors(), internal)
+    scope = lists.Scope(topics.selectors(), internal)
     return show_all(
         connection,
         output,
         LSO,
-        lambda cluster, _: operations.lso(cluster, scope, show_all=all_),
+        lambda cluster, _: listing.lso(cluster, scope, show_all=all_),
         all_contexts=all_contexts,
     )
 
@@ -48,15 +48,15 @@ def txn_list(
     ] = None,
 ) -> int:
     """Every coordinator's transactions: state, age, timeout, partitions."""
-    filter_ = operations.TxnFilter(
-        states=tuple(operations.transaction_state(s) for s in state or ()),
+    filter_ = lists.TxnFilter(
+        states=tuple(lists.transaction_state(s) for s in state or ()),
         producer_ids=tuple(pid or ()),
         pattern=None if pattern is None else _pattern(pattern),
         longer_than=None
         if longer_than is None
         else duration(_kafka_habit(longer_than), where="--longer-than"),
     )
-    return show(connection, output, TXN_LIST, lambda c: operations.txn_list(c, filter_))
+    return show(connection, output, TXN_LIST, lambda c: listing.txn_list(c, filter_))
 
 
 def _kafka_habit(text: str) -> str:
@@ -81,7 +81,7 @@ def txn_describe(
     named = [*(ids or ()), *(transactional_id or ())]
     if not named:
         raise UsageError("no transactional id is named", remedy="eoctl txn describe ID...")
-    return show(connection, output, TXN_DESCRIBE, lambda c: operations.txn_describe(c, named))
+    return show(connection, output, TXN_DESCRIBE, lambda c: listing.txn_describe(c, named))
 
 
 def producers(
@@ -112,10 +112,10 @@ def producers(
         if not blocks or pid:
             raise UsageError("tells of blocks only", where="--zookeeper", remedy="add --blocks")
         return segments.show_blocks(output, segment or (), zookeeper)
-    scope = operations.Scope(topics.selectors(), internal)
+    scope = lists.Scope(topics.selectors(), internal)
     return show(
         connection,
         output,
         PRODUCERS,
-        lambda c: operations.producers(c, scope, producer_ids=pid or (), resolve=resolve),
+        lambda c: listing.producers(c, scope, producer_ids=pid or (), resolve=resolve),
     )

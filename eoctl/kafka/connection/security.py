@@ -5,8 +5,8 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from eoctl.host.waiting import dial
 from eoctl.kafka.connection import listener as diagnosis
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from eoctl.kafka.connection.sasl import Mechanism
     from eoctl.kafka.connection.socks import Socks
     from eoctl.kafka.connection.tls import Tls
-    from eoctl.kafka.connection.wire import Connection
 
 RENEW_AT = 0.8  # of a session's lifetime (KIP-368)
 LEAST_RENEWAL_SECONDS = 1.0  # a broker refuses to be asked more often
 
 Address = tuple[str, int]
+Exchange = Callable[[Any, Deadline], Awaitable[Any]]
 
 
 class Security(Value):
@@ -125,61 +125,45 @@ class Security(Value):
         transport.abort()
         return tuple(name for _, name in certificate.get("subjectAltName", ()))
 
-    async def authenticate(self, connection: "Connection", deadline: Deadline) -> None:
-        """Run the SASL exchange, if there is one. Raises WireError AUTHENTICATION_FAILED."""
+    async def authenticate(
+        self, exchange: Exchange, supports: Callable[[type, int], bool], deadline: Deadline
+    ) -> float | None:
+        """Run the SASL exchange, if there is one. Raises WireError AUTHENTICATION_FAILED.
+
+        exchange: sends a request and gives its answer. supports: a request at a version or above.
+        Return when to authenticate again (monotonic); None: never.
+        """
         if self.sasl is None:
-            return
+            return None
         # first of all, so that the broker does not wait for a slow source of tokens
-        exchange = await self.sasl.exchange(deadline)
-        await self._choose(self.sasl.name, connection, deadline)
+        messages_of_sasl = await self.sasl.exchange(deadline)
+        await self._choose(self.sasl.name, exchange, deadline)
         kind = messages.SaslAuthenticateRequest
-        version = next((v for v in (2, 1) if connection.supports(kind, v)), 0)
+        version = next((v for v in (2, 1) if supports(kind, v)), 0)
         lifetime_ms = 0
-        message = next(exchange)
+        message = next(messages_of_sasl)
         while True:
             request = kind(auth_bytes=message)
             request.API_VERSION = version
-            answer = await connection.exchange(request, deadline)
+            answer = await exchange(request, deadline)
             if answer.error_code:
                 raise diagnosis.refused(answer.error_code, answer.error_message, self.sasl.name)
             if version:
                 lifetime_ms = answer.session_lifetime_ms
             try:
-                message = exchange.send(answer.auth_bytes or b"")
+                message = messages_of_sasl.send(answer.auth_bytes or b"")
             except StopIteration:
                 break
-        connection.renew_at = None
-        if lifetime_ms:
-            seconds = max(LEAST_RENEWAL_SECONDS, RENEW_AT * lifetime_ms / 1000)
-            connection.renew_at = time.monotonic() + seconds
+        if not lifetime_ms:
+            return None
+        return time.monotonic() + max(LEAST_RENEWAL_SECONDS, RENEW_AT * lifetime_ms / 1000)
 
-    async def _choose(self, mechanism: str, connection: "Connection", deadline: Deadline) -> None:
+    async def _choose(self, mechanism: str, exchange: Exchange, deadline: Deadline) -> None:
         request = messages.SaslHandshakeRequest(mechanism=mechanism)
         request.API_VERSION = 1
-        answer = await connection.exchange(request, deadline)
+        answer = await exchange(request, deadline)
         if answer.error_code:
             raise diagnosis.mechanism_refused(answer.error_code, mechanism, answer.mechanisms or ())
-
-    async def keep_authenticated(self, connection: "Connection", deadline: Deadline) -> None:
-        """Authenticate again before the session's lifetime ends (KIP-368).
-
-        Nothing else may be under way meanwhile: answers still due are waited for, and other
-        questions wait here.
-        """
-        if connection.renew_at is None or time.monotonic() < connection.renew_at:
-            return
-        try:
-            async with asyncio.timeout(deadline.seconds_left), connection.renewal:
-                if connection.renew_at is None or time.monotonic() < connection.renew_at:
-                    return
-                await connection.idle()
-                try:
-                    await self.authenticate(connection, deadline)
-                except BaseException:
-                    connection.close()  # half of an exchange: nothing else can follow on it
-                    raise
-        except TimeoutError:
-            raise WireError("TIMED_OUT", "not authenticated again in time") from None
 
     def explain(self, error: WireError, answers: int, cause: Exception | None) -> WireError:
         """An error with its likely cause, where this is known.

@@ -7,6 +7,7 @@ Requests may be pipelined: a broker answers one connection's requests in their o
 
 import asyncio
 import struct
+import time
 from collections import deque
 from typing import Any
 
@@ -102,7 +103,7 @@ class Connection:
         self.features: dict[str, int] = {}  # finalized, e.g. transaction.version
         self._answers = 0
         self.renew_at: float | None = None  # monotonic: when to authenticate again (KIP-368)
-        self.renewal = asyncio.Lock()
+        self._renewal = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -118,7 +119,7 @@ class Connection:
         connection = cls(frames, security)
         try:
             await connection._negotiate(deadline)
-            await security.authenticate(connection, deadline)
+            await connection._authenticate(deadline)
         except BaseException:
             connection.close()
             raise
@@ -145,10 +146,35 @@ class Connection:
         no common version, no answer before the deadline, or the connection is lost.
         """
         self._choose_version(request, least, most)
-        await self._security.keep_authenticated(self, deadline)
+        await self._keep_authenticated(deadline)
         return await self.exchange(request, deadline)
 
-    async def idle(self) -> None:
+    async def _authenticate(self, deadline: Deadline) -> None:
+        security = self._security
+        self.renew_at = await security.authenticate(self.exchange, self.supports, deadline)
+
+    async def _keep_authenticated(self, deadline: Deadline) -> None:
+        """Authenticate again before the session's lifetime ends (KIP-368).
+
+        Nothing else may be under way meanwhile: answers still due are waited for, and other
+        questions wait here.
+        """
+        if self.renew_at is None or time.monotonic() < self.renew_at:
+            return
+        try:
+            async with asyncio.timeout(deadline.seconds_left), self._renewal:
+                if self.renew_at is None or time.monotonic() < self.renew_at:
+                    return
+                await self._idle()
+                try:
+                    await self._authenticate(deadline)
+                except BaseException:
+                    self.close()  # half of an exchange: nothing else can follow on it
+                    raise
+        except TimeoutError:
+            raise WireError("TIMED_OUT", "not authenticated again in time") from None
+
+    async def _idle(self) -> None:
         """Wait until every question has its answer."""
         while self._frames.pending:  # noqa: ASYNC110 - rare and short
             await asyncio.sleep(0.01)

@@ -24,7 +24,8 @@ from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.diagnose.why import why
 from eoctl.operations.inspect.history import history
-from eoctl.operations.inspect.lists import Scope, TxnFilter, lso_answer, producers, txn_list
+from eoctl.operations.inspect.listing import lso_answer, producers, txn_list
+from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.inspect.strip import strip

@@ -1,7 +1,6 @@
-"""`lso`, `txn list`, `txn describe`, `producers`: what the brokers say, side by side.
+"""What may be listed (a scope, a filter), and how a live cluster answers: the `look_...` functions.
 
-Each function asks a Source for facts and gives an Answer. The
-`look_...` functions are how a live cluster answers.
+A bundle answers the same questions (`eoctl.operations.inspect.offline`).
 """
 
 import re
@@ -10,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
-from eoctl.operations.inspect.connect import connect_rows
-from eoctl.operations.inspect.source import Source
 from recovery.errors import UsageError, topic_problem
 from recovery.facts import (
     Facts,
     Missing,
-    PartitionFacts,
     ProducerFacts,
     TopicPartition,
     TransactionFacts,
@@ -25,13 +21,7 @@ from recovery.facts import (
 from recovery.inspect.inspection import (
     OPEN_STATES,
     blocking_producer,
-    clock_notes,
-    lso_row,
-    producer_rows,
-    txn_describe_rows,
-    txn_list_rows,
 )
-from recovery.rows.answers import Answer, error_rows
 from recovery.selectors import Selector, unmatched
 from recovery.selectors import missing as missing_names
 from recovery.values import Value
@@ -186,35 +176,6 @@ async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
     return [Missing("topic", probe.error, text)]
 
 
-async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer:
-    """Log start, LSO, high watermark and what blocks.
-
-    Without selectors only held partitions and those that could not be seen; show_all adds the
-    healthy ones, scope.internal the healthy ones of internal topics.
-    """
-    facts = await source.look(scope.but(internal=True))
-    return lso_answer(facts, scope, show_all=show_all)
-
-
-def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
-    """The answer of `lso` from facts, live or out of a bundle."""
-
-    def shown(p: PartitionFacts) -> bool:
-        if p.held != 0 or scope.selectors:
-            return True
-        return scope.internal if p.topic.startswith("__") else show_all
-
-    return Answer(
-        schema="lso",
-        cluster_id=facts.cluster_id,
-        collected_at=facts.collected_at,
-        rows=[lso_row(p, facts) for p in facts.partitions if shown(p)],
-        errors=error_rows(facts.missing),
-        extra={"scanned": facts.scanned, "held_back": sum(bool(p.held) for p in facts.partitions)},
-        notes=facts.notes,
-    )
-
-
 def transaction_state(text: str) -> str:
     """Kafka's spelling of a transaction state given in any case. Raises UsageError."""
     plain = re.sub(r"[^a-z]", "", text.lower())
@@ -253,25 +214,6 @@ class TxnFilter(Value):
         return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
 
 
-async def txn_list(source: Source, filter_: TxnFilter) -> Answer:
-    """Every coordinator's transactions that pass the filter."""
-    transactions = await source.transactions(filter_, describe=True)
-    now = source.now()
-    return Answer(
-        schema="txn-list",
-        cluster_id=source.cluster_id,
-        collected_at=now,
-        rows=txn_list_rows(transactions.rows, now, transactions),
-        errors=error_rows(transactions.missing),
-        notes=clock_notes(transactions, CLOCK_SKEW_MS),
-        extra={
-            "open": len(open_transactions(transactions.rows)),
-            "coordinators": len(transactions.coordinators),
-            "coordinators_seen": sum(c.seen for c in transactions.coordinators),
-        },
-    )
-
-
 async def look_at_transactions(
     cluster: Cluster, filter_: TxnFilter, *, describe: bool
 ) -> Transactions:
@@ -286,51 +228,6 @@ async def look_at_transactions(
     if not describe:
         return listed.but(rows=rows)
     return await _described(cluster, listed, rows)
-
-
-async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
-    """The named transactional ids, with their partitions."""
-    transactions, count = await source.find(ids)
-    now = source.now()
-    # its own coordinator says so: that is an answer, and nothing is missing from it
-    absent = [m.id for m in transactions.missing if m.error == coordinators.NOT_FOUND and count]
-    missing = [m for m in transactions.missing if m.id not in absent]
-    connect = await connect_rows(source, [t.transactional_id for t in transactions.rows])
-    return Answer(
-        schema="txn-describe",
-        cluster_id=source.cluster_id,
-        collected_at=now,
-        rows=txn_describe_rows(transactions, count or 1, now, connect),
-        errors=error_rows(missing),
-        notes=(
-            *clock_notes(transactions, CLOCK_SKEW_MS),
-            *(
-                f"{name} does not exist: its coordinator does not know this transactional id (it "
-                "was never used, or has expired)"
-                for name in absent
-            ),
-        ),
-    )
-
-
-async def producers(
-    source: Source,
-    scope: Scope,
-    *,
-    producer_ids: Sequence[int] = (),
-    resolve: bool = False,
-) -> Answer:
-    """The producers of the partitions in scope; resolve: with transactional ids and zombies."""
-    facts = await source.producers(scope, producer_ids, resolve=resolve)
-    return Answer(
-        schema="producers",
-        cluster_id=facts.cluster_id,
-        collected_at=facts.collected_at,
-        rows=producer_rows(facts, resolve=resolve),
-        errors=error_rows(facts.missing),
-        extra={"scanned": facts.scanned},
-        notes=facts.notes,
-    )
 
 
 async def look_at_producers(
@@ -390,8 +287,3 @@ async def _behind_owners(
         place: tuple(p for p in rows if p.producer_id in known[place])
         for place, rows in again.items()
     }
-
-
-def open_transactions(rows: Sequence[TransactionFacts]) -> list[TransactionFacts]:
-    """Those that are open: Ongoing or Prepare*."""
-    return [t for t in rows if t.state in OPEN_STATES]
