@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+from recovery.formats.coordinator import coordinator_partition
 from recovery.values import Value
 
 TopicPartition = tuple[str, int]
@@ -124,6 +125,14 @@ class CoordinatorFacts(Value):
     leader: int | None
     seen: bool
     error: str | None = None
+    in_sync: int | None = None  # replicas in sync on brokers that answer; None = not known
+    away: tuple[int, ...] = ()  # brokers of the other replicas
+    least: int | None = None  # min.insync.replicas, at most the replicas; None = hidden, not asked
+
+    @property
+    def takes_no_record(self) -> bool:
+        """Return True if its coordinator can write nothing: too few replicas are in sync."""
+        return None not in (self.in_sync, self.least) and (self.in_sync or 0) < (self.least or 0)
 
 
 class CoordinatorClock(Value):
@@ -234,6 +243,12 @@ class Transactions(Value, dict=True):
     def ahead(self, broker: int) -> int | None:
         """Milliseconds that this coordinator's clock is ahead of ours; None if not measured."""
         return next((c.ahead for c in self.clocks if c.broker == broker), None)
+
+    def log_of(self, transactional_id: str) -> CoordinatorFacts | None:
+        """The partition of `__transaction_state` that an id hashes to; None if not seen."""
+        if not self.coordinators:
+            return None
+        return self.coordinators[coordinator_partition(transactional_id, len(self.coordinators))]
 
     def owners(self, producer_id: int) -> tuple[TransactionFacts, ...]:
         """The transactional ids whose current producer id is `producer_id`; no ghosts."""

@@ -37,7 +37,7 @@ OPTIONS = {
 }
 KAFKA_OPTIONS = {
     "subscribe": "comma-separated",
-    "subscribePattern": "a regular expression that matches whole names of topics",
+    "subscribePattern": "a regular expression that a part of a topic's name matches, as in Spark",
     "assign": '{"topic": [0, 1]}',
     "startingOffsets": 'earliest, or {"topic": {"0": 23, "1": -2}} [earliest]',
     "endingOffsets": 'latest, or {"topic": {"0": 50, "1": -1}} [latest]',

@@ -133,7 +133,7 @@ async def partitions(
     if (pattern := wanted.pattern) is not None:
         metadata = await cluster.metadata(None)
         topics = sorted(
-            t.name for t in metadata.topics.values() if not t.internal and pattern.fullmatch(t.name)
+            t.name for t in metadata.topics.values() if not t.internal and pattern.search(t.name)
         )
     facts = await (existing if lossy else cut_offsets.offsets)(cluster, topics) if topics else []
     if not wanted.assigned:

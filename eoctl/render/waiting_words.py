@@ -16,6 +16,8 @@ def _ends(p: Prospect) -> str:
         return "it never ends by itself"
     if p.ending == "markers":
         return "it ends when its markers are written"
+    if p.ending == "brokers":
+        return "it cannot end before missing brokers are back"
     if p.ending == "its-system":
         return "it ends when the system that owns it decides; Kafka never times it out"
     if p.ending == "not-known":

@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from recovery.facts import GroupFacts, PartitionFacts, ProducerFacts, TransactionFacts
+from recovery.facts import (
+    CoordinatorFacts,
+    GroupFacts,
+    PartitionFacts,
+    ProducerFacts,
+    TransactionFacts,
+)
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.connect import LEADER
 from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
@@ -170,6 +176,24 @@ class Case:
     def _held_by(self) -> TransactionFacts | None:
         """The id that a fence would end: Ongoing here, or elsewhere with this producer id."""
         return self.ongoing or next((t for t in self.elsewhere if t.state == "Ongoing"), None)
+
+    @property
+    def short_log(self) -> CoordinatorFacts | None:
+        """The log of the coordinator that is to end it, if too few replicas of it are in sync."""
+        row = self._held_by
+        log = None if row is None else self.newest.transactions.log_of(row.transactional_id)
+        return log if log is not None and log.takes_no_record else None
+
+    @property
+    def unled(self) -> tuple[str, ...]:
+        """Partitions of the open transaction that have no leader that answers."""
+        row = self._held_by
+        here = () if row is None else row.partitions or ()
+        return tuple(
+            f"{p.topic}:{p.partition}"
+            for p in self.newest.named
+            if (p.topic, p.partition) in here and (p.leader is None or p.error is not None)
+        )
 
     # What the clocks say.
 

@@ -1,11 +1,11 @@
 """The reasons for a verdict as plain sentences with their numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from recovery.diagnose.case import Case
-from recovery.facts import TransactionFacts
+from recovery.facts import CoordinatorFacts, TransactionFacts
 from recovery.inspect.two_phase import is_two_phase, looks_precommitted
 from recovery.plurals import counted, listed
 from recovery.times import span
@@ -34,6 +34,26 @@ def about_batch(c: Case) -> list[Evidence]:
             {"producer_id": b.producer_id, "producer_epoch": b.producer_epoch, "groups": b.groups},
         )
     ]
+
+
+def brokers_away(log: CoordinatorFacts | None, leaderless: Sequence[str] = ()) -> list[Evidence]:
+    """Say that a coordinator cannot write its log, or where no marker could be written."""
+    evidence = [] if log is None else [_short_log(log)]
+    if leaderless:
+        text = f"No marker can be written to {', '.join(leaderless)}: no leader answers"
+        evidence.append(Evidence("leaderless", text, {"partitions": list(leaderless)}))
+    return evidence
+
+
+def _short_log(log: CoordinatorFacts) -> Evidence:
+    text = (
+        f"__transaction_state:{log.partition}, its coordinator's log, has {log.in_sync} of the "
+        f"{log.least} replicas in sync that it must have (min.insync.replicas): "
+        f"{listed(log.away, 'broker')} {'is' if len(log.away) == 1 else 'are'} away. Until enough "
+        "are back its coordinator can neither commit nor abort"
+    )
+    data = {"in_sync": log.in_sync, "min_in_sync": log.least, "away": list(log.away)}
+    return Evidence("coordinator-log", text, data)
 
 
 def about_row(c: Case, row: TransactionFacts) -> Evidence:
@@ -189,6 +209,10 @@ def _ends(c: Case, row: TransactionFacts) -> Evidence:
         return Evidence(code, "Its coordinator never aborts it: two-phase has no timeout", data)
     if left is None:
         return Evidence(code, "When its coordinator aborts it could not be seen", data)
+    if c.short_log is not None:
+        when = f"passed {span(left)} ago" if left < 0 else f"passes in {span(left)}"
+        text = f"Its timeout {when}; its coordinator cannot abort it while those brokers are away"
+        return Evidence(code, text, data)
     if left >= 0:
         by = whose_clock(c.ahead)
         text = f"Its coordinator aborts it in {span(left)} (start + timeout, by {by})"

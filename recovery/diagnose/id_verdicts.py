@@ -18,10 +18,10 @@ from typing import Literal
 
 from recovery.diagnose import id_remedies
 from recovery.diagnose.case import gate_of
-from recovery.diagnose.evidence import Evidence, whose_clock
-from recovery.diagnose.remedies import Remedy
+from recovery.diagnose.evidence import Evidence, brokers_away, whose_clock
+from recovery.diagnose.remedies import Remedy, start_brokers_first
 from recovery.diagnose.verdicts import VerdictName
-from recovery.facts import TransactionFacts
+from recovery.facts import CoordinatorFacts, TransactionFacts
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
@@ -65,6 +65,21 @@ class IdCase:
         row = self.row
         known = row.partitions is not None and row.producer_epoch is not None
         return known and row.error is None
+
+    @property
+    def short_log(self) -> CoordinatorFacts | None:
+        """The log of the coordinator that is to end it, if too few replicas of it are in sync."""
+        look = self.newest
+        if look.preparing or not look.too_few_in_sync:
+            return None
+        return CoordinatorFacts(
+            look.state_partition,
+            self.row.coordinator,
+            seen=True,
+            in_sync=look.in_sync,
+            away=look.away,
+            least=look.min_in_sync,
+        )
 
     @cached_property
     def refusing(self) -> tuple[Refusing, ...]:
@@ -382,12 +397,13 @@ def judge_id(
     rule = next(r for r in RULES if r.when(c))
     row, age = c.row, c.age_seconds
     decided = row.state.removeprefix("Prepare").lower()
+    short = c.short_log
     return IdVerdict(
         about=row,
         name=rule.verdict,
         rule=rule.name,
-        evidence=(_about(c), *rule.why(c)),
-        remedy=rule.remedy(c),
+        evidence=(_about(c), *brokers_away(short), *rule.why(c)),
+        remedy=start_brokers_first(short, (), rule.remedy(c)),
         proven_outcome=decided if decided in ("commit", "abort") else None,
         gate=c.gate,
         deadline=c.deadline,

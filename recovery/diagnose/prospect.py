@@ -6,7 +6,9 @@ from typing import Literal
 
 from recovery.diagnose.verdicts import Verdict
 
-Ending = Literal["never", "markers", "its-system", "timeout", "timeout-ignored", "not-known"]
+Ending = Literal[
+    "never", "markers", "its-system", "brokers", "timeout", "timeout-ignored", "not-known"
+]
 Deletion = Literal["at", "may-be-now", "never", "compacted", "not-known", "nothing-known-to-wait"]
 
 NEVER_ENDS = frozenset({"orphan", "marker-lost"})
@@ -17,8 +19,8 @@ class Prospect:
     """The result of waiting.
 
     ending: how the transaction ends: `never`; `markers` once they are written; `its-system` (a
-    two-phase one); `timeout`: its coordinator aborts it; `timeout-ignored`: it is due for so long
-    that its coordinator does not seem to do it.
+    two-phase one); `brokers`: not before more of them are back; `timeout`: its coordinator aborts
+    it; `timeout-ignored`: it is due for so long that its coordinator does not seem to do it.
     ends_at: when its coordinator aborts it (ms, by the coordinator's clock); ends_in: ms until
     then, negative once it is due; None where the ending is another one or not known.
     deletion: what retention does to the records that wait; deleted_at: when, for `at` and
@@ -67,6 +69,8 @@ def _ending(v: Verdict) -> Ending:
         return "never"
     if v.name in ("prepare", "prepare-stuck"):
         return "markers"
+    if v.short_log is not None:
+        return "brokers"
     if v.name == "two-phase":
         return "its-system"
     if v.deadline is None:

@@ -4,9 +4,12 @@ The command line is built above from it; the requests that carry it out are
 `recovery.remedy.repairs`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from recovery.diagnose.case import Case
+from recovery.facts import CoordinatorFacts
+from recovery.plurals import listed
 from recovery.rows.diagnosis import Action
 from recovery.times import format_duration
 
@@ -50,6 +53,35 @@ NO_RESTART = (
         "refuse those that are written, and it never finishes"
     ),
 )
+
+
+def start_brokers_first(
+    log: CoordinatorFacts | None, leaderless: Sequence[str], then: Remedy
+) -> Remedy:
+    """Return the remedy of an open transaction that nobody can end before brokers are back.
+
+    log: its coordinator's, where too few replicas are in sync. leaderless: its partitions where no
+    leader answers. then: the remedy after that.
+    """
+    if log is None and not leaderless:
+        return then
+    parts = list(leaderless)
+    does = f"bring back a leader that answers for {', '.join(parts)}: its end is written there too"
+    if log is not None:
+        parts.insert(0, f"__transaction_state:{log.partition}")
+        does = (
+            f"start {listed(log.away, 'broker')}: until enough replicas of {parts[0]} are in sync, "
+            "its coordinator can neither commit nor abort it"
+        )
+    refused = [r for r in then.refused if r[0] != "fence"]
+    return replace(
+        then,
+        action="restore-leader",
+        does=does,
+        caveats=(f"not before that: {then.does}", *then.caveats),
+        refused=(*refused, ("fence", f"its end cannot be written before {parts[0]} is back")),
+        partitions=tuple(parts),
+    )
 
 
 def nothing(does: str) -> Remedy:

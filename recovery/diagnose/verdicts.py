@@ -25,6 +25,7 @@ from recovery.diagnose.case import Case
 from recovery.diagnose.evidence import (
     Evidence,
     about_batch,
+    brokers_away,
     lost,
     markers_due,
     no_owner,
@@ -33,7 +34,7 @@ from recovery.diagnose.evidence import (
     running_time,
 )
 from recovery.diagnose.remedies import Remedy, nothing
-from recovery.facts import TransactionFacts
+from recovery.facts import CoordinatorFacts, TransactionFacts
 from recovery.inspect.history import Decision, History
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.times import span
@@ -76,6 +77,8 @@ class Verdict:
     off that is (ms; negative: past). None: no Ongoing owner, two-phase (never), or not known.
     abort_cycle: ms between the coordinator's looks for late transactions; None = not seen.
     cycles_missed: how many it let pass since the deadline, if that is proven to be too many.
+    short_log: the log of the coordinator that is to end it, where that can write nothing; unled:
+    partitions of the open transaction where no leader answers.
     clock_ahead: ms that the clock of its coordinator is ahead of ours; None = not measured.
     age_seconds by the clock named in age_clock (coordinator: since the start of the transaction;
     producer: since its last batch); None if not known or the clocks disagree.
@@ -98,6 +101,8 @@ class Verdict:
     cycles_missed: int | None = None
     clock_ahead: int | None = None
     fence_safe: bool = False
+    short_log: CoordinatorFacts | None = None
+    unled: tuple[str, ...] = ()
     age_seconds: float | None = None
     age_clock: Literal["coordinator", "producer"] | None = None
     samples: int = 1
@@ -498,12 +503,14 @@ def judge(
     row = c.preparing or c.ongoing or next(iter(c.elsewhere), None)
     lost = rule.verdict == "marker-lost" and c.lost
     age, clock = c.age
+    remedy = rule.remedy(c)
+    short, unled = (c.short_log, c.unled) if _is_owners(c, remedy) else (None, ())
     return Verdict(
         about=about,
         name=rule.verdict,
         rule=rule.name,
-        evidence=(*about_batch(c), *rule.why(c)),
-        remedy=rule.remedy(c),
+        evidence=(*about_batch(c), *brokers_away(short, unled), *rule.why(c)),
+        remedy=remedies.start_brokers_first(short, unled, remedy),
         mixed=rule.name == "earlier-marker-lost",
         offsets_pending=about.topic == "__consumer_offsets",
         proven_outcome=_proven(c, rule),
@@ -516,10 +523,17 @@ def judge(
         cycles_missed=c.cycles_missed,
         clock_ahead=c.ahead,
         fence_safe=c.owner is not None and c.nothing_decided_below,
+        short_log=short,
+        unled=unled,
         age_seconds=age,
         age_clock=clock,
         samples=len(c.samples),
     )
+
+
+def _is_owners(c: Case, remedy: Remedy) -> bool:
+    """Return True if the remedy waits for an owner or ends its open transaction."""
+    return remedy.transactional_id is not None and c.preparing is None
 
 
 def _is_over(c: Case) -> bool:

@@ -68,10 +68,11 @@ class IdFacts:
     """One look at an id in Ongoing or Prepare*: described first, its partitions asked after.
 
     state_partition: its partition of `__transaction_state`. coordinator_epoch: that one's leader
-    epoch. in_sync: how many of its replicas are in sync; min_in_sync: how many must be
-    (min.insync.replicas). named: the partitions that its description or its newest record names;
-    None = not asked. over_timeout, over_long: its coordinator's clock says that it runs longer than
-    its timeout, than `Settings.long_after`. decided_long_ago: the same clock says that it is in
+    epoch. in_sync: how many of its replicas are in sync, on brokers that answer; away: brokers of
+    the others; min_in_sync: how many must be (min.insync.replicas). named: the partitions that its
+    description or its newest record names; None = not asked. over_timeout, over_long: its
+    coordinator's clock says that it runs longer than its timeout, than `Settings.long_after`.
+    decided_long_ago: the same clock says that it is in
     Prepare* for longer than `Settings.stuck_after`. collected_at: our clock, epoch ms. ahead: ms
     that its coordinator's clock is ahead of ours; None = not measured. groups: with members, those
     of its name; groups_seen: all groups could be looked for. Both only of late Ongoing ids.
@@ -83,6 +84,7 @@ class IdFacts:
     coordinator_epoch: int | None = None
     in_sync: int | None = None
     min_in_sync: int | None = None
+    away: tuple[int, ...] = ()
     named: tuple[NamedPartition, ...] | None = None
     over_timeout: bool | None = None
     over_long: bool | None = None

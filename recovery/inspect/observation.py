@@ -88,7 +88,8 @@ class Sample:
     run longer than their timeout, than `Settings.long_after` and `Settings.stuck_after`
     (ListTransactions' duration filter with a state filter); None = list_version is below 1, or not
     asked. topic_describe: DESCRIBE on the topic is proven, so that coordinators name it.
-    named: the partitions that a Prepare* owner names, with their leaders as seen now.
+    named: the partitions that a Prepare* owner names, with their leaders as seen now, and those of
+    Ongoing ones that have none.
     abort_cycles: (broker, ms) how often a coordinator with a late transaction looks for those past
     their timeout, as far as its settings are visible. groups: with members, the groups after which
     ids of late transactions are named, and ids with a name as of Flink; groups_missing: what of all

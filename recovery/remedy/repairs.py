@@ -102,6 +102,8 @@ def commit_refused(v: Verdict) -> str | None:
     """
     if v.owner is None or v.owner.state != "Ongoing":
         return "no id is Ongoing with this producer id: there is nothing to commit"
+    if v.short_log is not None or v.unled:
+        return dict(v.remedy.refused)["fence"]
     if is_two_phase(v.owner):
         return f"{v.owner.transactional_id} is two-phase: only its own system knows the outcome"
     if v.mixed:
@@ -116,6 +118,8 @@ def commit_refused(v: Verdict) -> str | None:
 
 
 def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | None:
+    if v.short_log is not None or v.unled:
+        return dict(v.remedy.refused)["fence"]
     if v.name not in ("open", "long", "overdue", "two-phase"):
         return dict(v.remedy.refused).get("fence", "fence is not for this verdict")
     if v.owner is None or v.owner.state != "Ongoing":

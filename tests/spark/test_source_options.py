@@ -103,6 +103,8 @@ SAME: list[tuple[str, dict[str, str], int]] = [
     (ALL, {"subscribe": "A"}, 43),
     (COMMITTED, {"subscribe": " A ,B,", "includeHeaders": "true"}, 44),
     (ALL, {"subscribePattern": "PREFIX-[a-z]"}, 63),
+    (ALL, {"subscribePattern": "PART-[ab]"}, 63),  # not at the beginning of the name
+    (COMMITTED, {"subscribePattern": "PREFIX"}, 44),  # not to its end
     (COMMITTED, {"assign": '{"A": [1], "B": [0]}'}, 32),
     (COMMITTED, {"subscribe": "B", "STARTINGOFFSETS": "Earliest", "endingOffsets": "latest"}, 20),
     (
@@ -165,7 +167,12 @@ def named(options: Mapping[str, str], prefix: str) -> dict[str, str]:
     """Options with the topics' names in them."""
 
     def put(text: str) -> str:
-        for word, name in (("PREFIX", prefix), ('"A"', f'"{prefix}-a"'), ('"B"', f'"{prefix}-b"')):
+        for word, name in (
+            ("PREFIX", prefix),
+            ("PART", prefix[1:]),
+            ('"A"', f'"{prefix}-a"'),
+            ('"B"', f'"{prefix}-b"'),
+        ):
             text = text.replace(word, name)
         words = [
             {"A": f"{prefix}-a", "B": f"{prefix}-b"}.get(w.strip(), w) for w in text.split(",")

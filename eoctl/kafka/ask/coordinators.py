@@ -129,11 +129,25 @@ async def transactions(
     at_home = {t.transactional_id for t in rows}
     rows += [t for t in strays if t.transactional_id not in at_home]
     missing += _unproven(coordinators.values(), {m.broker for m in missing}, count)
+    for p in partitions:
+        in_sync, away = replicas_of(cluster, p)
+        coordinators[p.partition] = coordinators[p.partition].but(in_sync=in_sync, away=away)
     return Transactions(
         rows=tuple(sorted(rows, key=lambda t: t.transactional_id)),
         coordinators=tuple(coordinators[number] for number in sorted(coordinators)),
         missing=tuple(missing),
     )
+
+
+def replicas_of(cluster: Cluster, log: PartitionMetadata) -> tuple[int | None, tuple[int, ...]]:
+    """Return how many replicas are in sync on brokers that answer, and the brokers of the others.
+
+    A cluster that has lost its controllers keeps brokers among the replicas in sync that are gone.
+    """
+    if log.in_sync is None:
+        return None, ()
+    there = (set(log.in_sync) & cluster.brokers.keys()) - cluster.silent
+    return len(there), tuple(sorted(set(log.replicas) - there))
 
 
 async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bool | None:

@@ -3,9 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 from eoctl.kafka.ask import collect, configs
-from eoctl.kafka.ask.coordinators import TRANSACTION_STATE, state_partitions
+from eoctl.kafka.ask.coordinators import TRANSACTION_STATE, replicas_of, state_partitions
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
-from recovery.facts import Missing, PartitionFacts, TopicPartition, TransactionFacts
+from eoctl.kafka.connection.failures import WireError
+from recovery.facts import (
+    CoordinatorFacts,
+    Missing,
+    PartitionFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.id_facts import IdFacts, NamedPartition
 
@@ -36,7 +44,11 @@ async def standing(
     places = await _places(cluster, sorted({tp for named in partitions.values() for tp in named}))
     producers, _ = await collect.producers(cluster, [m for m, _ in places.values() if m])
     logs = await state_partitions(cluster)
-    least = await _min_in_sync(cluster) if any(_decided(t) for t in rows) else None
+    replicas = (
+        {} if isinstance(logs, Missing) else {p.partition: replicas_of(cluster, p) for p in logs}
+    )
+    asked = any(_decided(t) for t in rows) or any(away for _, away in replicas.values())
+    least = await _min_in_sync(cluster) if asked else None
     facts = []
     for t in rows:
         named = []
@@ -53,13 +65,77 @@ async def standing(
                 collected_at=now,
                 state_partition=home,
                 coordinator_epoch=log.leader_epoch if log else None,
-                in_sync=len(log.in_sync) if log and log.in_sync is not None else None,
-                # no more can be asked for than there are (Kafka's Partition.effectiveMinIsr)
+                in_sync=replicas[home][0] if log else None,
                 min_in_sync=None if least is None or log is None else min(least, len(log.replicas)),
+                away=replicas[home][1] if log else (),
                 named=tuple(named),
             )
         )
     return facts
+
+
+async def with_least_in_sync(cluster: Cluster, seen: Transactions) -> Transactions:
+    """Return the listing with how many replicas each coordinator's log must have in sync.
+
+    Asked only where some are away: a healthy cluster is asked for nothing.
+    """
+    if not any(c.away for c in seen.coordinators):
+        return seen
+    least = await _min_in_sync(cluster)
+    return seen.but(
+        coordinators=tuple(
+            c if least is None or c.in_sync is None else c.but(least=_least(least, c))
+            for c in seen.coordinators
+        )
+    )
+
+
+async def leaderless(cluster: Cluster, seen: Transactions) -> dict[TopicPartition, PartitionFacts]:
+    """Return the partitions of Ongoing ids that have no leader that answers.
+
+    Asked only while brokers are away: a healthy cluster is asked for nothing.
+    """
+    if not cluster.silent and not any(c.away for c in seen.coordinators):
+        return {}
+    ongoing = [t for t in seen.rows if t.state == "Ongoing"]
+    places = {tp for t in ongoing for tp in t.partitions or ()}
+    if not places:
+        return {}
+    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    return {
+        (p.topic, p.partition): PartitionFacts(
+            p.topic, p.partition, replicas=p.replicas, error=p.error or "LEADER_NOT_AVAILABLE"
+        )
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in places
+        and (p.leader is None or p.leader not in cluster.brokers.keys() - cluster.silent)
+    }
+
+
+def _least(configured: int, log: CoordinatorFacts) -> int:
+    # no more can be asked for than there are (Kafka's Partition.effectiveMinIsr)
+    return min(configured, (log.in_sync or 0) + len(log.away))
+
+
+async def log_of(cluster: Cluster, transactional_id: str) -> CoordinatorFacts | None:
+    """Return the log of an id's coordinator with its replicas, each of their brokers asked.
+
+    None: `__transaction_state` was not described, or does not exist.
+    """
+    logs = await state_partitions(cluster)
+    if isinstance(logs, Missing) or not logs:
+        return None
+    log = logs[coordinator_partition(transactional_id, len(logs))]
+    for broker in sorted(set(log.replicas) & cluster.brokers.keys()):
+        try:
+            await cluster.connection(broker)
+        except WireError:
+            continue  # it is among the silent ones now
+    in_sync, away = replicas_of(cluster, log)
+    one = CoordinatorFacts(log.partition, log.leader, seen=False, in_sync=in_sync, away=away)
+    asked = await with_least_in_sync(cluster, Transactions(coordinators=(one,)))
+    return asked.coordinators[0]
 
 
 def _decided(row: TransactionFacts) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
-from eoctl.kafka.ask.standing import standing
+from eoctl.kafka.ask.standing import standing, with_least_in_sync
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
@@ -73,6 +73,7 @@ async def judge_ids(
     Raises IncompleteError when a second look is needed and does not fit into the deadline.
     """
     listed = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
+    listed = await with_least_in_sync(cluster, listed)
     open_rows = [
         t
         for t in listed.rows
@@ -83,7 +84,7 @@ async def judge_ids(
     missing = (*listed.missing, *more)
     if not rows:
         return JudgedIds((), listed, missing)
-    first = await _look(cluster, rows, settings)
+    first = await _look(cluster, rows, listed, settings)
     records, more = await _records(
         cluster, [look for look in first if look.decided_long_ago is not False], settings
     )
@@ -112,7 +113,7 @@ async def judge_ids(
     missing += tuple(more)
     still = {t.transactional_id for t in rows}
     over = {t.transactional_id for t in again} - still
-    second = await _look(cluster, rows, settings)
+    second = await _look(cluster, rows, listed, settings)
     second = await _asked_further(cluster, second, records, settings)
     kept = [look for look in first if look.row.transactional_id not in over]
     newest = {look.row.transactional_id: look for look in second}
@@ -173,7 +174,7 @@ async def _described(
 
 
 async def _look(
-    cluster: Cluster, rows: Sequence[TransactionFacts], settings: Settings
+    cluster: Cluster, rows: Sequence[TransactionFacts], listed: Transactions, settings: Settings
 ) -> list[IdFacts]:
     """Ask coordinators and their clocks about each id, and no partition yet."""
     at = now_ms()
@@ -187,11 +188,15 @@ async def _look(
         prepared = t.state in PREPARING
         # started no longer ago than that, it was not decided longer ago
         young = prepared and said(past.over_stuck, t) is False
+        log = listed.log_of(t.transactional_id)
         looks.append(
             IdFacts(
                 row=t,
                 collected_at=at,
-                state_partition=-1,
+                state_partition=-1 if log is None else log.partition,
+                in_sync=None if log is None else log.in_sync,
+                min_in_sync=None if log is None else log.least,
+                away=() if log is None else log.away,
                 over_timeout=said(past.over_timeout, t),
                 over_long=said(past.over_long, t),
                 decided_long_ago=False if young else None,

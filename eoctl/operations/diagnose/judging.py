@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
-from eoctl.kafka.ask.standing import standing
+from eoctl.kafka.ask.standing import leaderless, standing, with_least_in_sync
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, TopicMetadata
 from eoctl.kafka.read import evidence
 from eoctl.operations.diagnose.ids import PREPARING, JudgedIds, Past, judge_ids, past_limits
@@ -202,6 +202,7 @@ async def _look(
         pids |= {t.producer_id for t in preparing.rows}
     if pids:
         listed = await coordinators.transactions(cluster, producer_ids=sorted(pids))
+        listed = await with_least_in_sync(cluster, listed)
         described, more = await coordinators.described(cluster, listed.rows)
         # an id that could not be described keeps its row: the rules know what to do with it
         transactions = listed.but(
@@ -216,7 +217,8 @@ async def _look(
         ids = tuple(_young_or_not(i, past) for i in id_facts)
         guessed = [t for t in described if looks_precommitted(t, settings)]
         owners = await look_for_life(cluster, _late(described, past), guessed)
-    named = tuple({p.topic_partition: p.facts for i in ids for p in i.named or ()}.values())
+    named = {p.topic_partition: p.facts for i in ids for p in i.named or ()}
+    named |= await leaderless(cluster, transactions)
     no_rows = {
         (m.topic, m.partition): m for m in missing if m.scope == "partition" and m.topic is not None
     }
@@ -232,7 +234,7 @@ async def _look(
             over_long=past.over_long,
             over_stuck=past.over_stuck,
             list_version=None if past.over_long is None else 1,
-            named=named,
+            named=tuple(named.values()),
             abort_cycles=owners.abort_cycles,
             groups=owners.groups,
             groups_missing=owners.groups_missing,

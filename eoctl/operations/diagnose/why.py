@@ -19,7 +19,8 @@ from recovery.diagnose.waiting import Waiting
 from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
 from recovery.inspect.inspection import blocking_producer
 from recovery.inspect.observation import Settings
-from recovery.plurals import counted
+from recovery.plurals import counted, listed
+from recovery.quoting import some
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.diagnosis import HistoryRow
 from recovery.rows.row import ConnectRow
@@ -471,10 +472,20 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
         return "NOT SEEN"
     if first is None:
         return "HELD  just ending"
-    name = "marker-lost, mixed" if first.verdict.mixed else first.verdict.name
+    v = first.verdict
+    name = "marker-lost, mixed" if v.mixed else v.name
+    if v.short_log is not None:
+        away = listed(v.short_log.away, "broker")
+        return f"{_stuck(name)}; its coordinator cannot end it: {away} away"
+    if v.unled:
+        return f"{_stuck(name)}; no leader answers for {some(v.unled)}"
     if name == "two-phase":
         return "HELD  two-phase: it waits for the system that owns it"
-    return f"{'HELD' if name in ('open', 'prepare') else 'STUCK'}  {name}"
+    return _stuck(name)
+
+
+def _stuck(verdict: str) -> str:
+    return f"{'HELD' if verdict in ('open', 'prepare') else 'STUCK'}  {verdict}"
 
 
 async def _connect(source: Source, name: str | None) -> ConnectRow | None:

@@ -190,6 +190,7 @@ async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> St
         )
     if row.producer_epoch is None or row.timeout_ms is None:
         raise IncompleteError("it could not be described", where=name)
+    await remedy_raise.refuse_short_log(cluster, name)
     version = await remedy_raise.end_version(cluster, row.coordinator)
     if version is None:
         await remedy_raise.refuse_timeout(cluster, row)
@@ -324,8 +325,10 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
     """Return all partitions of the open transaction, proven by its Ongoing record.
 
     A coordinator leaves those out whose topic we may not DESCRIBE, without an error: none visible,
-    or fewer than the record names, is not "none". Raises RefusedError, IncompleteError.
+    or fewer than the record names, is not "none". Raises RefusedError, also where its coordinator
+    could not write its end, IncompleteError.
     """
+    await remedy_raise.refuse_short_log(cluster, row.transactional_id)
     return partitions_in(await history.read_state_logs(cluster, [row.transactional_id], ()), row)
 
 

@@ -235,6 +235,7 @@ async def _raise(
             return None
         named = request.transactional_id
         idle = next(t for t in transactions.rows if t.transactional_id == named)
+        await remedy_raise.refuse_short_log(cluster, named)
         version = await remedy_raise.end_version(cluster, idle.coordinator)
         request = raise_first(row, transactions, end_version=version)
         assert request is not None

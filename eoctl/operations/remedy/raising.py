@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eoctl.kafka.ask import configs, coordinators
+from eoctl.kafka.ask.standing import log_of
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
@@ -15,10 +16,12 @@ from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.remedy.plan import ensure_held_first
 from recovery.change.plan import Step
+from recovery.diagnose.evidence import brokers_away
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TransactionFacts
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.inspect.rights import missing_right
+from recovery.plurals import listed
 from recovery.remedy.repairs import RaiseRequest, is_raised
 from recovery.times import format_duration
 
@@ -35,6 +38,15 @@ async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
     if error is not None and error.error == coordinators.NOT_FOUND:
         return None
     raise IncompleteError(error.detail if error else "it could not be described", where=name)
+
+
+async def refuse_short_log(cluster: Cluster, name: str) -> None:
+    """Raise RefusedError if the id's coordinator can write nothing: brokers of its log are away."""
+    log = await log_of(cluster, name)
+    if log is not None and log.takes_no_record:
+        raise RefusedError(
+            brokers_away(log)[0].text, where=name, remedy=f"start {listed(log.away, 'broker')}"
+        )
 
 
 async def end_version(cluster: Cluster, coordinator: int) -> int | None:
