@@ -176,11 +176,22 @@ class ConnectWorker(Value):
     tasks: tuple[ConnectTask, ...] = ()
 
 
+class StreamsProcess(Value):
+    """A member of a group of the streams protocol, and the process of Kafka Streams it runs in."""
+
+    client_id: str
+    host: str
+    process_id: str
+
+
 class GroupFacts(Value):
     """A consumer group: its type, state, members as (client id, host), and committed offsets.
 
+    members None: not seen, which is not "none": ask `recovery.inspect.group_life`.
+
     protocol: of a classic group that was described: `consumer`, `connect`, or what else it speaks.
     workers: the members of a group that speaks `connect`, as far as they could be read.
+    processes: the members of a streams group (KIP-1071), with their processes.
     """
 
     group: str
@@ -191,6 +202,7 @@ class GroupFacts(Value):
     offsets: tuple[GroupOffsetFacts, ...] = ()
     protocol: str | None = None
     workers: tuple[ConnectWorker, ...] = ()
+    processes: tuple[StreamsProcess, ...] = ()
 
 
 class CommitTime(NamedTuple):

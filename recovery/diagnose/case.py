@@ -11,12 +11,14 @@ from typing import Literal
 from recovery.facts import (
     CoordinatorFacts,
     GroupFacts,
+    Missing,
     PartitionFacts,
     ProducerFacts,
     TransactionFacts,
 )
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.connect import LEADER
+from recovery.inspect.group_life import GroupLife, group_life
 from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
@@ -143,14 +145,12 @@ class Case:
     # What is seen of its owner.
 
     @property
-    def living_groups(self) -> tuple[GroupFacts, ...]:
-        """Groups with members after which the id is named, as Kafka Streams and Connect do."""
+    def life(self) -> GroupLife:
+        """The members of groups after which the id is named, as Kafka Streams and Connect do."""
         row = self._held_by
-        return tuple(
-            g
-            for g in self.newest.groups
-            if row is not None and g.members and named_after(row.transactional_id, g.group)
-        )
+        if row is None:
+            return GroupLife()
+        return life_of(row.transactional_id, self.newest.groups, self.newest.groups_missing)
 
     @property
     def moved(self) -> bool:
@@ -543,8 +543,8 @@ class Case:
             self.settings,
             late=self.late,
             moved=self.moved,
-            groups=self.living_groups,
-            groups_seen=not self.newest.groups_missing,
+            groups=self.newest.groups,
+            missing=self.newest.groups_missing,
         )
 
     @property
@@ -601,6 +601,26 @@ def named_after(transactional_id: str, group: str) -> bool:
     return bool(group) and (first or transactional_id == LEADER + group)
 
 
+def possible_groups(transactional_id: str) -> list[str]:
+    """Return every name of a group after which the id may be named, those of `named_after`.
+
+    >>> possible_groups("app-6b1d-1")
+    ['app', 'app-6b1d', 'app-6b1d-1']
+    """
+    words = transactional_id.split("-")
+    names = ["-".join(words[:n]) for n in range(1, len(words) + 1)]
+    if transactional_id.startswith(LEADER):
+        names.append(transactional_id.removeprefix(LEADER))
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def life_of(
+    transactional_id: str, groups: Sequence[GroupFacts], missing: Sequence[Missing]
+) -> GroupLife:
+    """Return the life of the groups after which an id is named; other groups are ignored."""
+    return group_life(groups, missing, lambda group: named_after(transactional_id, group))
+
+
 def gate_of(
     row: TransactionFacts,
     settings: Settings,
@@ -608,13 +628,13 @@ def gate_of(
     late: bool,
     moved: bool,
     groups: Sequence[GroupFacts],
-    groups_seen: bool,
+    missing: Sequence[Missing],
 ) -> str | None:
     """Return why a fence of an Ongoing id needs --owner-is-gone; None: nothing speaks against it.
 
     late: it is past a limit; signs of life are looked for only then. moved: its owner did
-    something between two looks. groups: those with members after which the id is named;
-    groups_seen: all groups could be looked for.
+    something between two looks. groups: those after which the id is named, others are ignored;
+    missing: what could not be seen of groups.
     """
     if is_two_phase(row):
         return (
@@ -630,12 +650,13 @@ def gate_of(
         return None
     if moved:
         return f"{row.transactional_id} is alive: its owner worked on between the two looks"
-    if groups:
-        names = ", ".join(g.group for g in groups)
+    life = life_of(row.transactional_id, groups, missing)
+    if life.living:
+        names = life.names
         return f"{row.transactional_id} may be alive: the group of its name has members ({names})"
-    if not groups_seen:
+    if life.unseen:
         return (
             f"{row.transactional_id} may be alive: whether a group of its name has members "
-            "could not be seen"
+            f"could not be seen: {life.unseen[0]}"
         )
     return None

@@ -258,7 +258,8 @@ def _life(c: Case) -> list[Evidence]:
         words.append(f"it {did} between two looks {apart} apart")
     if last is not None and last <= now:
         words.append(f"its last write here was ~{span(now - last)} ago by the producer's clock")
-    groups = c.living_groups
+    life = c.life
+    groups = life.living
     members = [f"{client} at {host}" for g in groups for client, host in g.members or ()]
     words += [
         f"group {g.group} of its name has members ("
@@ -268,8 +269,8 @@ def _life(c: Case) -> list[Evidence]:
     ]
     if not groups:
         words.append(
-            "whether a group of its name has members could not be seen"
-            if c.newest.groups_missing
+            f"whether a group of its name has members could not be seen: {life.unseen[0]}"
+            if life.unseen
             else "no group of its name has members"
         )
     lives = "Its owner shows signs of life" if c.moved or groups else "No sign of life of its owner"
@@ -277,7 +278,7 @@ def _life(c: Case) -> list[Evidence]:
         "worked": None if c.second is None else c.moved,
         "last_write": last,
         "members": members,
-        "groups_seen": not c.newest.groups_missing,
+        "groups_seen": not life.unseen,
     }
     return [Evidence("signs-of-life", f"{lives}: {'; '.join(words)}", data)]
 

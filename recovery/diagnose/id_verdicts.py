@@ -186,8 +186,8 @@ class IdCase:
             self.settings,
             late=bool(self.past_timeout) or bool(self.past_long),
             moved=self.second is not None and self.first.row.partitions != self.row.partitions,
-            groups=tuple(g for g in self.newest.groups if g.members),
-            groups_seen=self.newest.groups_seen,
+            groups=self.newest.groups,
+            missing=self.newest.groups_unseen,
         )
 
 

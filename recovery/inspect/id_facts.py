@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from recovery.facts import (
     GroupFacts,
+    Missing,
     PartitionFacts,
     ProducerFacts,
     TopicPartition,
@@ -75,7 +76,8 @@ class IdFacts:
     decided_long_ago: the same clock says that it is in
     Prepare* for longer than `Settings.stuck_after`. collected_at: our clock, epoch ms. ahead: ms
     that its coordinator's clock is ahead of ours; None = not measured. groups: with members, those
-    of its name; groups_seen: all groups could be looked for. Both only of late Ongoing ids.
+    of its name; groups_missing: what could not be seen of groups; groups_seen: nothing was missing.
+    All three only of late Ongoing ids.
     """
 
     row: TransactionFacts
@@ -92,6 +94,14 @@ class IdFacts:
     ahead: int | None = None
     groups: tuple[GroupFacts, ...] = ()
     groups_seen: bool = True
+    groups_missing: tuple[Missing, ...] = ()
+
+    @property
+    def groups_unseen(self) -> tuple[Missing, ...]:
+        """Return what could not be seen of groups, also where an older bundle only says that."""
+        if self.groups_seen or self.groups_missing:
+            return self.groups_missing
+        return (Missing("group", "NOT_SEEN", "not all groups were seen"),)
 
     @property
     def preparing(self) -> bool:

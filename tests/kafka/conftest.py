@@ -165,7 +165,7 @@ def it(
 MakeTopic = Callable[..., str]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def topic() -> MakeTopic:
     """topic(lab, partitions=1, replicas=1, config=None, name=None): make one; its unique name."""
 

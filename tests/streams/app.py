@@ -72,7 +72,92 @@ class AsOf:
     valid_to: int | None
 
 
-class App:
+class Program:
+    """A Java program of this folder in a process of its own, asked line by line."""
+
+    def __init__(self, folder: Path, source: Path, version: str = KAFKA) -> None:
+        self.folder, self._source, self._version = folder, source, version
+        self._process: subprocess.Popen[str] | None = None
+
+    def launch(self, *configs: Mapping[str, str]) -> None:
+        """Start it with a properties file for each of these."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files = [self.folder / f"app-{number}.properties" for number in range(len(configs))]
+        for file, config in zip(files, configs, strict=True):
+            file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        flags = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        with (self.folder / "app.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(str(find_java().path), *flags),
+                    *("-cp", class_path(self._source, self._version)),
+                    *(self._source.stem, *map(str, files)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def ask(self, *words: str) -> dict[str, Any]:
+        """One command, and the application's answer."""
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(" ".join(words) + "\n")
+        process.stdin.flush()
+        while line := process.stdout.readline():
+            if line.startswith('{"command"'):
+                answer: dict[str, Any] = json.loads(line)
+                assert "error" not in answer, f"{answer}: see {self.folder}/app.log"
+                return answer
+        raise AssertionError(f"the application ended: see {self.folder}/app.log")
+
+    def halt(self) -> None:
+        """Die at once: no commit, no abort, no goodbye."""
+        process = self._running()
+        assert process.stdin is not None
+        process.stdin.write("halt\n")
+        process.stdin.flush()
+        assert process.wait(20) == 137
+        self._close()
+
+    def stop(self) -> None:
+        """End it, if it runs."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has died, and a command was not sent
+            self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+        self._close()
+
+    def until(self, met: Callable[[], bool], what: str) -> None:
+        """Ask again until it is so."""
+        end = time.monotonic() + WAIT_SECONDS
+        while not met():
+            assert time.monotonic() < end, f"{what}: see {self.folder}/app.log"
+            time.sleep(0.05)
+
+    def _running(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "the application does not run"
+        return self._process
+
+    def _close(self) -> None:
+        process = self._running()
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.close()
+        if not process.stdin.closed:
+            process.stdin.close()
+        self._process = None
+
+
+class App(Program):
     """One application id; it may be started again after a crash, with the state it left.
 
     source: its input topic. program: what is run, with Kafka Streams of a version.
@@ -89,9 +174,8 @@ class App:
         program: Path = SOURCE,
         version: str = KAFKA,
     ) -> None:
-        self.lab, self.folder, self.name, self.source = lab, folder, name, source
-        self._settings, self._program, self._version = settings, program, version
-        self._process: subprocess.Popen[str] | None = None
+        super().__init__(folder, program, version)
+        self.lab, self.name, self.source, self._settings = lab, name, source, settings
 
     def changelog(self, store: str) -> str:
         return f"{self.name}-{store}-changelog"
@@ -123,37 +207,8 @@ class App:
             "history.ms": str(HISTORY_MS),
             **self._settings,
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "app.properties"
-        config.write_text("".join(f"{key}={value}\n" for key, value in told.items()))
-        flags = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        with (self.folder / "app.log").open("a") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(str(find_java().path), *flags),
-                    *("-cp", class_path(self._program, self._version)),
-                    *(self._program.stem, str(config)),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+        self.launch(told)
         self.until(lambda: self.ask("state")["state"] == "RUNNING", "it does not run")
-
-    def ask(self, *words: str) -> dict[str, Any]:
-        """One command, and the application's answer."""
-        process = self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(" ".join(words) + "\n")
-        process.stdin.flush()
-        while line := process.stdout.readline():
-            if line.startswith('{"command"'):
-                answer: dict[str, Any] = json.loads(line)
-                assert "error" not in answer, f"{answer}: see {self.folder}/app.log"
-                return answer
-        raise AssertionError(f"the application ended: see {self.folder}/app.log")
 
     def processed(self, count: int) -> None:
         """Wait until this incarnation has processed so many input records."""
@@ -207,49 +262,6 @@ class App:
             )
             for found in map(json.loads, file.read_text().splitlines())
         ]
-
-    def halt(self) -> None:
-        """Die at once: no commit, no abort, no goodbye."""
-        process = self._running()
-        assert process.stdin is not None
-        process.stdin.write("halt\n")
-        process.stdin.flush()
-        assert process.wait(20) == 137
-        self._close()
-
-    def stop(self) -> None:
-        """End it, if it runs."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has died, and a command was not sent
-            self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
-        self._close()
-
-    def until(self, met: Callable[[], bool], what: str) -> None:
-        """Ask again until it is so."""
-        end = time.monotonic() + WAIT_SECONDS
-        while not met():
-            assert time.monotonic() < end, f"{what}: see {self.folder}/app.log"
-            time.sleep(0.05)
-
-    def _running(self) -> subprocess.Popen[str]:
-        assert self._process is not None, "the application does not run"
-        return self._process
-
-    def _close(self) -> None:
-        process = self._running()
-        assert process.stdout is not None
-        assert process.stdin is not None
-        process.stdout.close()
-        if not process.stdin.closed:
-            process.stdin.close()
-        self._process = None
 
     def _committed(self) -> dict[int, int]:
         from confluent_kafka import ConsumerGroupTopicPartitions

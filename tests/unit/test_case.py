@@ -20,6 +20,7 @@ from recovery.facts import (
 )
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.group_life import GroupLife
 from recovery.inspect.history import Decision, History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.remedy.repairs import named_and_visible
@@ -337,10 +338,10 @@ def test_a_partition_whose_start_is_known_was_answered_for() -> None:
 
 def test_groups_are_an_owners_or_nobodys() -> None:
     groups = (*(GroupFacts(g, "Stable", members=(("c", "h"),)) for g in ("orders", "billing")),)
-    assert seen(case(), groups=groups).living_groups == ()
-    assert seen(case(row()), groups=groups).living_groups == groups[:1]
+    assert seen(case(), groups=groups).life == GroupLife()
+    assert seen(case(row()), groups=groups).life == GroupLife(groups[:1])
     gone = (groups[0].but(members=()),)
-    assert seen(case(row()), groups=gone).living_groups == ()
+    assert seen(case(row()), groups=gone).life == GroupLife()
 
 
 def test_without_the_batch_its_offset_or_the_past_nothing_is_known_of_decisions() -> None:

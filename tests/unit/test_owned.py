@@ -126,12 +126,13 @@ def test_without_a_trace_it_may_be_fenced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "group", "members", "gated"),
+    ("name", "group", "members", "gated"),  # members None: not seen, which is not nobody
     [
         ("orders", "orders", MEMBER, True),
         ("orders-7.1", "orders", MEMBER, True),
         ("orders", "orders", (), False),
-        ("orders", "orders", None, False),
+        ("orders", "orders", None, True),
+        ("billing", "orders", None, False),
         ("orders7", "orders", MEMBER, False),
         ("orders", "", MEMBER, False),
         ("orders", "orders-a", MEMBER, False),
@@ -143,7 +144,9 @@ def test_a_group_of_its_name_with_members_gates(
     w, _i = overdue(name)
     v = judged(w, change=having(groups=(GroupFacts(group, "Stable", members=members),)))
     assert (v.gate is not None) == gated
-    assert ("worker-1 at /10.0.0.7" in said(v, "signs-of-life")) == gated
+    assert ("worker-1 at /10.0.0.7" in said(v, "signs-of-life")) == (gated and bool(members))
+    unseen = "group 'orders': its members were not seen (NOT_SEEN)"
+    assert (unseen in (v.gate or "")) == (gated and members is None)
     assert v.remedy.action == ("wait" if gated else "fence")
 
 

@@ -21,7 +21,7 @@ from eoctl.kafka.connection.cluster import (
     by_leader,
     missing_broker,
 )
-from recovery.facts import ConnectWorker, GroupFacts, Missing, TopicPartition
+from recovery.facts import ConnectWorker, GroupFacts, Missing, StreamsProcess, TopicPartition
 from recovery.formats.connect_protocol import decode_tasks, decode_url
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
@@ -46,6 +46,7 @@ NOT_NOW = frozenset(
 )
 _DETAILS = {
     "GROUP_AUTHORIZATION_FAILED": "DESCRIBE on the group is not granted",
+    "TOPIC_AUTHORIZATION_FAILED": "DESCRIBE on a topic that its members read is not granted",
     "LEADER_NOT_AVAILABLE": "no broker leads its partition of __consumer_offsets",
     "NOT_COORDINATOR": "its coordinator is moving",
     "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator is loading",
@@ -249,12 +250,8 @@ async def find_groups(
     not be asked is not among them but in the second part.
     """
 
-    async def ask(broker: int, mine: list[str]) -> GroupAnswers[GroupFacts]:
-        listed = {g.group: g for g in await _list(cluster, broker)}
-        return {n: ("NONE", listed.get(n) or GroupFacts(n, None, None, broker)) for n in mine}
-
-    listed, missing = await at_coordinators(cluster, names, ask)
-    described, more = await describe_groups(cluster, [facts for _, facts in listed.values()])
+    listed, missing = await _listed(cluster, names)
+    described, more = await describe_groups(cluster, listed)
     by_name = {g.group: g for g in described if g.members is not None or g.type is not None}
     silent = {m.id for m in (*missing, *more)}
     coordinators_gone = any(m.scope == "coordinator" for m in (*missing, *more))
@@ -265,17 +262,55 @@ async def find_groups(
     return [by_name[name] for name in dict.fromkeys(names) if name in by_name], [*missing, *more]
 
 
+async def _listed(cluster: Cluster, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
+    """The named groups as their coordinators list them; without a state where one does not."""
+
+    async def ask(broker: int, mine: list[str]) -> GroupAnswers[GroupFacts]:
+        listed = {g.group: g for g in await _list(cluster, broker)}
+        return {n: ("NONE", listed.get(n) or GroupFacts(n, None, None, broker)) for n in mine}
+
+    answers, missing = await at_coordinators(cluster, names, ask)
+    return [facts for _, facts in answers.values()], missing
+
+
 async def describe_groups(
     cluster: Cluster, groups: Sequence[GroupFacts]
 ) -> tuple[list[GroupFacts], list[Missing]]:
     """`groups` with state and members, in their order.
 
-    What could not be described keeps what was known: members None. So do streams groups
-    (KIP-1071), whose members are not asked for.
+    What could not be described keeps what was known, members None, and is in the second part: also
+    a group of a type that has no request here, and one that its coordinator lists and does not
+    describe (Kafka 3.7 lists groups of KIP-848 without their type).
     """
+    described, missing = await _described_once(cluster, groups)
+    gone = [
+        g.group
+        for g, now in zip(groups, described, strict=True)
+        if g.state not in (None, "Dead") and now.state == "Dead"
+    ]
+    if not gone:
+        return described, missing
+    listed, more = await _listed(cluster, gone)
+    there = [g for g in listed if g.state not in (None, "Dead")]
+    again, also = await _described_once(cluster, there)
+    by_name = {}
+    for g, now in zip(there, again, strict=True):
+        by_name[g.group] = now
+        if now.state == "Dead":
+            text = "its coordinator lists it and does not describe it: its members are not known"
+            also.append(Missing("group", NOT_FOUND, text, id=g.group))
+            by_name[g.group] = g
+    return [by_name.get(g.group, g) for g in described], [*missing, *more, *also]
+
+
+async def _described_once(
+    cluster: Cluster, groups: Sequence[GroupFacts]
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """`groups` as the requests of their types describe them, which are asked side by side."""
     requests = {
         "consumer": (messages.ConsumerGroupDescribeRequest, "group_ids", 0),
         "share": (messages.ShareGroupDescribeRequest, "group_ids", 1),
+        "streams": (messages.StreamsGroupDescribeRequest, "group_ids", 0),
         "classic": (messages.DescribeGroupsRequest, "groups", 0),
     }
     by_kind: dict[str, list[str]] = {}
@@ -293,9 +328,15 @@ async def describe_groups(
     )
     answers = {name: value for answered, _ in results for name, value in answered.items()}
     missing = [m for _, more in results for m in more]
+    missing += [_unknown_type(g) for g in groups if (g.type or "classic").lower() not in requests]
     return [
         g if g.group not in answers else _described(g, *answers[g.group]) for g in groups
     ], missing
+
+
+def _unknown_type(g: GroupFacts) -> Missing:
+    text = f"it is of type {g.type}, which eoctl cannot describe: its members are not known"
+    return Missing("group", "UNKNOWN_GROUP_TYPE", text, id=g.group)
 
 
 def _described_or_dead(row: Any) -> str:
@@ -306,13 +347,20 @@ def _described_or_dead(row: Any) -> str:
 def _described(facts: GroupFacts, coordinator: int, row: Any) -> GroupFacts:
     protocol = getattr(row, "protocol_type", None) or None  # only of classic groups
     workers = (_worker(m) for m in row.members) if protocol == PROTOCOL else ()
+    streams = [m for m in row.members if getattr(m, "process_id", None)]
     return facts.but(
         protocol=protocol,
         workers=tuple(w for w in workers if w is not None),
         state=row.group_state or "Dead",
         coordinator=coordinator,
-        members=tuple(sorted((m.client_id, m.client_host.removeprefix("/")) for m in row.members)),
+        members=tuple(sorted((m.client_id, _host(m)) for m in row.members)),
+        processes=tuple(StreamsProcess(m.client_id, _host(m), m.process_id) for m in streams),
     )
+
+
+def _host(member: Any) -> str:
+    host: str = member.client_host
+    return host.removeprefix("/")
 
 
 def _worker(member: Any) -> ConnectWorker | None:
@@ -320,7 +368,7 @@ def _worker(member: Any) -> ConnectWorker | None:
     try:
         return ConnectWorker(
             client_id=member.client_id,
-            host=member.client_host.removeprefix("/"),
+            host=_host(member),
             url=decode_url(member.member_metadata),
             tasks=decode_tasks(member.member_assignment) if member.member_assignment else (),
         )

@@ -14,7 +14,12 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-OWN_SCHEMAS = ("ConsumerGroupDescribe", "ShareGroupDescribe", "DescribeShareGroupOffsets")
+OWN_SCHEMAS = (
+    "ConsumerGroupDescribe",
+    "ShareGroupDescribe",
+    "StreamsGroupDescribe",
+    "DescribeShareGroupOffsets",
+)
 
 if TYPE_CHECKING:
 

@@ -20,6 +20,7 @@ READING = frozenset(
         "OffsetFetch",
         "OffsetForLeaderEpoch",
         "ShareGroupDescribe",
+        "StreamsGroupDescribe",
     }
 )
 

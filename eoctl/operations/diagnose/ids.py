@@ -255,6 +255,7 @@ async def _asked_further(
                 ahead=ahead.get(look.row.coordinator),
                 groups=tuple(g for g in owners.groups if named_after(name, g.group)),
                 groups_seen=not owners.groups_missing,
+                groups_missing=owners.groups_missing,
             )
         )
     return result

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from eoctl.kafka.ask import configs, groups
 from eoctl.kafka.connection.cluster import Cluster
-from recovery.diagnose.case import named_after
+from recovery.diagnose.case import possible_groups
 from recovery.facts import GroupFacts, Missing, TransactionFacts
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -28,7 +28,8 @@ async def look_for_life(
     """Read the abort cycles of late transactions' coordinators, and the groups of their names.
 
     guessed: others whose owner only the name would tell; the groups of their names are read too.
-    A setting that may not be read is left out; nothing is asked if there is no transaction.
+    A setting that may not be read is left out; nothing is asked if there is no transaction. Groups
+    are asked for by name: a list leaves out without an error those that we may not DESCRIBE.
     """
     if not late and not guessed:
         return Owners()
@@ -38,8 +39,8 @@ async def look_for_life(
         for t in late
         if (value := settings.get(str(t.coordinator), {}).get(ABORT_CYCLE))
     }
-    listed, missing = await groups.list_groups(cluster)
-    names = {t.transactional_id for t in (*late, *guessed)}
-    mine = [g for g in listed if any(named_after(name, g.group) for name in names)]
-    described, more = await groups.describe_groups(cluster, mine)
-    return Owners(tuple(sorted(cycles.items())), tuple(described), (*missing, *more))
+    ids = {t.transactional_id for t in (*late, *guessed)}
+    names = {group for name in ids for group in possible_groups(name)}
+    found, missing = await groups.find_groups(cluster, sorted(names))
+    there = tuple(g for g in found if g.state != "Dead")
+    return Owners(tuple(sorted(cycles.items())), there, tuple(missing))

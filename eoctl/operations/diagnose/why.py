@@ -17,6 +17,7 @@ from recovery.diagnose.prospect import prospect
 from recovery.diagnose.reach import also_holds, is_beyond
 from recovery.diagnose.waiting import Waiting
 from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
+from recovery.inspect.group_life import own_process
 from recovery.inspect.inspection import blocking_producer
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted, listed
@@ -501,17 +502,15 @@ def _owner_name(j: Judged) -> str | None:
 
 
 def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = None) -> OwnerRow:
-    """The owner: the id, and clients of groups that begin its name (Kafka Streams), or whose of
-    Kafka Connect's it is."""
+    """The owner: the id, and the clients of its Kafka Streams process, else of the groups that
+    begin its name, or which connector of Kafka Connect owns it."""
     owner, name = j.verdict.owner, _owner_name(j)
-    clients = sorted(
-        {
-            f"{client} at {host}"
-            for g in facts
-            for client, host in g.members or ()
-            if name is not None and named_after(name, g.group)
-        }
-    )
+    groups = [
+        g for g in (*facts, *j.newest.groups) if name is not None and named_after(name, g.group)
+    ]
+    process = own_process(name or "", groups)
+    members = process or sorted({m for g in groups for m in g.members or ()})
+    clients = [f"{client} at {host}" for client, host in members]
     coordinators = j.newest.transactions.coordinators
     number = sum(c.seen for c in coordinators)
     answered = f"{number} of {counted(len(coordinators), 'coordinator partition')} answered"
@@ -520,7 +519,8 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
     if owner is not None:
         sentence = f"{name} ({owner.state}), coordinator on broker {owner.coordinator}"
         if clients:
-            sentence += f"; clients of its group: {', '.join(clients)}"
+            whose = "client of its process" if process else "clients of its group"
+            sentence += f"; {whose}: {', '.join(clients)}"
         elif connect is None:
             sentence += f"; {_HOST_UNKNOWN}"
     elif name is not None:

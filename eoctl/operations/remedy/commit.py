@@ -23,7 +23,7 @@ from eoctl.operations.remedy import stake as remedy_stake
 from eoctl.operations.remedy.plan import Planned, Wish, amounts, make_plan, refusal, step_evidence
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
-from recovery.diagnose.case import named_after
+from recovery.diagnose.case import life_of
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition, TransactionFacts
@@ -187,11 +187,17 @@ async def refuse_life(
     if before != after:
         raise RefusedError("its owner wrote between two looks: it is not gone", where=name)
     life = await look_for_life(cluster, [row])
-    if groups := [g.group for g in life.groups if g.members and named_after(name, g.group)]:
+    of_its_name = life_of(name, life.groups, life.groups_missing)
+    if of_its_name.living:
         raise RefusedError(
-            f"the group of its name has members ({', '.join(groups)}): its owner may not be gone",
+            f"the group of its name has members ({of_its_name.names}): its owner may not be gone",
             where=name,
             remedy="stop that application first",
+        )
+    if of_its_name.unseen:
+        raise IncompleteError(
+            f"whether a group of its name has members is not known: {of_its_name.unseen[0]}",
+            where=name,
         )
     await remedy_fence.refuse_members(cluster, mine, name)
 

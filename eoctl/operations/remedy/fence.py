@@ -32,10 +32,11 @@ from eoctl.operations.remedy.plan import (
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
 from recovery.change.plan import Plan, Step
-from recovery.diagnose.case import gate_of, named_after
+from recovery.diagnose.case import gate_of
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
+from recovery.inspect.group_life import group_life
 from recovery.inspect.observation import CLOSED_STATES, Settings
 from recovery.plurals import counted
 from recovery.quoting import some
@@ -364,8 +365,8 @@ async def _refuse_within_limits(
         settings,
         late=True,
         moved=False,
-        groups=[g for g in life.groups if g.members and named_after(name, g.group)],
-        groups_seen=not life.groups_missing,
+        groups=life.groups,
+        missing=life.groups_missing,
     )
     if gate is not None:
         raise RefusedError(gate, where=name, remedy="only with --owner-is-gone")
@@ -384,21 +385,27 @@ async def _refuse_within_limits(
 
 
 async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) -> None:
-    """Members of a group whose offsets it holds are a sign of life. Raises RefusedError."""
+    """Members of a group whose offsets it holds are a sign of life.
+
+    Raises RefusedError; IncompleteError where it could not be seen whether such a group has any.
+    """
     names = sorted({g for j in mine if j.start for g in j.start.groups})
     if not names:
         return
     facts, missing = await groups.find_groups(cluster, names)
-    if missing:
-        raise IncompleteError(missing[0].detail, where=name)
-    for group in facts:
-        if group.members:
-            raise RefusedError(
-                f"group {group.group}, whose offsets it holds, has "
-                f"{counted(len(group.members), 'member')}: its application runs",
-                where=name,
-                remedy="stop it first; if its owner is gone for good: --owner-is-gone",
-            )
+    life = group_life(facts, missing)
+    for group in life.living:
+        raise RefusedError(
+            f"group {group.group}, whose offsets it holds, has "
+            f"{counted(len(group.members or ()), 'member')}: its application runs",
+            where=name,
+            remedy="stop it first; if its owner is gone for good: --owner-is-gone",
+        )
+    if life.unseen:
+        raise IncompleteError(
+            f"whether the application whose offsets it holds runs is not known: {life.unseen[0]}",
+            where=name,
+        )
 
 
 async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:

@@ -1,0 +1,169 @@
+"""Members of groups of each kind gate what would end their transactions, whatever was not seen."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer as Confluent
+
+from eoctl.kafka.ask.groups import describe_groups, find_groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.lab.client import Client, NewRecord
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from recovery.facts import GroupFacts, Missing
+from tests.kafka.command import FAST, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.remedying import read_committed
+from tests.kafka.rights import as_user, rights
+from tests.kafka.test_groups import consumer
+from tests.kafka.tools import kafka_tool
+from tests.streams.living import Living, Streams
+
+PROTOCOLS = ("classic", "streams")
+RECORDS = 20
+LATE = ("--long-after", "1s", *FAST)
+
+
+def produce(lab: Lab, topic: str, first: int, count: int) -> None:
+    """Write the numbers from `first` on, a record each."""
+    producer = Confluent(lab.client_properties())
+    for number in range(first, first + count):
+        producer.produce(topic, str(number), partition=0)
+    assert producer.flush(30) == 0
+
+
+class World:
+    """An application of each protocol of Kafka Streams, each with an open transaction."""
+
+    def __init__(self, living: Living, applications: dict[str, Streams]) -> None:
+        self.living, self.lab, self.applications = living, living.lab, applications
+        self.produced = 0
+
+    def feed(self, count: int) -> None:
+        """Have each application process so many records more."""
+        for a in self.applications.values():
+            produce(self.lab, a.source, self.produced, count)
+        self.produced += count
+        for a in self.applications.values():
+            self.living.processed(a.name, self.produced)
+
+    def transactional_id(self, protocol: str) -> str:
+        """The id of the application's open transaction, by Kafka's own tool."""
+        shown = kafka_tool(
+            self.lab,
+            "org.apache.kafka.tools.TransactionsCommand",
+            *("--bootstrap-server", self.lab.bootstrap_servers, "list"),
+        )
+        rows = [line.split() for line in shown.stdout.splitlines()]
+        name = self.applications[protocol].name
+        (found,) = [row[0] for row in rows if row and row[0].startswith(f"{name}-")]
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(lab1: Lab, topic: MakeTopic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    applications = {}
+    for protocol in PROTOCOLS:
+        source, output = topic(lab1), topic(lab1)
+        applications[protocol] = Streams(f"app-{source}", protocol, source, output)
+    folder = tmp_path_factory.mktemp("living")
+    living = Living(lab1, folder, *applications.values())
+    made = World(living, applications)
+    try:
+        living.start()
+        made.feed(RECORDS)
+        yield made
+    finally:
+        living.stop()
+
+
+async def found(lab: Lab, name: str) -> tuple[list[GroupFacts], list[Missing]]:
+    async with Cluster(client_settings(lab.client_properties()), Deadline(30)) as cluster:
+        return await find_groups(cluster, [name])
+
+
+def test_members_of_a_streams_group_as_the_tool_shows_them(world: World) -> None:
+    """Client, host and process of each; and the owner of its transaction is named by that."""
+    a, name = world.applications["streams"], world.transactional_id("streams")
+    shown = kafka_tool(
+        world.lab,
+        "org.apache.kafka.tools.streams.StreamsGroupCommand",
+        *("--bootstrap-server", world.lab.bootstrap_servers, "--describe", "--members"),
+        *("--verbose", "--group", a.name),
+    )
+    header, row = (line.split() for line in shown.stdout.splitlines() if line.strip())
+    theirs = dict(zip(header, row, strict=False))
+    (group,), missing = asyncio.run(found(world.lab, a.name))
+    assert (missing, group.type, group.state) == ([], "Streams", "Stable")
+    assert group.members == ((theirs["CLIENT-ID"], "127.0.0.1"),)
+    (process,) = group.processes
+    assert process.process_id == theirs["PROCESS"]
+    assert name.startswith(f"{a.name}-{theirs['PROCESS']}-")
+    time.sleep(1)
+    ran = eoctl("why", a.output, *LATE, "-o", "json", lab=world.lab)
+    (page,) = ran.rows
+    assert page["owner"]["clients"] == [f"{theirs['CLIENT-ID']} at 127.0.0.1"]
+    assert f"client of its process: {theirs['CLIENT-ID']} at 127.0.0.1" in page["owner"]["said"]
+
+
+def test_a_group_that_cannot_be_described_has_members_that_are_not_known(world: World) -> None:
+    """Of a type of a later Kafka; and one whose type was not listed, as by Kafka 3.7."""
+    name = world.applications["streams"].name
+
+    async def run() -> tuple[list[GroupFacts], list[Missing]]:
+        properties = client_settings(world.lab.client_properties())
+        async with Cluster(properties, Deadline(30)) as cluster:
+            later = GroupFacts("later", "Stable", "Quorum")
+            return await describe_groups(cluster, [later, GroupFacts(name, "Stable", None)])
+
+    (later, untyped), (missing,) = asyncio.run(run())
+    assert (later.members, missing.id, missing.error) == (None, "later", "UNKNOWN_GROUP_TYPE")
+    assert (untyped.type, len(untyped.members or ())) == ("Streams", 1)
+
+
+@pytest.mark.parametrize("denied", ["group", "topic"])
+def test_members_that_may_not_be_seen_gate(secure_lab: Lab, topic: MakeTopic, denied: str) -> None:
+    """Kafka's list leaves a denied group out without an error: it is asked for by its name."""
+    lab, where, source = secure_lab, topic(secure_lab), topic(secure_lab)
+    group = f"hidden-{source}"
+    name = f"{group}-1"
+
+    async def begin() -> None:
+        async with Client.of(lab.client_properties()) as client:
+            producer = await Producer.init(client, name, 600_000)
+            await producer.send(where, 0, [NewRecord(b"x")])
+
+    asyncio.run(begin())
+    produce(lab, source, 0, 1)
+    kind = {"group": "GROUP", "topic": "TOPIC"}[denied]
+    right = (kind, group if denied == "group" else source, "DESCRIBE")
+    words = ("txn", "fence", name, *LATE)
+    with consumer(lab, group, "consumer", source), rights(lab, "viewer", right, deny=True):
+        time.sleep(1)
+        ran = as_user(lab, "viewer", *words)
+    assert ran.status in (3, 4), ran.text
+    assert f"group '{group}': DESCRIBE on" in ran.text
+    assert "not granted" in ran.text
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_application_that_lives_is_not_fenced(world: World, protocol: str) -> None:
+    """Past a limit, and idle between two looks: its members are the sign of life."""
+    a, name = world.applications[protocol], world.transactional_id(protocol)
+    time.sleep(1)
+    ran = eoctl("txn", "fence", name, *LATE, "--execute", "--yes", lab=world.lab)
+    assert ran.status == 4, ran.text
+    assert f"the group of its name has members ({a.name})" in ran.text
+    assert world.transactional_id(protocol) == name
+    assert read_committed(world.lab, a.output, 0) == []
+    world.living.ask("commit", a.name)
+    world.feed(1)
+    expected = [str(number).encode() for number in range(world.produced)]
+    world.living.until(
+        lambda: read_committed(world.lab, a.output, 0)[: len(expected)] == expected,
+        "its transaction was not committed",
+    )
