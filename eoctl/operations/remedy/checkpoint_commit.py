@@ -36,7 +36,6 @@ from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline
 from recovery.plurals import counted
 from recovery.remedy.checkpoint import Claims, prefixes, quiet_for, refused
-from recovery.remedy.repairs import fence_requests
 from recovery.times import format_duration
 
 KIND = "txn-commit"
@@ -240,10 +239,8 @@ async def _step(
             remedy=f"eoctl why {mixed}",
         )
     if ending.never_restored:
-        end, init = fence_requests(row, cluster.transaction_version)
-        version, initialise = end.version, init is not None
-        if initialise:
-            await remedy_raise.refuse_timeout(cluster, row)
+        end = await remedy_fence.end_of(cluster, row)
+        version, initialise = end.version, True
     else:
         version, initialise = await _end_version(cluster, row.coordinator), False
     left = "" if row.timeout_ms is None else f" {format_duration(row.timeout_ms / 1000)}"
