@@ -1,5 +1,6 @@
 """A fence of an application that lives: nothing of it is committed after "fenced"."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.living import Living, java_client, librdkafka_client
+from tests.kafka.living import Living, java_client, librdkafka_client, said
 from tests.kafka.remedying import read_committed
 
 FAST = ("--sample-interval", "0.3s")
@@ -35,7 +36,14 @@ def test_after_a_fence_that_is_held_nothing_of_a_living_owner_is_committed(
     name = f"{where}-id"
     with start(lab, name, where, "owner-") as owner:
         words = ("txn", "fence", name, "--owner-is-gone", *FAST, "--execute", "--yes")
-        done = eoctl(*words, "-o", "json", lab=lab)
+        refused = eoctl(*words, lab=lab)
+        assert refused.status == 4, (refused.stdout, refused.stderr)
+        first = refused.stderr.splitlines()[1]
+        assert re.search(r"WRITES +IT WROTE \d+ RECORDS? BETWEEN TWO LOOKS", first), refused.stderr
+        assert "--although-it-writes" in refused.text
+        assert owner.running
+        assert said(owner, "error") == 0, "a plan that was refused changed something"
+        done = eoctl(*words, "--although-it-writes", "-o", "json", lab=lab)
         assert done.status == 0, (done.stdout, done.stderr)
         end = time.monotonic() + LONG_ENOUGH
         while owner.running and time.monotonic() < end:

@@ -268,6 +268,8 @@ class Walk:
         try:
             await self._refuse_changes(left)
         except RefusedError as error:
+            if self._sent and await self._all_found_done(writer, left):
+                return
             if self._sent:
                 raise self._half_done(writer, error.what) from None
             self._record(writer, "abandoned", detail=error.sentence)
@@ -277,6 +279,22 @@ class Walk:
                 where=error.where,
                 remedy=error.remedy,
             ) from None
+
+    async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
+        """Look whether somebody else did the step, as one that lost it to another host must."""
+        effect = await self._look(step)
+        if not effect.done:
+            return False
+        self._record_done(writer, number, effect, found=True)
+        self._note_done(number, "already-done", effect)
+        return True
+
+    async def _all_found_done(self, writer: Writer, left: Sequence[Step]) -> bool:
+        numbers = {id(step): number for number, step in self._steps()}
+        for step in left:
+            if not await self._found_done(writer, numbers[id(step)], step):
+                return False
+        return True
 
     async def _step(self, writer: Writer, number: int, step: Step) -> None:
         all_were_read = self._plan.all_or_none and self._entry is None
@@ -289,6 +307,8 @@ class Walk:
         self._start(writer, number)
         die_here_in_tests(f"step-{number}-started")
         answer, trouble = await self._perform(writer, number, step)
+        if number in self._outcomes:
+            return
         die_here_in_tests(f"step-{number}-performed")
         effect = await self._wait_until_done(step)
         if not effect.done:
@@ -314,6 +334,8 @@ class Walk:
             return await self._operation.perform(step, self._ensure_held_midway), None
         except RefusedError as error:
             self._sent = sent_before
+            if sent_before and await self._found_done(writer, number, step):
+                return None, error  # by somebody else meanwhile: nothing is left to do
             self._record(writer, "step-refused", step=number, detail=error.sentence)
             if not self._sent and not self._plan.independent:
                 self._record(writer, "failed", detail=error.sentence)

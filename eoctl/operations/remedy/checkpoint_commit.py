@@ -24,6 +24,7 @@ from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.checkpoint import Fate, Seen
+from eoctl.operations.remedy.living import with_life
 from eoctl.operations.remedy.plan import Planned, Wish, make_plan, step_evidence, told_of_id
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
@@ -133,7 +134,7 @@ async def plan(
         independent=True,
         all_or_none=True,
     )
-    return Planned(await with_reach(cluster, plan_))
+    return Planned(await with_life(cluster, await with_reach(cluster, plan_), interval))
 
 
 def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending) -> str:

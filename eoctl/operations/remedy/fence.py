@@ -20,6 +20,7 @@ from eoctl.operations.inspect.source import StateLogs
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import shutting_out
 from eoctl.operations.remedy.plan import (
+    Counts,
     Wish,
     amounts,
     ensure_held_first,
@@ -57,12 +58,13 @@ class Look:
     """The facts that a fence of an open transaction is judged on.
 
     partitions: all that its Ongoing record names. judged: all that is open on them, on two looks of
-    which nothing is missing.
+    which nothing is missing. counts: of a plan of many.
     """
 
     row: TransactionFacts
     partitions: tuple[TopicPartition, ...]
     judged: tuple[Judged, ...]
+    counts: Counts | None = None
 
 
 async def plan(
@@ -95,7 +97,8 @@ async def plan(
         observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
     else:
         judgement = await judged_for(cluster, row, wish, settings, interval, look)
-        about = [await step_evidence(cluster, j, "abort") for j in judgement.mine]
+        counts = None if look is None else look.counts
+        about = [await step_evidence(cluster, j, "abort", counts) for j in judgement.mine]
         words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in about)
         about = about or await told_of_id(cluster, row, settings, interval)
         step, observed = (
