@@ -7,21 +7,29 @@ from eoctl.render.words import MOST_PLACES, not_seen, size
 from recovery.change.plan import Plan, Step
 from recovery.plurals import counted
 from recovery.quoting import some
+from recovery.remedy.life import looks_words, members_words, warning, writing
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.rows.row import ErrorRow
 from recovery.times import rfc3339
 
 MOST_GROUPS = 6
+HOST_UNKNOWN = (
+    "Kafka does not record the host of a producer. Look for this transactional.id in your "
+    "deployments."
+)
 
 
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     """(label, text) of all that an operator must read before the plan's word is typed."""
+    for step in writing(plan):
+        yield "WRITES", warning(step)
     yield "what", plan.summary
     unseen: set[tuple[str, str]] = set()  # said once, not with each of a thousand steps
     for number, step in enumerate(plan.steps, 1):
         yield f"step {number}", step.does
         yield from _judged(step)
         yield from _reach(step)
+        yield from _life(step)
         for fact in _unseen(step):
             if fact not in unseen:
                 unseen.add(fact)
@@ -86,6 +94,17 @@ def _reach(step: Step) -> Iterator[tuple[str, str]]:
     held = [row for row in rows if row["partition"] is not None]
     if held:
         yield "groups", _groups(held)
+
+
+def _life(step: Step) -> Iterator[tuple[str, str]]:
+    """Say whether the owner writes and who it is. Nothing of a plan of an earlier version."""
+    rows = [row for row in step.about if row.get("looks") is not None]
+    for row in rows:
+        yield "looks", f"{row['partition']}: {looks_words(row)}"
+    known = [row for row in step.about if "members" in row]
+    if known:
+        yield "members", members_words(known)
+        yield "host", HOST_UNKNOWN
 
 
 def _places(step: Step, rows: Sequence[Mapping[str, Any]]) -> str:

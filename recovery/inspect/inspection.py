@@ -108,28 +108,30 @@ def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
     for producers in facts.producers.values():
         for p in producers:
             owner = owner_of(p.producer_id, facts.transactions) if resolve else None
-            stale = stale_epoch(p, owner, facts.transaction_version)
+            older = older_epoch(p, owner, facts.transaction_version)
             rows.append(
                 ProducerRow.of(
                     p,
                     transactional_id=owner.transactional_id if owner else None,
-                    stale_epoch=stale,
-                    wrote_after_fence=wrote_after_fence(p, owner) if stale and owner else None,
+                    older_epoch=older,
+                    stale_epoch=stale_epoch(p, owner, facts.transaction_version),
+                    wrote_after_fence=wrote_after_fence(p, owner) if older and owner else None,
                     error=None,
                 )
             )
     return sorted(rows, key=lambda r: (r.topic, r.partition, r.producer_id))
 
 
-def stale_epoch(
+def older_epoch(
     producer: ProducerFacts, owner: TransactionFacts | None, transaction_version: int | None
 ) -> bool | None:
-    """True if a newer incarnation of this producer lives: it is a zombie, if it still writes.
+    """True if the id of this producer has been initialised again since its last write here.
 
-    Before transactions v2 an epoch rises only when a producer is initialised again, so any
-    older epoch is stale. Under v2 (KIP-890) it rises at every end too: then equal epochs disprove
-    it, and only Empty proves it, which nothing but an initialisation writes. An open transaction
-    of an older epoch may be a live producer's: its end is being written, or its marker got lost.
+    By a newer process of the id, or by this very one: a client raises its own epoch after an error
+    (KIP-360). Before transactions v2 an epoch rises only when a producer is initialised. Under v2
+    (KIP-890) it rises at every end too: then equal epochs disprove it, and only Empty proves it,
+    which nothing but an initialisation writes. An open transaction of an older epoch may be a live
+    producer's: its end is being written, or its marker got lost.
     """
     if owner is None or owner.producer_epoch is None or transaction_version is None:
         return None
@@ -137,6 +139,20 @@ def stale_epoch(
     if lag <= 0:
         return False
     return True if transaction_version < 2 or owner.state == "Empty" else None
+
+
+def stale_epoch(
+    producer: ProducerFacts, owner: TransactionFacts | None, transaction_version: int | None
+) -> bool | None:
+    """True if a process of an earlier incarnation writes: a zombie. None: nothing proves it.
+
+    A higher epoch proves that somebody holds the higher one, and not who. What is open under the
+    older one is `wrote_after_fence`. What would settle the rest: a fence from here.
+    """
+    older = older_epoch(producer, owner, transaction_version)
+    if not older or owner is None:
+        return older
+    return True if wrote_after_fence(producer, owner) else None
 
 
 def wrote_after_fence(producer: ProducerFacts, owner: TransactionFacts) -> bool | None:

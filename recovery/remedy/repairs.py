@@ -174,11 +174,11 @@ class InitRequest:
 
 @dataclass(frozen=True, slots=True)
 class RaiseRequest:
-    """Raise an idle id above an epoch with which its owner could still write.
+    """Raise an idle id until an owner that could still write with its epoch is shut out.
 
-    end_version: 5 = by EndTxn v5 (abort), which changes nothing if producer id or epoch is stale
-    (Kafka 4.0, KIP-890: an abort without a transaction raises the epoch). None = by InitProducerId
-    twice, which is no compare-and-set. above: the epoch to leave behind.
+    end_version: 5 = first by EndTxn v5 (abort), which changes nothing if producer id or epoch is
+    stale (Kafka 4.0, KIP-890: an abort without a transaction raises the epoch). None = by
+    InitProducerId alone, which is no compare-and-set. above: the epoch to leave below.
     """
 
     transactional_id: str
@@ -237,41 +237,6 @@ def raise_first(
     return None
 
 
-def is_raised(request: RaiseRequest, now: TransactionFacts | None) -> bool:
-    """Return True if what the raise aborted is over and the earlier owner's epoch is fenced.
-
-    now: None = no coordinator knows the id. Another producer id: the epochs of the old one were
-    exhausted (KIP-360).
-    """
-    if now is None:
-        return True
-    if now.producer_id != request.producer_id:
-        return True
-    if now.producer_epoch is None or now.producer_epoch <= request.above:
-        return False
-    # one above and not idle: its owner was quicker, or the abort of what it began is on its way;
-    # who starts anew after the raise is two above
-    return now.state in CLOSED_STATES or now.producer_epoch > request.above + 1
-
-
-def beyond_fence(now: TransactionFacts, producer_id: int, producer_epoch: int) -> str | None:
-    """Say how a transaction that is over ended otherwise than by its fence; None: as planned.
-
-    The fence leaves the id aborted with an epoch above the fenced one; whoever starts anew after
-    that has a later one still.
-    """
-    if now.producer_id != producer_id or now.producer_epoch is None:
-        return None
-    if now.producer_epoch <= producer_epoch + 1:
-        if now.state == "CompleteCommit":
-            return "its owner committed: nothing was aborted, and it was not shut out"
-        if now.state == "Ongoing":
-            return f"an owner goes on with epoch {now.producer_epoch}: it was not shut out"
-    if now.producer_epoch == producer_epoch:
-        return "its owner was not shut out: it may begin again"
-    return None
-
-
 def marker_for(
     about: OpenTransaction, row: ProducerFacts, outcome: str, *, write_version: int
 ) -> MarkerRequest:
@@ -327,20 +292,16 @@ def named_and_visible(
     return tuple(sorted(visible))
 
 
-def fence_requests(
-    row: TransactionFacts, transaction_version: int
-) -> tuple[EndRequest, InitRequest | None]:
-    """End it first with the observed epoch; a stale one changes nothing (ProducerFenced).
+def end_request(row: TransactionFacts, transaction_version: int) -> EndRequest:
+    """End it with the observed epoch; a stale one changes nothing (ProducerFenced).
 
-    v2 (EndTxn v5) raises the epoch itself. v1 (EndTxn v3) does not shut the owner out:
-    InitProducerId follows, and what its owner begins between the two is aborted as well (the plan
-    says so).
-    Never InitProducerId alone: with a stale epoch it aborts all the same.
+    Neither version shuts an owner out that lives: v1 (EndTxn v3) leaves the epoch to it, and v2
+    (EndTxn v5) answers the next one to the owner too, if it asks. InitProducerId follows, until
+    `is_shut_out`; what the owner begins between them is aborted as well (the plan says so).
+    Never InitProducerId first: with a stale epoch it aborts all the same.
     Raises ValueError for an id that was not described or is not Ongoing.
     """
     if row.state != "Ongoing" or row.producer_epoch is None or row.timeout_ms is None:
         raise ValueError(f"{row.transactional_id} is {row.state}, or was not described")
-    name, pid, epoch = row.transactional_id, row.producer_id, row.producer_epoch
-    if transaction_version >= 2:
-        return EndRequest(5, name, pid, epoch), None
-    return EndRequest(3, name, pid, epoch), InitRequest(name, pid, epoch, row.timeout_ms)
+    version = 5 if transaction_version >= 2 else 3
+    return EndRequest(version, row.transactional_id, row.producer_id, row.producer_epoch)

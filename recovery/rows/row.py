@@ -177,7 +177,7 @@ class LsoRow(Row, gc=False):
 
 
 class ProducerRow(Row):
-    """A producer's state in one partition. stale_epoch: a newer incarnation lives."""
+    """A producer's state in one partition, and whether a process of an older epoch writes."""
 
     topic: str
     partition: int
@@ -189,14 +189,28 @@ class ProducerRow(Row):
     current_txn_start_offset: int | None
     transactional_id: str | None = None
     stale_epoch: Annotated[
-        bool | None, Meta(description="null: not resolved, or no coordinator knows the producer id")
+        bool | None,
+        Meta(
+            description="true: a zombie, a process of an earlier incarnation writes here. false: "
+            "its epoch is the id's present one. null: not resolved, no coordinator knows the "
+            "producer id, or not proven: a higher epoch of the id (`older_epoch`) is that of a "
+            "newer process, or of the same one, which raised it after an error (KIP-360). A fence "
+            "settles it: `txn fence ID --owner-is-gone`"
+        ),
     ] = None
     wrote_after_fence: Annotated[
         bool | None,
         Meta(
-            description="of a stale epoch. true: it has a transaction open here, which its fence "
+            description="of an older epoch. true: it has a transaction open here, which its fence "
             "would have ended: it was begun later, or its marker was lost (`why` tells). false: it "
-            "merely stands here, with nothing open. null: not stale, or not known"
+            "merely stands here, with nothing open. null: not older, or not known"
+        ),
+    ] = None
+    older_epoch: Annotated[
+        bool | None,
+        Meta(
+            description="true: its id was initialised again since its last write here, whoever "
+            "did it. null: not resolved, or not known"
         ),
     ] = None
     error: str | None = None

@@ -337,7 +337,8 @@ def _an_older_epoch_that_stands_and_one_that_wrote(lab: Lab, stands: str, wrote:
             await old.commit()
             await Producer.init(client, "twice")
             before = eoctl("producers", stands, wrote, "--resolve", "-o", "json", lab=lab).rows
-            assert {(r["stale_epoch"], r["wrote_after_fence"]) for r in before} == {(True, False)}
+            fields = ("older_epoch", "stale_epoch", "wrote_after_fence")
+            assert {tuple(r[f] for f in fields) for r in before} == {(True, None, False)}
             await old.write(wrote, 0, [NewRecord(b"too late")])
             return old.producer_id
 

@@ -14,6 +14,7 @@ from recovery.facts import (
 )
 from recovery.inspect.inspection import (
     lso_row,
+    older_epoch,
     owner_of,
     producer_rows,
     stale_epoch,
@@ -111,7 +112,7 @@ def test_an_open_id_owns_before_a_closed_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "mine", "start", "state", "theirs", "stale"),
+    ("version", "mine", "start", "state", "theirs", "older"),
     [
         # v1: an epoch rises only when a producer is initialised again
         (1, 4, None, "Empty", 4, False),
@@ -138,10 +139,14 @@ def test_an_open_id_owns_before_a_closed_one() -> None:
         (2, 4, 100, "CompleteCommit", 7, None),
     ],
 )
-def test_a_newer_incarnation_lives(
-    version: int, mine: int, start: int | None, state: str, theirs: int, stale: bool | None
+def test_an_older_epoch_is_a_zombie_only_where_it_has_something_open(
+    version: int, mine: int, start: int | None, state: str, theirs: int, older: bool | None
 ) -> None:
-    assert stale_epoch(producer(mine, start), owner(state, theirs), version) is stale
+    """A client raises its own epoch (KIP-360): a higher one alone proves nothing of a process."""
+    known = producer(mine, start), owner(state, theirs), version
+    assert older_epoch(*known) is older
+    zombie = None if start is None else True
+    assert stale_epoch(*known) is (zombie if older else older)
 
 
 def test_what_is_not_known_is_no_zombie() -> None:

@@ -51,7 +51,8 @@ def test_the_folder_holds_all_that_spark_submit_needs(tmp_path: Path) -> None:
         "spec.json",
         "submit.txt",
     }
-    assert (folder / "spec.json").stat().st_mode & 0o077 == 0
+    modes = {p.stat().st_mode & 0o777 for p in folder.iterdir()}
+    assert (modes, folder.stat().st_mode & 0o777) == ({0o644}, 0o755)  # the scheduler's user reads
     assert words[:3] == ["spark-submit", "--master", "yarn"]
     assert words[-5:] == ["--py-files", code.name, "rebuild.py", "--spec", "spec.json"]
     confs = {words[i + 1] for i, word in enumerate(words) if word == "--conf"}

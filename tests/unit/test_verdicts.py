@@ -1714,56 +1714,12 @@ def test_nobody_may_write_with_the_marker_s_epoch(
     assert found.producer_epoch == ids[0].producer_epoch
 
 
-@pytest.mark.parametrize(
-    ("now", "raised"),
-    [
-        (None, True),  # forgotten: nobody has the producer id any more
-        (id_at(5), True),
-        (id_at(5, "CompleteAbort"), True),
-        (id_at(4), False),  # expected = last epoch answers the present one unraised
-        (id_at(5, "Ongoing"), False),  # its owner was quicker: look at what it does
-        (id_at(5, "PrepareAbort"), False),
-        (id_at(6, "Ongoing"), True),  # its application was started anew
-        (id_at(None), False),
-        (id_at(0).but(producer_id=4002), True),  # epochs exhausted: another producer id
-    ],
-)
-def test_an_id_is_raised_when_its_coordinator_says_so(
-    now: TransactionFacts | None, raised: bool
-) -> None:
-    asked = repairs.RaiseRequest("x", 4001, 4, 60_000, 4, 5)
-    assert repairs.is_raised(asked, now) is raised
-
-
-@pytest.mark.parametrize(
-    ("now", "beyond"),
-    [
-        (id_at(5, "CompleteAbort"), None),
-        (id_at(6, "Ongoing"), None),  # its application was started anew
-        (id_at(5, "CompleteCommit"), "committed"),
-        (id_at(4, "CompleteCommit"), "committed"),  # v1
-        (id_at(5, "Ongoing"), "goes on"),
-        (id_at(4, "CompleteAbort"), "may begin again"),  # v1: the second request failed
-        (id_at(0).but(producer_id=4002), None),
-    ],
-)
-def test_what_ended_otherwise_than_by_its_fence_is_told(
-    now: TransactionFacts, beyond: str | None
-) -> None:
-    """Fenced at epoch 4: its owner may have been quicker, and the plan was to abort."""
-    told = repairs.beyond_fence(now, 4001, 4)
-    assert told is None if beyond is None else told is not None and beyond in told
-
-
-def test_fence_is_compare_and_set() -> None:
+def test_the_end_of_a_fence_is_compare_and_set() -> None:
     row = TransactionFacts("x", 1, 4001, "Ongoing", 7, 60_000, 1, ())
-    assert repairs.fence_requests(row, 2) == (repairs.EndRequest(5, "x", 4001, 7), None)
-    assert repairs.fence_requests(row, 1) == (
-        repairs.EndRequest(3, "x", 4001, 7),
-        repairs.InitRequest("x", 4001, 7, 60_000),
-    )
+    assert repairs.end_request(row, 2) == repairs.EndRequest(5, "x", 4001, 7)
+    assert repairs.end_request(row, 1) == repairs.EndRequest(3, "x", 4001, 7)
     with pytest.raises(ValueError, match="is Empty"):
-        repairs.fence_requests(row.but(state="Empty"), 2)
+        repairs.end_request(row.but(state="Empty"), 2)
 
 
 # --- every combination of facts --------------------------------------------------------------

@@ -39,6 +39,14 @@ class Execute(Ranked):
     plan_sha256: Annotated[
         str | None, option("--plan-sha256 HEX", "only this plan", panel=_PANEL)
     ] = None
+    although_it_writes: Annotated[
+        bool,
+        option(
+            "--although-it-writes",
+            "with --yes: also where an owner wrote between two looks",
+            panel=_PANEL,
+        ),
+    ] = False
     dry_run: Annotated[
         bool, option("--dry-run", "only show, as without --execute", panel=_PANEL)
     ] = field(default=False, compare=False)
@@ -48,7 +56,7 @@ class Execute(Ranked):
             raise UsageError("give only one of them", where="--dry-run, --execute")
 
     def door(self, context: Context) -> Door:
-        return Door(context, ask, self.execute, self.yes, self.plan_sha256)
+        return Door(context, ask, self.execute, self.yes, self.plan_sha256, self.although_it_writes)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,12 @@ come after the change was written): whoever calls these looks afterwards. Only t
 MARKER_REFUSED and END_REFUSED say that nothing was changed.
 """
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import Deadline, WireError
-from recovery.remedy.repairs import EndRequest, InitRequest, MarkerRequest, RaiseRequest
+from eoctl.kafka.connection.failures import WireError
+from recovery.remedy.repairs import EndRequest, InitRequest, MarkerRequest
 
 MARKER_REFUSED = frozenset(
     {
@@ -89,7 +87,19 @@ async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> 
     raise WireError("NO_ANSWER", "the broker did not answer for this partition")
 
 
-async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -> str:
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer of a coordinator. error: Kafka's name or NONE.
+
+    producer_id, producer_epoch: the id's from now on; None = not told (EndTxn below version 5).
+    """
+
+    error: str
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+
+
+async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -> Answered:
     """EndTxn at exactly this version, with the observed producer id and epoch.
 
     The coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed nothing.
@@ -105,84 +115,31 @@ async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -
         least=end.version,
         most=end.version,
     )
-    return messages.error_name(answer.error_code)
+    error = messages.error_name(answer.error_code)
+    if end.version < 5 or error != "NONE" or answer.producer_id < 0:
+        return Answered(error)
+    return Answered(error, answer.producer_id, answer.producer_epoch)
 
 
-@dataclass(frozen=True, slots=True)
-class Initialised:
-    """The answer to InitProducerId. error: Kafka's name or NONE; the rest holds only with NONE."""
+async def initialise_producer(cluster: Cluster, coordinator: int, init: InitRequest) -> Answered:
+    """InitProducerId with the expected producer id and epoch (KIP-360), sent once.
 
-    error: str
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-
-async def raise_id(
-    cluster: Cluster,
-    coordinator: int,
-    request: RaiseRequest,
-    deadline: Deadline,
-    ensure_held: Callable[[], None],
-) -> str:
-    """Raise an idle id above its owner's epoch. The coordinator's last error name.
-
-    ensure_held: called before each request but the first, raises when the lock is lost.
-
-    By EndTxn v5 where the plan says so. Else, and where that is refused for want of a transaction,
-    by InitProducerId twice: expecting the id's last epoch but one answers the present epoch
-    unraised (KIP-360), so that only the second, which expects what the first answered, surely
-    raises it.
+    Only after `end_transaction`, or on an id seen idle: with a stale epoch it aborts an open
+    transaction all the same. Expecting the id's last epoch but one it answers the present one
+    unraised.
     """
-    if request.end_version is not None:
-        end = EndRequest(
-            request.end_version,
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-        )
-        name = await end_transaction(cluster, coordinator, end)
-        if name != "INVALID_TXN_STATE":
-            return name
-        ensure_held()
-    name, timeout = request.transactional_id, request.timeout_ms
-    init = InitRequest(name, request.producer_id, request.producer_epoch, timeout)
-    first = await initialise_producer(cluster, coordinator, init, deadline, ensure_held)
-    if first.error != "NONE":
-        return first.error
-    ensure_held()
-    init = InitRequest(name, first.producer_id, first.producer_epoch, timeout)
-    return (await initialise_producer(cluster, coordinator, init, deadline, ensure_held)).error
-
-
-async def initialise_producer(
-    cluster: Cluster,
-    coordinator: int,
-    init: InitRequest,
-    deadline: Deadline,
-    ensure_held: Callable[[], None],
-) -> Initialised:
-    """InitProducerId with the expected producer id and epoch (KIP-360), until it is not busy.
-
-    ensure_held: called before each request but the first. Only after `end_transaction`, or on an
-    id seen idle: with a stale epoch it aborts an open transaction all the same.
-    """
-    initialised = Initialised("NO_ANSWER")
-    while not deadline.passed:
-        answer = await cluster.ask(
-            coordinator,
-            messages.InitProducerIdRequest(
-                transactional_id=init.transactional_id,
-                transaction_timeout_ms=init.timeout_ms,
-                producer_id=init.producer_id,
-                producer_epoch=init.producer_epoch,
-            ),
-            least=3,
-            most=4,
-        )
-        name = messages.error_name(answer.error_code)
-        initialised = Initialised(name, answer.producer_id, answer.producer_epoch)
-        if name not in RETRIABLE:
-            break
-        await asyncio.sleep(0.05)
-        ensure_held()
-    return initialised
+    answer = await cluster.ask(
+        coordinator,
+        messages.InitProducerIdRequest(
+            transactional_id=init.transactional_id,
+            transaction_timeout_ms=init.timeout_ms,
+            producer_id=init.producer_id,
+            producer_epoch=init.producer_epoch,
+        ),
+        least=3,
+        most=4,
+    )
+    error = messages.error_name(answer.error_code)
+    if error != "NONE":
+        return Answered(error)
+    return Answered(error, answer.producer_id, answer.producer_epoch)

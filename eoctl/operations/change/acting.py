@@ -28,6 +28,7 @@ from eoctl.stores.locks.scope_lock import locked
 from recovery.change.journal import JournalEntry, unfinished, ways_out
 from recovery.change.plan import Plan
 from recovery.errors import RefusedError, UsageError
+from recovery.remedy.life import warning, writing
 from recovery.times import not_done_within
 
 __all__ = [
@@ -86,6 +87,7 @@ def can_undo(kind: str) -> bool:
 class Door:
     """The operator's consent, at the command line or in the dashboard.
 
+    although_it_writes: `yes` passes a plan whose owner wrote between two looks.
     confirm(question, word): True if the operator typed exactly the word. argv: for the journal.
     """
 
@@ -94,6 +96,7 @@ class Door:
     execute: bool = False
     yes: bool = False
     plan_sha256: str | None = None
+    although_it_writes: bool = False
     argv: Sequence[str] = field(default_factory=lambda: ("eoctl", *sys.argv[1:]))
 
 
@@ -125,6 +128,13 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
             where=door.context.title,
             remedy=f"the plan is {plan.sha256}",
         )
+    if door.yes and not door.although_it_writes and _begun(plan, undoes) is None:
+        for step in writing(plan):
+            raise RefusedError(
+                f"{warning(step)} --yes alone does not end its transaction; nothing was sent",
+                where=plan.scope,
+                remedy="stop it first; or end it all the same: --although-it-writes",
+            )
     return True
 
 

@@ -39,8 +39,9 @@ class Effect:
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
     untouched: of a step that is not done, all that it changes was seen exactly as it was before.
-    final: waiting will not change what was seen. beyond: of a step that is done, what it changed
-    that the plan did not say, as a sentence; None = nothing.
+    final: waiting will not change what was seen. resumable: of a step that is not done, a part was
+    done, which changed what the step was planned on: `perform` goes on with the rest. beyond: of a
+    step that is done, what it changed that the plan did not say, as a sentence; None = nothing.
     """
 
     done: bool | None
@@ -49,6 +50,7 @@ class Effect:
     untouched: bool = False
     final: bool = False
     beyond: str | None = None
+    resumable: bool = False
 
     @property
     def sentence(self) -> str:
@@ -168,6 +170,7 @@ class Walk:
         self._outcomes: dict[int, StepOutcome] = {}
         self._sent = entry is not None and entry.touched
         self._started = set[int]()
+        self._resumed = set[int]()  # begun by an earlier run, which `perform` goes on with
 
     async def found_done(self, entry: JournalEntry) -> Outcome | None:
         """The outcome if everything is still as this plan left it in a finished entry."""
@@ -244,6 +247,8 @@ class Walk:
                 if number not in done:
                     self._record_done(writer, number, effect, found=True)
                 self._note_done(number, "already-done", effect)
+            elif effect.resumable:
+                self._resumed.add(number)
             elif number in done:
                 changed = f"step {number} ({step.target}) was done and has changed since: "
                 if not self._plan.independent:
@@ -253,7 +258,8 @@ class Walk:
                 self._note(number, "refused", changed + effect.detail)
             untouched = untouched and effect.untouched
         self._sent = bool(self._outcomes) or not untouched
-        left = [step for number, step in self._steps() if number not in self._outcomes]
+        handled = self._outcomes.keys() | self._resumed
+        left = [step for number, step in self._steps() if number not in handled]
         may_refuse_all = self._plan.all_or_none and not started
         if left and (may_refuse_all or not self._plan.independent):
             await self._refuse_changes_of_rest(writer, left)
@@ -262,6 +268,8 @@ class Walk:
         try:
             await self._refuse_changes(left)
         except RefusedError as error:
+            if self._sent and await self._all_found_done(writer, left):
+                return
             if self._sent:
                 raise self._half_done(writer, error.what) from None
             self._record(writer, "abandoned", detail=error.sentence)
@@ -272,9 +280,25 @@ class Walk:
                 remedy=error.remedy,
             ) from None
 
+    async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
+        """Look whether somebody else did the step, as one that lost it to another host must."""
+        effect = await self._look(step)
+        if not effect.done:
+            return False
+        self._record_done(writer, number, effect, found=True)
+        self._note_done(number, "already-done", effect)
+        return True
+
+    async def _all_found_done(self, writer: Writer, left: Sequence[Step]) -> bool:
+        numbers = {id(step): number for number, step in self._steps()}
+        for step in left:
+            if not await self._found_done(writer, numbers[id(step)], step):
+                return False
+        return True
+
     async def _step(self, writer: Writer, number: int, step: Step) -> None:
         all_were_read = self._plan.all_or_none and self._entry is None
-        if self._plan.independent and not all_were_read:
+        if self._plan.independent and not all_were_read and number not in self._resumed:
             try:
                 await self._refuse_changes([step])
             except RefusedError as error:
@@ -283,6 +307,8 @@ class Walk:
         self._start(writer, number)
         die_here_in_tests(f"step-{number}-started")
         answer, trouble = await self._perform(writer, number, step)
+        if number in self._outcomes:
+            return
         die_here_in_tests(f"step-{number}-performed")
         effect = await self._wait_until_done(step)
         if not effect.done:
@@ -308,6 +334,8 @@ class Walk:
             return await self._operation.perform(step, self._ensure_held_midway), None
         except RefusedError as error:
             self._sent = sent_before
+            if sent_before and await self._found_done(writer, number, step):
+                return None, error  # by somebody else meanwhile: nothing is left to do
             self._record(writer, "step-refused", step=number, detail=error.sentence)
             if not self._sent and not self._plan.independent:
                 self._record(writer, "failed", detail=error.sentence)

@@ -6,6 +6,7 @@ What a question needs is loaded when it is asked: lists start without the rules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eoctl.host.clock import now_ms
@@ -33,6 +34,22 @@ AROUND = 100  # offsets on each side of the LSO that `why` draws
 CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
 TOPIC_KEYS = ("cleanup.policy", "retention.ms")
 BROKER_KEYS = ("transactional.id.expiration.ms", "offsets.retention.minutes")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The fetched batches of [start, end) of a partition. complete: false = not all were read."""
+
+    buffers: tuple[bytes, ...]
+    start: int
+    end: int
+    complete: bool
+
+    def waiting(self, producer_id: int | None) -> Waiting:
+        """Count them, and those of one producer among them."""
+        from recovery.diagnose.waiting import waiting
+
+        return waiting(self.buffers, self.start, self.end, producer_id, complete=self.complete)
 
 
 class Live:
@@ -122,27 +139,23 @@ class Live:
         return groups.group_partition(metadata.topics[groups.CONSUMER_OFFSETS], group)
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
+        held = await self.held(p)
+        return None if held is None else held.waiting(producer_id)
+
+    async def held(self, p: PartitionFacts) -> Held | None:
+        """Read what lies between the LSO and the high watermark; None where it cannot be read."""
         from eoctl.kafka.read.fetch import Range, read_all
-        from recovery.diagnose.waiting import waiting
 
         if p.last_stable_offset is None or p.high_watermark is None:
             return None
-        chunks, ended = await read_all(
-            self.cluster,
-            [Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)],
-            most_chunks=CHUNKS,
-        )
+        place = Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)
+        chunks, ended = await read_all(self.cluster, [place], most_chunks=CHUNKS)
         key = (p.topic, p.partition)
         end = ended[key]
         if end.error not in (None, "ENOUGH"):
             return None
-        return waiting(
-            (c.records for c in chunks[key]),
-            p.last_stable_offset,
-            p.high_watermark,
-            producer_id,
-            complete=end.error is None,
-        )
+        buffers = tuple(c.records for c in chunks[key])
+        return Held(buffers, place.start, place.end, complete=end.error is None)
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
         from eoctl.operations.inspect.strip import stretches

@@ -42,6 +42,9 @@ def export(
 ) -> JobExportRow:
     """Write the job `spark_jobs.NAME` into a new folder: code, entry point, spec, command line.
 
+    Folder and files can be read by every user of the machine, the scheduler's too: no secret is
+    in them.
+
     Raises UsageError for what spark-submit cannot do and for a secret that would stand in the
     spec, RefusedError for a folder that holds something, IncompleteError: disk full.
     """
@@ -69,6 +72,9 @@ def export(
         }
         for file, text in texts.items():
             private.make_file(folder / file).write_text(text, encoding="utf-8")
+        for file in (code, *texts):
+            (folder / file).chmod(0o644)
+        folder.chmod(0o755)  # the scheduler's user reads it: `check` keeps every secret out
     except OSError as error:
         if full := full_disk(error):
             raise full from None

@@ -24,6 +24,7 @@ from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.checkpoint import Fate, Seen
+from eoctl.operations.remedy.living import with_life
 from eoctl.operations.remedy.plan import Planned, Wish, make_plan, step_evidence, told_of_id
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
@@ -36,7 +37,6 @@ from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline
 from recovery.plurals import counted
 from recovery.remedy.checkpoint import Claims, prefixes, quiet_for, refused
-from recovery.remedy.repairs import fence_requests
 from recovery.times import format_duration
 
 KIND = "txn-commit"
@@ -134,7 +134,7 @@ async def plan(
         independent=True,
         all_or_none=True,
     )
-    return Planned(await with_reach(cluster, plan_))
+    return Planned(await with_life(cluster, await with_reach(cluster, plan_), interval))
 
 
 def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending) -> str:
@@ -240,10 +240,8 @@ async def _step(
             remedy=f"eoctl why {mixed}",
         )
     if ending.never_restored:
-        end, init = fence_requests(row, cluster.transaction_version)
-        version, initialise = end.version, init is not None
-        if initialise:
-            await remedy_raise.refuse_timeout(cluster, row)
+        end = await remedy_fence.end_of(cluster, row)
+        version, initialise = end.version, True
     else:
         version, initialise = await _end_version(cluster, row.coordinator), False
     left = "" if row.timeout_ms is None else f" {format_duration(row.timeout_ms / 1000)}"

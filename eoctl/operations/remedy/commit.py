@@ -21,6 +21,7 @@ from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
 from eoctl.operations.remedy.plan import Planned, Wish, amounts, make_plan, refusal, step_evidence
+from eoctl.operations.remedy.shutting_out import ShutOut
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
 from recovery.diagnose.case import life_of
@@ -29,7 +30,7 @@ from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition, TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
-from recovery.remedy.repairs import commit_refused, fence_requests, remedy_allowed
+from recovery.remedy.repairs import commit_refused, remedy_allowed
 from recovery.selectors import parse_selector
 from recovery.times import format_duration
 
@@ -209,9 +210,7 @@ async def _step(
     mixed: Judged,
     judgement: remedy_fence.Judgement,
 ) -> Step:
-    end, init = fence_requests(row, cluster.transaction_version)
-    if init is not None:
-        await remedy_raise.refuse_timeout(cluster, row)
+    end = await remedy_fence.end_of(cluster, row)
     name, verdict = row.transactional_id, mixed.verdict
     about, harms = [], []
     for j in judgement.mine:
@@ -236,7 +235,7 @@ async def _step(
     return Step(
         action=ACTION,
         target=name,
-        parameters=remedy_fence.request_of(row, judgement, end.version, initialise=init is not None)
+        parameters=remedy_fence.request_of(row, judgement, end.version, initialise=True)
         | {
             "outcome": "commit",
             "partition": mixed.about.name,
@@ -244,7 +243,7 @@ async def _step(
             "ends": {j.about.name: j.partition.high_watermark for j in judgement.mine},
             "owner_is_gone": True,
         },
-        does=remedy_fence.does(row, "commit", end.version, initialise=init is not None),
+        does=remedy_fence.does(row, "commit", end.version, initialise=True),
         stands_on=(remedy_raise.subject(name),),
         about=about,
         harms=tuple(harms),
@@ -268,9 +267,12 @@ def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
     return text
 
 
-async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Look whether a COMMIT marker ended it on each partition: by its coordinator and the logs."""
-    effect = await remedy_fence.ended(cluster, step)
+async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
+    """Look whether a COMMIT marker ended it on each partition: by its coordinator and the logs.
+
+    raised: see `remedy_fence.ended`.
+    """
+    effect = await remedy_fence.ended(cluster, step, raised)
     if not effect.done:
         return effect
     p = step.parameters
@@ -293,6 +295,12 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
             )
         if beyond is not None:
             return Effect(True, effect.saw, effect.detail, beyond=beyond)
-    saw = {"markers": offsets}
+    saw = {"markers": offsets} | _shut_out(effect)
     where = ", ".join(f"{name} at offset {offset}" for name, offset in offsets.items())
-    return Effect(True, saw, f"{effect.detail}; its commit markers: {where}")
+    detail = f"{effect.detail}; its commit markers: {where}"
+    return Effect(True, saw, detail, beyond=effect.beyond)
+
+
+def _shut_out(effect: Effect) -> dict[str, Any]:
+    saw = effect.saw
+    return {"shut_out": saw["shut_out"]} if isinstance(saw, dict) and "shut_out" in saw else {}

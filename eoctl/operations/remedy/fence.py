@@ -11,14 +11,16 @@ from typing import Any
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import markers as repairs
-from eoctl.operations.change.steps import NOT_PLANNED, Effect
+from eoctl.operations.change.steps import NOT_PLANNED, Effect, die_here_in_tests
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.operations.inspect import history
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import StateLogs
 from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy import shutting_out
 from eoctl.operations.remedy.plan import (
+    Counts,
     Wish,
     amounts,
     ensure_held_first,
@@ -37,15 +39,15 @@ from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
 from recovery.inspect.group_life import group_life
+from recovery.inspect.incarnation import Incarnation
 from recovery.inspect.observation import CLOSED_STATES, Settings
 from recovery.plurals import counted
 from recovery.quoting import some
+from recovery.remedy.fences import NOT_FENCED, beyond_fence, incarnation, is_half_fenced
 from recovery.remedy.repairs import (
     EndRequest,
-    InitRequest,
     RaiseRequest,
-    beyond_fence,
-    fence_requests,
+    end_request,
     named_and_visible,
     remedy_allowed,
 )
@@ -57,12 +59,13 @@ class Look:
     """The facts that a fence of an open transaction is judged on.
 
     partitions: all that its Ongoing record names. judged: all that is open on them, on two looks of
-    which nothing is missing.
+    which nothing is missing. counts: of a plan of many.
     """
 
     row: TransactionFacts
     partitions: tuple[TopicPartition, ...]
     judged: tuple[Judged, ...]
+    counts: Counts | None = None
 
 
 async def plan(
@@ -95,7 +98,8 @@ async def plan(
         observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
     else:
         judgement = await judged_for(cluster, row, wish, settings, interval, look)
-        about = [await step_evidence(cluster, j, "abort") for j in judgement.mine]
+        counts = None if look is None else look.counts
+        about = [await step_evidence(cluster, j, "abort", counts) for j in judgement.mine]
         words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in about)
         about = about or await told_of_id(cluster, row, settings, interval)
         step, observed = (
@@ -127,24 +131,30 @@ async def fence_step(
     about: list[dict[str, Any]],
 ) -> Step:
     """Return the step that ends an open transaction and shuts its owner out."""
-    end, init = fence_requests(row, cluster.transaction_version)
-    if init is not None:
-        await remedy_raise.refuse_timeout(cluster, row)
+    end = await end_of(cluster, row)
     name = row.transactional_id
     harm = f"an owner of {name} that still lives loses this transaction and is shut out"
     return Step(
         action="fence",
         target=name,
-        parameters=request_of(row, judgement, end.version, initialise=init is not None)
+        parameters=request_of(row, judgement, end.version, initialise=True)
         | {
             "owner_is_gone": wish.owner_is_gone,
             "is_stopped": wish.is_stopped,
         },
-        does=does(row, "abort", end.version, initialise=init is not None),
+        does=does(row, "abort", end.version, initialise=True),
         stands_on=(remedy_raise.subject(name),),
         about=about,
         harms=(harm,),
     )
+
+
+async def end_of(cluster: Cluster, row: TransactionFacts) -> EndRequest:
+    """Return the EndTxn of a fence. Raises RefusedError where the id could not be raised after."""
+    end = end_request(row, cluster.transaction_version)
+    if end.version < 5:  # only InitProducerId raises it, which names the timeout
+        await remedy_raise.refuse_timeout(cluster, row)
+    return end
 
 
 def does(row: TransactionFacts, outcome: str, end_version: int, *, initialise: bool) -> str:
@@ -155,8 +165,8 @@ def does(row: TransactionFacts, outcome: str, end_version: int, *, initialise: b
     )
     if initialise:
         text += (
-            "; then InitProducerId, which shuts its owner out: what the owner begins between the "
-            f"two is aborted{' as well' if outcome == 'abort' else ''}"
+            f"; then InitProducerId, {remedy_raise.UNTIL}, which shuts its owner out: what the "
+            f"owner begins between them is aborted{' as well' if outcome == 'abort' else ''}"
         )
     return text
 
@@ -166,7 +176,7 @@ def request_of(
 ) -> dict[str, Any]:
     """Return what `send` and `ended` need of a step: the transaction as it was seen, and the way.
 
-    initialise: InitProducerId follows EndTxn, since that version leaves the epoch to its owner.
+    initialise: InitProducerId follows EndTxn, until an owner that lives is shut out.
     """
     return {
         "end_version": end_version,
@@ -222,13 +232,10 @@ async def done_before(cluster: Cluster, wish: Wish) -> str | None:
     if not done or not is_wish(done[-1].plan, wish):
         return None
     last = done[-1].steps("step-done")[1].data
-    if last["saw"] != _stand(row) or NOT_PLANNED in last.get("detail", ""):
+    saw = remedy_raise.stand(row, None)
+    if {k: last["saw"].get(k) for k in saw} != saw or NOT_PLANNED in last.get("detail", ""):
         return None
     return f"done already: it is {row.state}, as journal entry {done[-1].id} left it"
-
-
-def _stand(row: TransactionFacts) -> dict[str, Any]:
-    return {"state": row.state, "producer_epoch": row.producer_epoch}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +274,7 @@ def _producer(j: Judged) -> ProducerFacts | None:
 
 async def described(cluster: Cluster, name: str) -> TransactionFacts:
     """The id as its coordinator has it. Raises RefusedError for an unknown one."""
-    row = await remedy_raise.described(cluster, name)
+    row = await shutting_out.described(cluster, name)
     if row is None:
         raise RefusedError("no coordinator knows this transactional id", where=name)
     return row
@@ -408,43 +415,92 @@ async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) ->
         )
 
 
-async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
-    """End the transaction; under transactions v1 a second request shuts the owner out."""
+def shuts_out(step: Step) -> bool:
+    """Return True if the step ends an id's owner with its transaction.
+
+    The fences of an earlier version of eoctl too, whose plans say only that they do.
+    """
+    return step.action == "fence" or bool(step.parameters["initialise"])
+
+
+def _used(step: Step) -> Incarnation:
+    return Incarnation(step.parameters["producer_id"], step.parameters["producer_epoch"])
+
+
+async def send(
+    cluster: Cluster, step: Step, ensure_held: Callable[[], None]
+) -> shutting_out.ShutOut | None:
+    """End the transaction, then raise the id until its owner is shut out, where that is planned.
+
+    One that an earlier run has ended is only raised.
+    """
     p = step.parameters
     try:  # its coordinator may have moved since
         row = await described(cluster, step.target)
     except EoctlError as error:
         raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
     now = row.state, row.producer_id, row.producer_epoch, row.start_timestamp
-    if now != ("Ongoing", p["producer_id"], p["producer_epoch"], p["start_timestamp"]):
+    planned = now == ("Ongoing", p["producer_id"], p["producer_epoch"], p["start_timestamp"])
+    half = not planned and shuts_out(step) and _is_half(step, row)
+    if not planned and not half:
         # under v1 the next transaction has the same epoch, and EndTxn would abort that one
         raise RefusedError(
             "its transaction is not the planned one any more; nothing was sent", where=step.target
         )
-    coordinator = row.coordinator
+    ensure_held_first(ensure_held, step.target)
+    mine = incarnation(row)
+    if planned:
+        answer = await _end(cluster, step, row.coordinator)
+        if answer.producer_id is not None and answer.producer_epoch is not None:
+            mine = Incarnation(answer.producer_id, answer.producer_epoch)
+    if not shuts_out(step):
+        return None
+    die_here_in_tests("fence-ended")
+    raising = shutting_out.Raising(
+        cluster,
+        step.target,
+        p["timeout_ms"],
+        end_version=p["end_version"],
+        by_end=False,
+        insist=bool(p.get("owner_is_gone")),
+        ensure_held=ensure_held,
+        first=half,
+    )
+    return await raising.until_shut_out(_used(step), mine)
+
+
+async def _end(cluster: Cluster, step: Step, coordinator: int) -> repairs.Answered:
+    """Send the planned EndTxn. Raises RefusedError, and UnverifiedError."""
+    p = step.parameters
     commit = p.get("outcome") == "commit"
     end = EndRequest(p["end_version"], step.target, p["producer_id"], p["producer_epoch"], commit)
-    ensure_held_first(ensure_held, step.target)
-    name = await repairs.end_transaction(cluster, coordinator, end)
-    if name in repairs.END_REFUSED:
-        raise remedy_raise.refused(name, step.target, p["timeout_ms"])
-    if name != "NONE":
+    answer = await repairs.end_transaction(cluster, coordinator, end)
+    if answer.error in repairs.END_REFUSED:
+        raise remedy_raise.refused(answer.error, step.target, p["timeout_ms"])
+    if answer.error != "NONE":
         raise UnverifiedError(
-            f"the coordinator answered {name}, which may come after the outcome was written",
+            f"the coordinator answered {answer.error}, which may come after the outcome was "
+            "written",
             where=step.target,
         )
-    if not p["initialise"]:
-        return {"end": name}
-    ensure_held()
-    init = InitRequest(step.target, p["producer_id"], p["producer_epoch"], p["timeout_ms"])
-    second = await repairs.initialise_producer(
-        cluster, coordinator, init, cluster.silence(), ensure_held
+    return answer
+
+
+def _is_half(step: Step, row: TransactionFacts) -> bool:
+    p = step.parameters
+    return is_half_fenced(
+        row,
+        _used(step),
+        outcome=p.get("outcome") or "abort",
+        owner_is_gone=bool(p.get("owner_is_gone")),
     )
-    return {"end": name, "initialise": second.error}
 
 
-async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Look whether the transaction is over, by its coordinator and each partition's leader."""
+async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | None) -> Effect:
+    """Look whether the transaction is over, by its coordinator and each partition's leader.
+
+    raised: how far this process raised the id; None = an earlier run did, or nobody yet.
+    """
     p = step.parameters
     row = await described(cluster, step.target)
     same = (
@@ -452,7 +508,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
         and row.producer_id == p["producer_id"]
         and row.start_timestamp == p["start_timestamp"]
     )
-    saw = _stand(row)
+    saw = remedy_raise.stand(row, raised)
     if same or row.state.startswith("Prepare"):
         return Effect(False, saw, f"{step.target} is still {row.state}", untouched=same)
     for name in p["partitions"]:
@@ -473,7 +529,22 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     detail = f"{step.target} is {row.state}, epoch {row.producer_epoch}"
     if p["partitions"]:
         detail += f"; nothing of it is open on {some(p['partitions'])}"
-    beyond = None
-    if p.get("outcome") != "commit":  # of a commit the markers tell
-        beyond = beyond_fence(row, p["producer_id"], p["producer_epoch"])
-    return Effect(True, saw, detail, beyond=beyond)
+    if not shuts_out(step):
+        return Effect(True, saw, detail)
+    if raised is None and _is_half(step, row):
+        text = f"{detail}, and an owner that lives is not shut out yet"
+        return Effect(False, saw, text, resumable=True)
+    used = _used(step) if raised is None else raised.used
+    return Effect(True, saw, detail, beyond=_beyond(row, used, raised, p.get("outcome") or "abort"))
+
+
+def _beyond(
+    row: TransactionFacts, used: Incarnation, raised: shutting_out.ShutOut | None, outcome: str
+) -> str | None:
+    if raised is not None and not raised.proven:
+        why = raised.error if raised.other is None else None
+        who = f"somebody has initialised {row.transactional_id} meanwhile" if why is None else why
+        return f"{who}. {NOT_FENCED}, then `eoctl txn fence {row.transactional_id} --owner-is-gone`"
+    if raised is not None and row.state not in CLOSED_STATES and incarnation(row) == raised.at:
+        return f"an owner goes on with epoch {row.producer_epoch}: it was not shut out"
+    return beyond_fence(row, used, outcome=outcome)

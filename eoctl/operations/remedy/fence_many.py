@@ -6,7 +6,7 @@ the ids concerned to a look of their own.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
@@ -14,10 +14,10 @@ from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect import history
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence as remedy_fence
-from eoctl.operations.remedy.plan import Wish
+from eoctl.operations.remedy.plan import Counts, Wish
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan
-from recovery.diagnose.diagnosis import Judged
+from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import Missing, TopicPartition, TransactionFacts, grouped
 from recovery.inspect.observation import Sample, Settings
@@ -32,10 +32,16 @@ async def plan_each(
     wishes: Sequence[Wish],
     settings: Settings,
     interval: float,
+    diagnosis: Diagnosis | None = None,
 ) -> dict[str, Plan | EoctlError]:
-    """Plan each id's fence or say why there is none, by id."""
+    """Plan each id's fence or say why there is none, by id.
+
+    diagnosis: the one that the wishes come from. An id that it proves is not looked at again.
+    """
     names = list(dict.fromkeys(w.transactional_id for w in wishes if w.transactional_id))
-    looks = await looks_at(cluster, names, settings, interval) if len(names) > 1 else {}
+    looks = {}
+    if len(names) > 1:
+        looks = await looks_at(cluster, names, settings, interval, diagnosis)
     few = asyncio.Semaphore(AT_ONCE)
 
     async def one(wish: Wish) -> Plan | EoctlError:
@@ -51,9 +57,16 @@ async def plan_each(
 
 
 async def looks_at(
-    cluster: Cluster, names: Sequence[str], settings: Settings, interval: float
+    cluster: Cluster,
+    names: Sequence[str],
+    settings: Settings,
+    interval: float,
+    before: Diagnosis | None = None,
 ) -> dict[str, remedy_fence.Look]:
-    """Look at all these ids at once; an id for which that proves too little is left out."""
+    """Look at all these ids at once; an id for which that proves too little is left out.
+
+    before: a diagnosis just made. Only ids of which it proves too little are looked at.
+    """
     rows, _ = await coordinators.find(cluster, names)
     ongoing = [t for t in rows if t.state == "Ongoing"]
     if not ongoing:
@@ -67,18 +80,43 @@ async def looks_at(
             continue
     if not places:
         return {}
-    scope = Scope(_selectors({place for of_id in places.values() for place in of_id}))
+    rows_in = [row for row in ongoing if row.transactional_id in places]
+    counts = Counts(cluster)
+    known = {} if before is None else _proven(rows_in, places, before, counts, everywhere=True)
+    left = [row for row in rows_in if row.transactional_id not in known]
+    if not left:
+        return known
+    scope = Scope(_selectors({place for row in left for place in places[row.transactional_id]}))
     try:
         diagnosis = await diagnose(cluster, scope, settings, pause=interval)
     except IncompleteError:
-        return {}
+        return known
+    return known | _proven(left, places, diagnosis, counts, everywhere=False)
+
+
+def _proven(
+    rows: Sequence[TransactionFacts],
+    places: Mapping[str, tuple[TopicPartition, ...]],
+    diagnosis: Diagnosis,
+    counts: Counts,
+    *,
+    everywhere: bool,
+) -> dict[str, remedy_fence.Look]:
+    """Return the looks of the ids that a diagnosis proves wholly.
+
+    everywhere: only where each of an id's partitions was judged, since what the diagnosis was on
+    is not known.
+    """
     judged = grouped((j.about.topic_partition, j) for j in diagnosis.judged)
     looks = {}
-    for row in ongoing:
-        of_id = places.get(row.transactional_id, ())
+    for row in rows:
+        of_id = places[row.transactional_id]
         mine = [j for place in of_id for j in judged.get(place, ())]
+        own = {j.about.topic_partition for j in mine if j.about.producer_id == row.producer_id}
+        if everywhere and own != set(of_id):
+            continue
         if _is_proven(row, mine, of_id, diagnosis.missing):
-            looks[row.transactional_id] = remedy_fence.Look(row, of_id, tuple(mine))
+            looks[row.transactional_id] = remedy_fence.Look(row, of_id, tuple(mine), counts)
     return looks
 
 

@@ -9,6 +9,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.fence_many import plan_each
+from eoctl.operations.remedy.living import with_life
 from eoctl.operations.remedy.plan import Wish, amounts, make_plan
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
@@ -52,7 +53,7 @@ async def plan_many(
     observed: dict[str, Any] = {}
     left_out: list[Mapping[str, Any]] = []
     fences = await plan_each(
-        cluster, context, _fences(diagnosis, verdicts), diagnosis.settings, pause
+        cluster, context, _fences(diagnosis, verdicts), diagnosis.settings, pause, diagnosis
     )
     for judged in diagnosis.judged:
         verdict = judged.verdict
@@ -105,7 +106,8 @@ async def plan_many(
         independent=True,
         left_out=left_out,
     )
-    return Many(await with_reach(cluster, plan), tuple(left_out))
+    plan = await with_life(cluster, await with_reach(cluster, plan), pause)
+    return Many(plan, tuple(left_out))
 
 
 def _fences(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[Wish]:

@@ -1,5 +1,6 @@
 """An operator's wish for a transaction, and the plan that every remedy is made into."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,16 +8,18 @@ from typing import Any
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.diagnose.ids import judge_ids
-from eoctl.operations.diagnose.live import Live
+from eoctl.operations.diagnose.live import Held, Live
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
 from recovery.diagnose.id_verdicts import IdVerdict
 from recovery.diagnose.verdicts import Verdict
+from recovery.diagnose.waiting import Waiting
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
-from recovery.facts import TransactionFacts
+from recovery.facts import PartitionFacts, TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
+from recovery.remedy.life import looks, unseen_looks
 from recovery.rows.diagnosis import Action
 
 NOT_JUDGED = "id-not-described"
@@ -130,16 +133,44 @@ def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
         ) from None
 
 
-async def step_evidence(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:
+class Counts:
+    """What waits on the partitions of one plan, each partition read once for all its producers."""
+
+    MOST_BYTES = 4 << 20
+    """Of a partition whose batches are kept."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._live = Live(cluster)
+        self._read: dict[tuple[object, ...], asyncio.Task[Held | None]] = {}
+
+    async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
+        """Count what waits on a partition; None where it could not be read."""
+        key = (p.topic, p.partition, p.last_stable_offset, p.high_watermark)
+        task = self._read.get(key)
+        if task is None:
+            task = self._read[key] = asyncio.create_task(self._live.held(p))
+        held = await task
+        if held is not None and sum(map(len, held.buffers)) > self.MOST_BYTES:
+            self._read.pop(key, None)
+        return None if held is None else held.waiting(producer_id)
+
+
+async def step_evidence(
+    cluster: Cluster, judged: Judged, outcome: str, counts: Counts | None = None
+) -> dict[str, Any]:
     """Return a step's evidence for plan and journal. outcome: what the step makes of it.
+
+    counts: of a plan of many; None = this partition is read for this one alone.
 
     records, dropped, freed: data records, of the transaction on this partition, and what becomes
     of them and of those that wait behind; None where they could not be counted. bytes: of the
     transaction's batches in the log. counted_whole: false = at least so many.
-    start_offset: of its first record on this partition.
+    start_offset: of its first record on this partition. looks: what its producer did between two
+    looks, None = there was one; groups_held: those whose offsets it holds.
     """
     verdict, about = judged.verdict, judged.about
-    counted = await Live(cluster).waiting(judged.partition, about.producer_id)
+    reading = Counts(cluster) if counts is None else counts
+    counted = await reading.waiting(judged.partition, about.producer_id)
     dropped = freed = None
     if counted is not None:
         abort = outcome == "abort"
@@ -158,7 +189,19 @@ async def step_evidence(cluster: Cluster, judged: Judged, outcome: str) -> dict[
         "freed": freed,
         "bytes": None if counted is None else counted.mine_bytes,
         "counted_whole": counted is not None and counted.complete,
+        "looks": _looks(judged),
+        "groups_held": sorted(judged.start.groups) if judged.start else [],
     }
+
+
+def _looks(judged: Judged) -> dict[str, Any] | None:
+    if judged.second is None or judged.about.producer_id is None:
+        return None
+    pid, first, second = judged.about.producer_id, judged.first, judged.second
+    if first.producers is None or second.producers is None:
+        return unseen_looks()
+    apart_ms = max(0, second.collected_at - first.collected_at)
+    return looks(first.producer(pid), second.producer(pid), apart_ms)
 
 
 def _known_id(judged: Judged) -> str | None:

@@ -1,4 +1,4 @@
-"""Raising an idle transactional id, so that nobody can write with its earlier epoch any more.
+"""Raising an idle transactional id, so that an owner of its earlier epoch can write no more.
 
 Comes before a marker whose epoch the id's owner could still write with, and is what a fence of an
 idle id consists of.
@@ -7,7 +7,7 @@ idle id consists of.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eoctl.kafka.ask import configs, coordinators
+from eoctl.kafka.ask import configs
 from eoctl.kafka.ask.standing import log_of
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
@@ -15,29 +15,23 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.remedy.plan import ensure_held_first
+from eoctl.operations.remedy.shutting_out import Raising, ShutOut, described
 from recovery.change.plan import Step
 from recovery.diagnose.evidence import brokers_away
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TransactionFacts
+from recovery.inspect.incarnation import SHUT_OUT, Incarnation, is_shut_out
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.inspect.rights import missing_right
 from recovery.plurals import listed
-from recovery.remedy.repairs import RaiseRequest, is_raised
+from recovery.remedy.fences import incarnation
+from recovery.remedy.repairs import RaiseRequest
 from recovery.times import format_duration
 
 ACTION = "raise-id"
+UNTIL = f"each expecting the epoch before it, until the id is {SHUT_OUT} epochs higher"
+"""How an owner is shut out, in a plan."""
 MAX_TIMEOUT = "transaction.max.timeout.ms"
-
-
-async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
-    """The id as its coordinator has it; None if no coordinator knows it. Raises IncompleteError."""
-    rows, missing = await coordinators.find(cluster, [name])
-    if rows:
-        return rows[0]
-    error = missing[0] if missing else None
-    if error is not None and error.error == coordinators.NOT_FOUND:
-        return None
-    raise IncompleteError(error.detail if error else "it could not be described", where=name)
 
 
 async def refuse_short_log(cluster: Cluster, name: str) -> None:
@@ -93,11 +87,10 @@ def step(
 ) -> Step:
     """The step that raises the id. about: what was judged, where the raise is the whole plan."""
     name = request.transactional_id
-    sent = (
-        f"EndTxn v{request.end_version} (abort), which changes nothing if either is stale"
-        if request.end_version
-        else "InitProducerId twice, the second expecting what the first answered"
-    )
+    sent = f"InitProducerId, {UNTIL}"
+    if request.end_version:
+        by_end = f"EndTxn v{request.end_version} (abort), which changes nothing if either is stale"
+        sent = f"{by_end}, then {sent}"
     harm = (
         f"the application of {name}, if it runs, is shut out and must be restarted; a transaction "
         "that it begins in this moment is aborted"
@@ -115,14 +108,14 @@ def step(
             "owner_is_gone": owner_is_gone,
         },
         does=f"raise {name}, which is idle with producer id {request.producer_id} epoch "
-        f"{request.producer_epoch}: {sent}. Nobody can write with that epoch afterwards",
+        f"{request.producer_epoch}: {sent}. An owner that lives can write no more afterwards",
         stands_on=(subject(name),),
         about=list(about),
         harms=(harm,),
     )
 
 
-async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
+async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> ShutOut:
     """Raise the id if it is still idle as it was planned. Raises RefusedError: nothing was sent."""
     p = step.parameters
     try:
@@ -132,23 +125,33 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
     if row is None or row.state not in CLOSED_STATES:
         now = "forgotten" if row is None else row.state
         raise RefusedError(f"it is {now} now; nothing was sent", where=step.target)
-    request = RaiseRequest(
-        step.target,
-        p["producer_id"],
-        p["producer_epoch"],
-        p["timeout_ms"],
-        p["above"],
-        p["end_version"],
-    )
+    if row.producer_epoch is None:
+        raise RefusedError("it could not be described; nothing was sent", where=step.target)
     ensure_held_first(ensure_held, step.target)
-    name = await repairs.raise_id(cluster, row.coordinator, request, cluster.silence(), ensure_held)
-    if name == "NONE":
-        return {"raise": name}
-    if name in repairs.END_REFUSED or name == repairs.INVALID_TIMEOUT:
+    raising = Raising(
+        cluster,
+        step.target,
+        p["timeout_ms"],
+        end_version=p["end_version"] or 3,
+        by_end=p["end_version"] is not None,
+        insist=True,  # the plan says that its application must be restarted
+        ensure_held=ensure_held,
+        first=True,
+    )
+    raised = await raising.until_shut_out(_used(step), incarnation(row))
+    if raised.proven:
+        return raised
+    if raised.error in repairs.END_REFUSED or raised.error == repairs.INVALID_TIMEOUT:
         now_row = await described(cluster, step.target)
         if now_row is not None and facts(now_row) == facts(row):
-            raise refused(name, step.target, p["timeout_ms"])
-    raise UnverifiedError(f"the coordinator answered {name}", where=step.target)
+            raise refused(raised.error, step.target, p["timeout_ms"])
+    raise UnverifiedError(f"the coordinator answered {raised.error}", where=step.target)
+
+
+def _used(step: Step) -> Incarnation:
+    """Return the last incarnation with which the id's owner may have written."""
+    p = step.parameters
+    return Incarnation(p["producer_id"], max(p["producer_epoch"], p["above"]))
 
 
 def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
@@ -166,20 +169,39 @@ def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
     )
 
 
-async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Look whether the id's epoch is raised, by its coordinator."""
+async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
+    """Look whether an owner of the id's earlier epoch is shut out, by its coordinator.
+
+    raised: by this process; None = by an earlier run, or not yet.
+    """
     p = step.parameters
-    request = RaiseRequest(
-        step.target, p["producer_id"], p["producer_epoch"], p["timeout_ms"], p["above"], None
-    )
     row = await described(cluster, step.target)
-    if row is None:
-        return Effect(True, {"state": None, "producer_epoch": None}, "no coordinator knows it")
-    saw = {"state": row.state, "producer_epoch": row.producer_epoch}
+    if row is None or row.producer_epoch is None:
+        nothing = {"state": None, "producer_epoch": None}
+        return Effect(True, nothing, "no coordinator knows it")
     detail = (
         f"{step.target} is {row.state}, producer id {row.producer_id} epoch {row.producer_epoch}"
     )
     same = (row.producer_id, row.producer_epoch) == (p["producer_id"], p["producer_epoch"])
+    idle = row.state in CLOSED_STATES
+    taken = raised is not None and _goes_on(row, raised)
     return Effect(
-        is_raised(request, row), saw, detail, untouched=same and row.state in CLOSED_STATES
+        is_shut_out(_used(step), incarnation(row)) and not taken,
+        stand(row, raised),
+        detail,
+        untouched=same and idle,
+        resumable=idle and not same,
     )
+
+
+def _goes_on(row: TransactionFacts, raised: ShutOut) -> bool:
+    """Return True if an owner has taken for its own the epoch to which the id was raised."""
+    return row.state not in CLOSED_STATES and incarnation(row) == raised.at
+
+
+def stand(row: TransactionFacts, raised: ShutOut | None) -> dict[str, Any]:
+    """Return what a journal keeps of an id; shut_out: proven by requests of this process."""
+    saw: dict[str, Any] = {"state": row.state, "producer_epoch": row.producer_epoch}
+    if raised is not None and raised.proven:
+        saw["shut_out"] = {"used": raised.used.plain, "at": raised.at.plain}
+    return saw

@@ -16,8 +16,10 @@ from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy.living import with_life
 from eoctl.operations.remedy.plan import Planned, Wish, is_wish
 from eoctl.operations.remedy.reach import with_reach
+from eoctl.operations.remedy.shutting_out import ShutOut, described
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
@@ -41,12 +43,12 @@ async def plan(
         if (done := await remedy_fence.done_before(cluster, wish)) is not None:
             return Planned(None, done)
         fence_plan = await remedy_fence.plan(cluster, context, wish, settings, pause)
-        return Planned(await with_reach(cluster, fence_plan))
+        return Planned(await with_life(cluster, await with_reach(cluster, fence_plan), pause))
     of_marker = remedy_commit.plan if wish.owner_is_gone else remedy_marker.plan
     planned = await of_marker(cluster, context, wish, settings, pause)
     if planned.plan is None:
         return planned
-    return Planned(await with_reach(cluster, planned.plan))
+    return Planned(await with_life(cluster, await with_reach(cluster, planned.plan), pause))
 
 
 class RemedyOperation:
@@ -64,6 +66,7 @@ class RemedyOperation:
         self._interval = limits["sample_interval_ms"] / 1000
         self._plan = plan
         self._judged: dict[str, Judged] | None = None
+        self._raised: dict[str, ShutOut] = {}  # target of a step -> how far this process raised it
 
     async def cluster_id(self) -> str:
         return self._cluster.cluster_id or ""
@@ -80,7 +83,7 @@ class RemedyOperation:
                     self._cluster, step, self._settings, self._interval
                 )
             elif step.action == remedy_raise.ACTION:
-                idle = await remedy_raise.described(self._cluster, step.target)
+                idle = await described(self._cluster, step.target)
                 if idle is not None:
                     now[remedy_raise.subject(step.target)] = remedy_raise.facts(idle)
         now |= await checkpoint_commit.observe(
@@ -130,9 +133,9 @@ class RemedyOperation:
         """Send it. RefusedError: the broker said that it changed nothing."""
         try:
             if step.action in ("fence", *_COMMITS):
-                return await remedy_fence.send(self._cluster, step, ensure_held)
+                return self._note(step, await remedy_fence.send(self._cluster, step, ensure_held))
             if step.action == remedy_raise.ACTION:
-                return await remedy_raise.send(self._cluster, step, ensure_held)
+                return self._note(step, await remedy_raise.send(self._cluster, step, ensure_held))
             return await remedy_marker.write(self._cluster, step, ensure_held)
         except WireError as error:
             if error.error == "UNSUPPORTED_VERSION":
@@ -141,15 +144,24 @@ class RemedyOperation:
                 f"no answer: {error.detail}", where=step.target, remedy="run the same again"
             ) from None
 
+    def _note(self, step: Step, raised: ShutOut | None) -> object:
+        """Keep how far the id was raised, for `verify`; the same for the journal."""
+        if raised is None:
+            return {"end": "NONE"}
+        self._raised[step.target] = raised
+        other = None if raised.other is None else raised.other.plain
+        return {"raised": raised.at.plain, "other": other, "error": raised.error}
+
     async def verify(self, step: Step) -> Effect:
         """Look whether the step's transaction is over, by its leader or its coordinator."""
         self._cluster.forgive()
+        raised = self._raised.get(step.target)
         if step.action == "fence":
-            return await remedy_fence.ended(self._cluster, step)
+            return await remedy_fence.ended(self._cluster, step, raised)
         if step.action in _COMMITS:
-            return await remedy_commit.ended(self._cluster, step)
+            return await remedy_commit.ended(self._cluster, step, raised)
         if step.action == remedy_raise.ACTION:
-            return await remedy_raise.ended(self._cluster, step)
+            return await remedy_raise.ended(self._cluster, step, raised)
         return await remedy_marker.ended(self._cluster, step)
 
 

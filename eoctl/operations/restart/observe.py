@@ -19,16 +19,16 @@ from eoctl.operations.diagnose import pending_owners
 from eoctl.operations.inspect.history import read_state_logs
 from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.operations.inspect.offsets import Reading
+from eoctl.operations.restart.output_owners import with_owners
 from eoctl.operations.restart.request import RestartRequest
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents, OffsetStore
 from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError
-from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.coast import decode_changelog
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
-from recovery.inspect.inspection import stale_epoch
 from recovery.merge.log import Tail, merge_format
 from recovery.restart.commits import GroupCommit, OutputEvidence, decided, written_with
 from recovery.restart.decision import RestartPlan
@@ -50,7 +50,7 @@ from recovery.restart.observed import (
     Walk,
     Want,
 )
-from recovery.restart.producers import ProducerRuns, ended_a_transaction
+from recovery.restart.producers import ProducerRuns
 from recovery.shared.store_tables import KafkaGroupStore
 
 W = TypeVar("W", bound="Want[Any]")
@@ -197,7 +197,8 @@ class _Observer:
             if contents
             else {},
         )
-        return await self._owned(await self._answered(observed))
+        answered = await self._answered(observed)
+        return await with_owners(self._cluster, answered, self._logs.values())
 
     async def _read_store(self) -> Contents | None:
         if self._store is None:
@@ -399,39 +400,6 @@ class _Observer:
                 else:
                     answers[w] = written_with(w.commit, read.get(place, ()))
         return answers, unseen
-
-    async def _owned(self, observed: Observed) -> Observed:
-        """Find whose the transactional producers of the outputs are, and which cannot write."""
-        epochs: dict[int, int] = {}
-
-        def at_least(pid: int, epoch: int) -> None:
-            epochs[pid] = max(epoch, epochs.get(pid, -1))
-
-        for counted in observed.counted.values():
-            for run in counted.producers.runs if counted.producers else ():
-                if run.transactional and counted.producers is not None:
-                    at_least(run.producer_id, counted.producers.last[run.producer_id][0])
-        newest: dict[int, ProducerFacts] = {}
-        for p in (p for log in self._logs.values() for p in log.producers or ()):
-            if ended_a_transaction(p):
-                at_least(p.producer_id, p.producer_epoch)
-            before = newest.get(p.producer_id)
-            if before is None or p.producer_epoch > before.producer_epoch:
-                newest[p.producer_id] = p
-        if not epochs:
-            return observed
-        transactions = await look_at_owners(self._cluster, sorted(epochs))
-        owners = {t.producer_id: t for t in transactions.rows if t.producer_id in epochs}
-        version = self._cluster.transaction_version
-        fenced = [
-            pid
-            for pid, epoch in epochs.items()
-            if pid in newest
-            and newest[pid].producer_epoch >= epoch
-            and stale_epoch(newest[pid], owners.get(pid), version)
-        ]
-        ids = {pid: t.transactional_id for pid, t in owners.items() if pid is not None}
-        return replace(observed, fenced=frozenset(fenced), owners=ids)
 
 
 def _place(f: PartitionFacts) -> TopicPartition:

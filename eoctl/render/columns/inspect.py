@@ -147,9 +147,9 @@ def _producer_mark(row: ProducerRow) -> str | None:
 
 
 def _stale(row: ProducerRow) -> str | None:
-    if not row.stale_epoch:
-        return None
-    return "zombie" if row.wrote_after_fence else "older"
+    if row.stale_epoch:
+        return "zombie"
+    return "older" if row.older_epoch else None
 
 
 def _last_write(row: ProducerRow) -> str | None:
@@ -160,10 +160,15 @@ def _producer_summary(answer: Answer) -> str:
     rows = [r for r in answer.rows if isinstance(r, ProducerRow)]
     opened = sum(r.current_txn_start_offset is not None for r in rows)
     text = f"{counted(len(rows), 'producer state')}, {count(opened)} with an open transaction"
-    stale = sum(bool(r.stale_epoch) for r in rows)
-    text += f", {count(stale)} older" if stale else ""
-    wrote = sum(bool(r.wrote_after_fence) for r in rows)
-    text += f" ({counted(wrote, 'zombie')})" if wrote else ""
+    older = sum(bool(r.older_epoch) for r in rows)
+    text += f", {count(older)} older" if older else ""
+    zombies = sum(bool(r.stale_epoch) for r in rows)
+    text += f" ({counted(zombies, 'zombie')})" if zombies else ""
+    if older > zombies:
+        text += (
+            "; an older epoch proves no dead process, a client raises its own: only "
+            "`eoctl txn fence ID --owner-is-gone` shuts one out"
+        )
     return with_gaps(text, answer)
 
 

@@ -1,0 +1,133 @@
+"""Whether the owners of a plan's transactions write, and who they are: looked at for all at once.
+
+Where the diagnosis looked at a partition once, it is looked at twice here. What cannot be seen is
+named in the plan; `--yes` alone does not pass it where that is the writing.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from eoctl.host.clock import now_ms
+from eoctl.kafka.ask import collect, groups
+from eoctl.kafka.connection.cluster import Cluster
+from recovery.change.plan import Plan, Step
+from recovery.diagnose.case import named_after
+from recovery.errors import IncompleteError
+from recovery.facts import GroupFacts, Missing, ProducerFacts, TopicPartition
+from recovery.remedy.life import WRITES, looks, unseen_looks, writing
+from recovery.times import format_duration
+
+MOST_MEMBERS = 5
+Rows = Mapping[TopicPartition, Sequence[ProducerFacts]]
+
+
+async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
+    """Return the plan with what two looks, `interval` s apart, show of its owners in `about`.
+
+    Its `sha256` stays; its typed word says where an owner writes. Raises IncompleteError where the
+    second look does not fit into the deadline.
+    """
+    once = {
+        place
+        for s in plan.steps
+        for row in s.about
+        if row.get("looks") is None and (place := _place(row)) is not None
+    }
+    first, second, apart_ms = await _two_looks(cluster, once, interval)
+    names = {n for s in plan.steps for row in s.about if (n := row["transactional_id"])}
+    held = {g for s in plan.steps for row in s.about for g in row.get("groups_held", ())}
+    facts, missing = await _groups(cluster, names, held)
+
+    def told(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
+        found, place = row.get("looks"), _place(row)
+        if found is None and place is not None:
+            found = unseen_looks()
+            if place in first and place in second:
+                pid = row["producer_id"]
+                found = looks(_of(first, place, pid), _of(second, place, pid), apart_ms)
+        name = row["transactional_id"]
+        mine = [
+            g
+            for g in facts
+            if (name and named_after(name, g.group)) or g.group in row.get("groups_held", ())
+        ]
+        return {**row, "looks": found} | _members(mine, missing)
+
+    steps = tuple(
+        s.model_copy(update={"about": [told(s, row) for row in s.about]}) for s in plan.steps
+    )
+    changed = plan.model_copy(update={"steps": steps})
+    if not writing(changed) or changed.hits is None:
+        return changed
+    return changed.model_copy(update={"hits": f"{changed.hits}-{WRITES}"})
+
+
+def _place(row: Mapping[str, Any]) -> TopicPartition | None:
+    if row["partition"] is None:
+        return None
+    topic, _, number = row["partition"].rpartition(":")
+    return topic, int(number)
+
+
+def _of(rows: Rows, place: TopicPartition, producer_id: int) -> ProducerFacts | None:
+    return next((p for p in rows[place] if p.producer_id == producer_id), None)
+
+
+async def _two_looks(
+    cluster: Cluster, places: Collection[TopicPartition], interval: float
+) -> tuple[Rows, Rows, int]:
+    """Return the producers of these partitions twice, and how many ms lie between."""
+    if not places:
+        return {}, {}, 0
+    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    parts = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in places
+    ]
+    begun = now_ms()
+    first, _ = await collect.producers(cluster, parts)
+    left = cluster.deadline.seconds_left
+    if left is not None and left < interval + 1.0:
+        raise IncompleteError(
+            f"the second look at its producer, {format_duration(interval)} after the first, does "
+            "not fit into the time",
+            remedy="give more time with --timeout",
+        )
+    await asyncio.sleep(interval)
+    apart_ms = now_ms() - begun
+    second, _ = await collect.producers(cluster, parts)
+    return first, second, apart_ms
+
+
+async def _groups(
+    cluster: Cluster, names: Collection[str], held: Collection[str]
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """Describe the groups after which the ids are named, and those whose offsets they hold."""
+    if not names and not held:
+        return [], []
+    listed, missing = await groups.list_groups(cluster)
+    mine = [
+        g for g in listed if g.group in held or any(named_after(name, g.group) for name in names)
+    ]
+    described, more = await groups.describe_groups(cluster, mine)
+    return described, [*missing, *more]
+
+
+def _members(mine: Sequence[GroupFacts], missing: Sequence[Missing]) -> dict[str, Any]:
+    """Return the members of the groups, for a plan's row; None of a group is not nobody."""
+    members = [
+        {"group": g.group, "client": client, "host": host}
+        for g in mine
+        for client, host in g.members or ()
+    ]
+    unseen = next((f"group {g.group}" for g in mine if g.members is None), None)
+    if unseen is None and missing:
+        unseen = missing[0].detail
+    return {
+        "members": members[:MOST_MEMBERS],
+        "members_more": max(0, len(members) - MOST_MEMBERS),
+        "members_unseen": unseen,
+    }

@@ -1,0 +1,137 @@
+"""Raising a transactional id by requests of our own, until an owner that lives is shut out.
+
+An owner that lives takes the answer of its next request for its own: it may go on with an epoch
+that eoctl raised. So the id is raised until it is beyond what such an owner can be answered, and
+what the owner begins meanwhile is ended as well. Every request expects the described epoch.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eoctl.kafka.ask import coordinators
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.write import markers as repairs
+from eoctl.operations.change.steps import die_here_in_tests
+from recovery.errors import IncompleteError, UnverifiedError
+from recovery.facts import TransactionFacts
+from recovery.inspect.incarnation import Incarnation, is_shut_out
+from recovery.inspect.observation import CLOSED_STATES
+from recovery.remedy.fences import incarnation
+from recovery.remedy.repairs import EndRequest, InitRequest
+
+PAUSE_SECONDS = 0.05
+STALE = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"})
+"""The id moved on since it was described: it is described again."""
+
+
+async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
+    """The id as its coordinator has it; None if no coordinator knows it. Raises IncompleteError."""
+    rows, missing = await coordinators.find(cluster, [name])
+    if rows:
+        return rows[0]
+    error = missing[0] if missing else None
+    if error is not None and error.error == coordinators.NOT_FOUND:
+        return None
+    raise IncompleteError(error.detail if error else "it could not be described", where=name)
+
+
+@dataclass(frozen=True, slots=True)
+class ShutOut:
+    """How far an id was raised.
+
+    used: the last incarnation that an owner was seen to use. at: what our own last request was
+    answered. other: an incarnation that no request of ours made; None = none was seen. error: the
+    coordinator's error that ended it.
+    """
+
+    used: Incarnation
+    at: Incarnation
+    other: Incarnation | None = None
+    error: str = "NONE"
+
+    @property
+    def proven(self) -> bool:
+        """True if no owner that used `used` can write any more."""
+        return self.other is None and is_shut_out(self.used, self.at)
+
+
+class Raising:
+    """One id on its way up.
+
+    by_end: the first request is EndTxn v5 (abort), which raises an idle id too and changes nothing
+    if its epoch is stale. insist: also an incarnation that no request of ours made is shut out.
+    ensure_held: called before each request but the first, raises when the lock is lost.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        timeout_ms: int,
+        *,
+        end_version: int,
+        by_end: bool,
+        insist: bool,
+        ensure_held: Callable[[], None],
+        first: bool,
+    ) -> None:
+        self._cluster, self._name, self._timeout_ms = cluster, name, timeout_ms
+        self._end_version, self._by_end, self._insist = end_version, by_end, insist
+        self._ensure_held, self._first = ensure_held, first
+        self._cut_short = False  # InitProducerId may have aborted what somebody had begun
+
+    async def until_shut_out(self, used: Incarnation, mine: Incarnation) -> ShutOut:
+        """Raise the id from `mine` until an owner of `used` is shut out, or as far as may be."""
+        deadline = self._cluster.silence()
+        while not deadline.passed:
+            row = await described(self._cluster, self._name)
+            if row is None or row.producer_epoch is None:
+                raise UnverifiedError("its coordinator knows it no more", where=self._name)
+            if row.state.startswith("Prepare"):
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            now = incarnation(row)
+            if now != mine:
+                aborted = self._cut_short and row.state == "CompleteAbort"
+                if not aborted and not self._insist:
+                    return ShutOut(used, mine, other=now)
+                used, mine = (mine, now) if aborted else (now, now)
+            self._cut_short = False
+            is_open = row.state not in CLOSED_STATES
+            if is_open:
+                used = now  # an owner lives, and has taken this epoch for its own
+            elif is_shut_out(used, mine):
+                return ShutOut(used, mine)
+            answer = await self._send(row, mine, is_open=is_open)
+            if answer.error not in ("NONE", *repairs.RETRIABLE, *STALE):
+                return ShutOut(used, mine, error=answer.error)
+            if answer.producer_id is not None and answer.producer_epoch is not None:
+                mine = Incarnation(answer.producer_id, answer.producer_epoch)
+                die_here_in_tests("id-raised")
+            elif answer.error != "NONE":
+                await asyncio.sleep(PAUSE_SECONDS)
+        return ShutOut(used, mine, error="NO_ANSWER")
+
+    async def _send(
+        self, row: TransactionFacts, mine: Incarnation, *, is_open: bool
+    ) -> repairs.Answered:
+        """Send one request that expects `mine`: it ends what is open, or raises what is idle."""
+        if not self._first:
+            self._ensure_held()
+        self._first = False
+        at = self._name, mine.producer_id, mine.producer_epoch
+        if is_open or self._by_end:
+            version = self._end_version if is_open else 5
+            end = EndRequest(version, *at)
+            answer = await repairs.end_transaction(self._cluster, row.coordinator, end)
+            if not is_open:
+                self._by_end = answer.error in repairs.RETRIABLE
+            return answer
+        init = InitRequest(*at, self._timeout_ms)
+        answer = await repairs.initialise_producer(self._cluster, row.coordinator, init)
+        self._cut_short = answer.error == "CONCURRENT_TRANSACTIONS"
+        if answer.error == repairs.INVALID_TIMEOUT and self._end_version >= 5:
+            self._by_end = True  # EndTxn names no timeout
+            return repairs.Answered("CONCURRENT_TRANSACTIONS")
+        return answer

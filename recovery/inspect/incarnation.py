@@ -1,0 +1,72 @@
+"""Incarnations of a transactional id, and when an owner of an earlier one can write no more."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+SHUT_OUT = 3
+"""How far an id's epoch must lie above the last one that its owner was seen to use.
+
+An owner that lives may be answered the epoch after its own while that is the id's present one: by
+InitProducerId that expects the epoch before (KIP-360), and by EndTxn v5 sent again (KIP-890). So it
+may hold that one unseen. Whoever holds an epoch two below the present one is refused every request.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """A producer id and an epoch of a transactional id."""
+
+    producer_id: int
+    producer_epoch: int
+
+    @classmethod
+    def of(cls, values: Any) -> Self | None:
+        """Return the incarnation of a journal's [producer id, epoch]; None for anything else."""
+        if isinstance(values, list) and len(values) == 2:
+            return cls(*map(int, values))
+        return None
+
+    @property
+    def plain(self) -> list[int]:
+        """Return [producer id, epoch], as a journal holds it."""
+        return [self.producer_id, self.producer_epoch]
+
+
+def is_shut_out(used: Incarnation, now: Incarnation) -> bool:
+    """Return True if an owner that used `used`, and maybe the epoch after it, can write no more.
+
+    used: the last that the owner was seen to use; now: the id's, by its coordinator. Another
+    producer id: the epochs of the old one were exhausted, and the count went on from its 0.
+
+    >>> is_shut_out(Incarnation(7, 4), Incarnation(7, 6))
+    False
+    >>> is_shut_out(Incarnation(7, 4), Incarnation(7, 7))
+    True
+    >>> is_shut_out(Incarnation(7, 32766), Incarnation(8, 2))
+    True
+    """
+    if now.producer_id != used.producer_id:
+        return now.producer_epoch >= SHUT_OUT - 1
+    return now.producer_epoch >= used.producer_epoch + SHUT_OUT
+
+
+def holds(
+    used: Incarnation,
+    at: Incarnation,
+    now: Incarnation,
+    *,
+    written: int | None,
+    known: int | None,
+) -> bool:
+    """Return True if a fence that raised an id from `used` to `at` still keeps `used` out.
+
+    now: the id's, by its coordinator. written: the epoch of the last record with the producer id of
+    `used` in the logs that were read; known: the highest that a partition knows, a marker's too;
+    None = there is none.
+    """
+    if now.producer_id == at.producer_id and now.producer_epoch < at.producer_epoch:
+        return False  # its coordinator has lost the fence
+    if written is not None and written > used.producer_epoch:
+        return False
+    same = used.producer_id == at.producer_id
+    return known is None or not same or known <= at.producer_epoch - 2

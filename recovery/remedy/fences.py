@@ -1,0 +1,46 @@
+"""What became of a fence, by its id as the coordinator describes it afterwards."""
+
+from recovery.facts import TransactionFacts
+from recovery.inspect.incarnation import Incarnation, is_shut_out
+from recovery.inspect.observation import CLOSED_STATES
+
+NOT_FENCED = "ASSUMED: the old process is dead. It was not fenced: check it"
+
+
+def incarnation(row: TransactionFacts) -> Incarnation:
+    """Return the id's present incarnation. A described id has an epoch."""
+    assert row.producer_epoch is not None
+    return Incarnation(row.producer_id, row.producer_epoch)
+
+
+def beyond_fence(now: TransactionFacts, used: Incarnation, *, outcome: str) -> str | None:
+    """Say how a transaction that is over ended otherwise than by its fence; None: as planned.
+
+    The fence leaves the id idle and its owner shut out; whoever starts again after that has a
+    later epoch still. outcome: what the fence made of the transaction, abort or commit.
+    """
+    if is_shut_out(used, incarnation(now)):
+        return None
+    again = f"`eoctl txn fence {now.transactional_id} --owner-is-gone`"
+    if now.state == "CompleteCommit" and outcome == "abort":
+        return f"its owner committed: nothing was aborted. {NOT_FENCED}, then {again}"
+    if now.state == "Ongoing":
+        return f"an owner goes on with epoch {now.producer_epoch}: it was not shut out"
+    return f"{NOT_FENCED}, then {again}"
+
+
+def is_half_fenced(
+    now: TransactionFacts, used: Incarnation, *, outcome: str, owner_is_gone: bool
+) -> bool:
+    """Return True if a fence that was cut off after its EndTxn may go on with raising the id.
+
+    Nobody has initialised the id since: that would have left it Empty. Where the owner is gone by
+    the operator's word, whoever has is shut out too.
+    """
+    if now.state not in CLOSED_STATES or is_shut_out(used, incarnation(now)):
+        return False
+    if owner_is_gone:
+        return True
+    epochs = (used.producer_epoch, used.producer_epoch + 1)
+    same = now.producer_id == used.producer_id and now.producer_epoch in epochs
+    return same and now.state == f"Complete{outcome.capitalize()}"

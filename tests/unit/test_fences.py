@@ -1,0 +1,115 @@
+"""When an owner that lives is shut out, and what a fence says that did not get there."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.facts import TransactionFacts
+from recovery.inspect.incarnation import Incarnation, is_shut_out
+from recovery.remedy.fences import beyond_fence, is_half_fenced
+
+PID, OTHER, LAST = 4001, 4002, 32_766
+USED = Incarnation(PID, 4)
+
+
+def id_at(epoch: int, state: str = "Empty", producer_id: int = PID) -> TransactionFacts:
+    return TransactionFacts("x", 1, producer_id, state, epoch, 60_000, 1, ())
+
+
+class Coordinator:
+    """InitProducerId and EndTxn v5 (abort) on an idle id, as Kafka 4.3.1 carries them out.
+
+    Expecting the present incarnation raises it; expecting the one before answers the present one.
+    """
+
+    def __init__(self, now: Incarnation) -> None:
+        self.now, self.before = now, now
+
+    def ask(self, expected: Incarnation) -> Incarnation | None:
+        """None = fenced."""
+        if expected == self.now:
+            self.before, self.now = self.now, _next(self.now)
+            return self.now
+        return self.now if expected == self.before else None
+
+
+def _next(now: Incarnation) -> Incarnation:
+    if now.producer_epoch >= LAST:  # KIP-360: another producer id
+        return Incarnation(OTHER, 0)
+    return Incarnation(now.producer_id, now.producer_epoch + 1)
+
+
+@given(st.integers(0, LAST), st.integers(0, 3))
+def test_an_owner_that_asked_once_at_any_moment_is_refused_everything_afterwards(
+    epoch: int, moment: int
+) -> None:
+    """Whatever the owner is answered between two of our requests: it is two below, or more."""
+    used = Incarnation(PID, epoch)
+    coordinator, owner = Coordinator(used), used
+    mine, sent = used, 0
+    while not is_shut_out(used, mine):
+        if sent == moment:
+            answer = coordinator.ask(owner)
+            if coordinator.now != mine:
+                used = mine = coordinator.now  # seen: no request of ours made it
+            owner = answer or owner
+        answered = coordinator.ask(mine)
+        assert answered is not None
+        mine, sent = answered, sent + 1
+    assert coordinator.now == mine
+    assert coordinator.ask(owner) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "shut_out"),
+    [
+        (Incarnation(PID, 5), False),
+        (Incarnation(PID, 6), False),  # an owner answered 5 is answered this one too
+        (Incarnation(PID, 7), True),
+        (Incarnation(OTHER, 0), False),
+        (Incarnation(OTHER, 1), False),
+        (Incarnation(OTHER, 2), True),
+    ],
+)
+def test_an_owner_is_shut_out_beyond_what_it_can_be_answered(
+    now: Incarnation, shut_out: bool
+) -> None:
+    assert is_shut_out(USED, now) is shut_out
+
+
+@pytest.mark.parametrize(
+    ("now", "beyond"),
+    [
+        (id_at(7), None),
+        (id_at(9, "Ongoing"), None),  # its application was started again
+        (id_at(2, producer_id=OTHER), None),
+        (id_at(5, "CompleteAbort"), "ASSUMED: the old process is dead. It was not fenced"),
+        (id_at(6), "ASSUMED: the old process is dead. It was not fenced"),
+        (id_at(0, producer_id=OTHER), "eoctl txn fence x --owner-is-gone"),
+        (id_at(4, "CompleteCommit"), "its owner committed: nothing was aborted"),
+        (id_at(5, "CompleteCommit"), "its owner committed: nothing was aborted"),
+        (id_at(5, "Ongoing"), "an owner goes on with epoch 5"),
+    ],
+)
+def test_a_fence_that_shuts_nobody_out_says_so(now: TransactionFacts, beyond: str | None) -> None:
+    said = beyond_fence(now, USED, outcome="abort")
+    assert said is None if beyond is None else said is not None and beyond in said
+
+
+@pytest.mark.parametrize(
+    ("now", "half", "if_gone"),
+    [
+        (id_at(4, "CompleteAbort"), True, True),  # after EndTxn v3
+        (id_at(5, "CompleteAbort"), True, True),  # after EndTxn v5
+        (id_at(5, "Empty"), False, True),  # somebody has initialised it
+        (id_at(5, "CompleteCommit"), False, True),
+        (id_at(6, "CompleteAbort"), False, True),
+        (id_at(5, "Ongoing"), False, False),
+        (id_at(7, "CompleteAbort"), False, False),  # shut out already
+    ],
+)
+def test_a_fence_that_was_cut_off_goes_on_where_nobody_came_after(
+    now: TransactionFacts, half: bool, if_gone: bool
+) -> None:
+    assert is_half_fenced(now, USED, outcome="abort", owner_is_gone=False) is half
+    assert is_half_fenced(now, USED, outcome="abort", owner_is_gone=True) is if_gone
