@@ -177,7 +177,7 @@ def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> 
     if counts.missing:  # whoever wrote them, as below a log start
         lacks = plurals.counted(counts.missing, "offset")
         return f"{named(output)} lacks {lacks} from {start} on: records that compaction took"
-    if counts.control and not counts.aborted and not counts.data:
+    if base is None and counts.control and not counts.aborted and not counts.data:
         markers = plurals.counted(counts.control, "marker")
         return f"{named(output)} holds {markers} of transactions whose records are gone"
     if not counts.data or writers is None:

@@ -313,8 +313,8 @@ def test_replaced_records_are_refused(
         lab3.start(second)
         until(answered)  # the others take a while to notice
         asyncio.run(write(40))
-        offset = {1: 50, 2: 79}[elections]
-        another = f"cut off at offset {offset} or before it and written again, and the stream has"
+        cut = {1: "offset 50", 2: "offset 79 or before it"}[elections]
+        another = f"cut off at {cut} and written again, and the stream has read up to 80"
         for ask in (
             lambda: reader().latestOffset(end, ReadAllAvailable()),
             lambda: reader().partitions(kept, end),

@@ -800,6 +800,29 @@ def test_a_group_whose_offsets_are_gone() -> None:
     assert "out:0 starts at 6, and what was below it is deleted" in refused(made, described).what
 
 
+def test_an_output_that_was_emptied_is_no_beginning() -> None:
+    """Compaction took the records that were committed: their offsets are missing, or markers say
+    that there were some. What a crash in the very first transaction left is none."""
+    described = app("transactional", store=GROUP)
+    made = World()
+    made.log("in").write("a")
+    out = made.log("out")
+    out.write("x", 7, transactional=True)
+    out.marker(7, ABORTED)
+    assert plan(made, described).guarantee == "exactly-once"
+    out.write("y", 7, transactional=True)
+    out.marker(7, DATA)
+    out.entries[2].kind = MISSING
+    for exclusive in (True, False):
+        error = refused(made, app("transactional", store=GROUP, exclusive=exclusive))
+        assert "out:0 lacks 1 offset from 0 on" in error.what
+    del out.entries[:3]
+    assert (
+        "out:0 holds 1 marker of transactions whose records are gone"
+        in refused(made, described).what
+    )
+
+
 def test_records_outside_of_transactions_are_the_applications_where_it_is_exclusive() -> None:
     """Written by a producer without an id (PID -1), which the broker does not remember."""
     made = World()
