@@ -72,10 +72,10 @@ def judged(position: LogPosition, answer: LogAnswer) -> Standing | None:
     offset, epoch = position.offset, position.leader_epoch
     if (known := _without_asking(position)) is not None:
         return known
+    has_epoch = answer.first_epoch is not None and epoch is not None and answer.first_epoch <= epoch
     if answer.end is not None and answer.end < offset:
         because = f"leader epoch {answer.epoch} ends at {answer.end}"
-        return Standing(False, because, answer.end, at_latest=answer.epoch != epoch)
-    has_epoch = answer.first_epoch is not None and epoch is not None and answer.first_epoch <= epoch
+        return Standing(False, because, answer.end, answer.epoch != epoch or not has_epoch)
     has_record = answer.log_start < offset or (answer.end is not None and answer.end > offset)
     if answer.epoch == epoch and has_epoch and has_record:
         return Standing(True, f"the leader's log has leader epoch {epoch} up to {answer.end}")

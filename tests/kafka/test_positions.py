@@ -225,6 +225,14 @@ def test_a_replay_does_not_go_on_and_verify_compares_records(
     assert ran.status == 4, ran.text + ran.stderr
     assert refused_at(way) in ran.stderr
     assert values(one.lab, one.merged) == before == [b"stream-%d" % n for n in range(POSITION)]
+    verified = one.merge("verify", "-o", "json")
+    assert verified.status == 1, verified.stderr
+    # by the oracle: the outputs that are not what the log's entries name now
+    named = [json.loads(entry)["offset"] for entry in values(one.lab, one.log)]
+    other = [n for n in range(POSITION) if named[n] != n]
+    rows = [r for r in verified.rows if r["finding"] == "output-differs"]
+    assert sum(r["records"] for r in rows) == len(other) == READ
+    assert (rows[0]["merge_offset"], rows[0]["offset"]) == (BOTH, named[BOTH])
 
 
 @pytest.mark.parametrize("way", WAYS)
