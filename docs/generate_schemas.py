@@ -266,7 +266,9 @@ ENVELOPES: Mapping[str, Envelope] = {
     "state-show": Envelope(
         rows_state.StateShowRow, {"format": str, "at": str}, optional=_SPARK_STORE
     ),
-    "merge-verify": Envelope(rows_merge.MergeFindingRow, {"entries": int, "partitions": int}),
+    "merge-verify": Envelope(
+        rows_merge.MergeFindingRow, {"entries": int, "partitions": int, "outputs_compared": int}
+    ),
     "merge-plan": Envelope(rows_merge.MergePlanRow),
     "merge-replay": _PLAN,
     "check": Envelope(

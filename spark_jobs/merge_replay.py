@@ -10,7 +10,7 @@ import asyncio
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -28,6 +28,7 @@ from recovery.merge.request import MergePart, ReplayRequest
 from recovery.restart.observed import SourceRange
 from recovery.shared import cut as cut_files
 from recovery.shared.cut import ranges as pieces
+from recovery.shared.log_position import EpochSteps
 from spark_jobs.merge_rows import checked, decode
 from spark_jobs.merge_sending import ReplayAttempt, Sending
 from spark_jobs.session import executors, job
@@ -89,11 +90,18 @@ class _Stages:
         self._progress.watch({**values, "records": None, "records_total": records}.copy)
 
 
-def _scanned(
-    spark: "SparkSession", replay: ReplayRequest, access: Access
-) -> list[tuple[Sources, Sources, int]]:
-    """For each part: what the log named before its position, and from there on; and the offset
-    after its last entry. Raises RefusedError for a record that is no entry."""
+class Scan(NamedTuple):
+    """What a part's log names before its position and from there on; the offset after its last
+    entry; the steps of the entries' leader epochs (see `EpochSteps`)."""
+
+    before: Sources
+    after: Sources
+    end: int
+    epochs: tuple[tuple[int, int], ...]
+
+
+def _scanned(spark: "SparkSession", replay: ReplayRequest, access: Access) -> list[Scan]:
+    """Read the log of each part. Raises RefusedError for a record that is no entry."""
     stretches = [
         (number, later, start, end)
         for number, part in enumerate(replay.parts)
@@ -111,22 +119,33 @@ def _scanned(
     answers = executors.run(spark, scan, len(stretches), "eoctl merge replay: the log")
     ends = [part.position for part in replay.parts]
     each: dict[tuple[int, int], Sources] = {}
-    for (number, later, *_), (end, rows) in zip(stretches, answers, strict=True):
+    epochs = [_epochs_of(part) for part in replay.parts]
+    for (number, later, *_), (end, rows, steps) in zip(stretches, answers, strict=True):
         sources = {(t, p): SourceRange(*rest) for t, p, *rest in rows}
         each[number, later] = _joined(each.get((number, later), {}), sources)
         if later and end is not None:
             ends[number] = end
+            for step in steps:
+                epochs[number].add(*step)
     return [
-        (each.get((number, 0), {}), each.get((number, 1), {}), end)
+        Scan(each.get((number, 0), {}), each.get((number, 1), {}), end, tuple(epochs[number].steps))
         for number, end in enumerate(ends)
     ]
+
+
+def _epochs_of(part: MergePart) -> EpochSteps:
+    epochs = EpochSteps()
+    if part.position:
+        epochs.add(part.position - 1, part.leader_epoch)
+    return epochs
 
 
 async def _scan(
     access: Access, replay: ReplayRequest, part: MergePart, start: int, end: int
 ) -> list[Any]:
-    """[offset after the last entry or None, rows of topic, partition and SourceRange's fields]."""
-    tail, last, form = Tail(), None, merge_format(replay.format)
+    """[offset after the last entry or None, rows of topic, partition and SourceRange's fields,
+    steps of leader epochs]."""
+    tail, last, form, epochs = Tail(), None, merge_format(replay.format), EpochSteps()
     merge = (replay.merge, part.partition)
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
         read = read_columns(cluster, Range(*merge, start, end), last_stable_offset=part.tip)
@@ -139,8 +158,10 @@ async def _scan(
                 keys, values = visible.key.array().to_pylist(), visible.value.array().to_pylist()
                 tail.add_all(entries_of(form, merge, offsets, keys, values))
                 last = offsets[-1] + 1
+                for offset, epoch in zip(offsets, visible.leader_epoch.tolist(), strict=True):
+                    epochs.add(offset, epoch)
     rows = [[*place, s.first, s.last, s.entries, s.rising] for place, s in tail.sources.items()]
-    return [last, rows]
+    return [last, rows, epochs.steps]
 
 
 def _joined(before: Sources, after: Sources) -> Sources:
@@ -157,15 +178,14 @@ NumberedRange = tuple[int, str, int, int, int]
 """Number of the part, topic, partition, first offset, offset after the last."""
 
 
-def _judged(
-    replay: ReplayRequest, scans: list[tuple[Sources, Sources, int]]
-) -> tuple[list[NumberedRange], list[int]]:
+def _judged(replay: ReplayRequest, scans: list[Scan]) -> tuple[list[NumberedRange], list[int]]:
     """Return what is read of the inputs for each part, and how many entries each has.
 
     Raises RefusedError where the log names what cannot be read, or not in its order.
     """
     inputs, ranges, entries = replay.by_partition, list[NumberedRange](), list[int]()
-    for number, (part, (before, after, _)) in enumerate(zip(replay.parts, scans, strict=True)):
+    for number, (part, scan) in enumerate(zip(replay.parts, scans, strict=True)):
+        before, after = scan.before, scan.after
         merge = (replay.merge, part.partition)
         for place, source in sorted(before.items()):
             if not source.rising:
@@ -288,7 +308,7 @@ def _sent(
     access: Access,
     storage: Storage,
     files: list[staging.StagedFile],
-    scans: list[tuple[Sources, Sources, int]],
+    scans: list[Scan],
 ) -> list[dict[str, int]]:
     works = [
         Sending(
@@ -306,9 +326,10 @@ def _sent(
             ),
             part,
             replay.merge,
-            end,
+            scan.end,
+            scan.epochs,
         )
-        for part, file, (_, _, end) in zip(replay.parts, files, scans, strict=True)
+        for part, file, scan in zip(replay.parts, files, scans, strict=True)
     ]
     answers: list[dict[str, int]] = executors.run(
         spark,

@@ -17,18 +17,21 @@ from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.merge.replay import ReplayPosition
 from recovery.merge.request import MergePart
+from recovery.shared.log_position import EpochSteps
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink.commit import Attempt, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The work of one part; its job is the group. end: the offset after the last entry."""
+    """The work of one part; its job is the group. end: the offset after the last entry. epochs:
+    the steps of the entries' leader epochs, as `EpochSteps` takes them."""
 
     work: Work
     part: MergePart
     merge: str
     end: int
+    epochs: tuple[tuple[int, int], ...] = ()
 
 
 class ReplayAttempt(Attempt):
@@ -37,6 +40,7 @@ class ReplayAttempt(Attempt):
     def __init__(self, sending: Sending) -> None:
         super().__init__(sending.work)
         self._part, self._end = sending.part, sending.end
+        self._epochs = EpochSteps(sending.epochs)
         self._place: TopicPartition = (sending.merge, sending.part.partition)
 
     @property
@@ -52,7 +56,7 @@ class ReplayAttempt(Attempt):
         part, raw = self._part, self._committed()
         at = None if raw is None else ReplayPosition.committed(raw.offset, raw.metadata)
         if at is None or at.base != part.base:
-            if raw != (None if part.committed is None else Committed(*part.committed)):
+            if part.committed != (None if raw is None else (raw.offset, raw.metadata)):
                 raise RefusedError(
                     "what replays committed for it has changed since it was counted",
                     where=f"{self._place[0]}:{self._place[1]}",
@@ -76,7 +80,8 @@ class ReplayAttempt(Attempt):
             assert last is not None
             assert last.position is not None
             offset = last.position + 1
-        return {self._place: Committed(offset, ReplayPosition(offset, 0, self._part.base).metadata)}
+        metadata = ReplayPosition(offset, 0, self._part.base).metadata
+        return {self._place: Committed(offset, metadata, self._epochs.of(offset - 1))}
 
     def _committed(self) -> Committed | None:
         async def ask(cluster: Cluster) -> Committed | None:

@@ -44,6 +44,10 @@ class Span(InputPartition):
     """None: of a broker without ids."""
     leader_epoch: int | None = None
     """Of the leader that gave `end`; None: of a broker without leader epochs."""
+    record_epoch: int | None = None
+    """Of the record before `log_end`; None: not known."""
+    log_end: int | None = None
+    """The end of the range that this one is a part of."""
 
 
 async def patient(ask: Callable[[], Awaitable[T]]) -> T:
@@ -205,7 +209,10 @@ async def _of_cut(cluster: Cluster, cut: Cut) -> list[Span]:
                 "the cut is of another topic of that name, or of another cluster", where=t.topic
             )
     return [
-        Span(t.topic, p.partition, p.start, p.end, p.last_stable_offset, t.topic_id, p.leader_epoch)
+        Span(
+            *(t.topic, p.partition, p.start, p.end, p.last_stable_offset, t.topic_id),
+            *(p.leader_epoch, p.record_epoch, p.end),
+        )
         for t in cut.topics
         for p in t.partitions
     ]

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read import cut_offsets, log_checks
+from eoctl.kafka.read import cut_offsets, positions
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns, read_headers
 from recovery.errors import EoctlError, IncompleteError, UsageError
@@ -164,17 +164,19 @@ class Reader(DataSourceReader):
 async def _refuse_other_log(cluster: Cluster, span: Span) -> None:
     """Fail a task, whose rows then do not count, if its log is not the one that was planned.
 
-    Raises RefusedError and IncompleteError, see `log_checks.refuse_other_logs`.
+    Raises RefusedError and IncompleteError, see `positions.refuse_other_streams`.
     """
     cluster.forgive()
     place = span.topic, span.partition
     position = Position(span.end, span.leader_epoch)
+    if span.record_epoch is not None and span.log_end is not None:
+        position = Position(span.log_end, span.leader_epoch, record_epoch=span.record_epoch)
     metadata = (await cluster.metadata([span.topic])).topics[span.topic]
     for p in metadata.partitions:
         if p.partition == span.partition:
             facts = PartitionFacts(*place, metadata.topic_id, p.leader, p.leader_epoch)
             offset = StreamOffset({span.topic: span.topic_id}, {place: position})
-            await log_checks.refuse_other_logs(cluster, offset, [facts])
+            await positions.refuse_other_streams(cluster, offset, [facts])
             return
     raise IncompleteError("the partition is gone", where=f"{span.topic}-{span.partition}")
 

@@ -9,6 +9,7 @@ tasks. An error that making one raises gets lost in Spark 4.3.0: the first call 
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read import log_checks
+from eoctl.kafka.read import positions
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import PartitionFacts
 from recovery.shared import stream_offset
@@ -53,6 +54,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
         self.access, self.choice, self.given, self.schema = access, chosen, given, schema
         self.target: StreamOffset | None = None
         self.end: StreamOffset | None = None  # as it was last seen
+        self.noted: set[str] = set()  # positions that are not proven, as printed
         self.wrong: EoctlError | None = None
         try:
             self.wanted: Wanted = source_options.wanted(given, stream=True)
@@ -91,13 +93,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
             if not isinstance(limit, ReadLimits.ReadAllAvailable):
                 most = limit.max_rows
             before = stream_offset.decode(start)
-            facts = self._patient(lambda cluster: self._standing(cluster, before))
-            self._refuse_deleted(before, facts)
-            committed, nowhere = self.choice.committed, StreamOffset()
-            self.end = stream_offset.advanced(nowhere, facts, committed=committed)
-            after = stream_offset.advanced(
-                before, facts, committed=committed, most=most, target=self.target
-            )
+            after = self._patient(lambda cluster: self._latest(cluster, before, most))
             return stream_offset.encode(after)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
@@ -122,6 +118,8 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
                     last_stable_offset=position.offset if stable is None else stable,
                     topic_id=last.ids[topic],
                     leader_epoch=position.leader_epoch,
+                    record_epoch=position.record_epoch,
+                    log_end=position.offset,
                 )
                 if span.start < span.end:
                     whole.append(span)
@@ -137,8 +135,22 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
         """Do nothing: Kafka keeps no offsets of the stream, its checkpoint does."""
 
     async def _first(self, cluster: Cluster) -> StreamOffset:
-        facts, positions = await source_ranges.first_positions(cluster, self.wanted)
-        return StreamOffset({f.topic: f.topic_id for f in facts}, positions)
+        facts, begins = await source_ranges.first_positions(cluster, self.wanted)
+        first = StreamOffset({f.topic: f.topic_id for f in facts}, begins)
+        return await positions.stamped(cluster, first, StreamOffset())
+
+    async def _latest(
+        self, cluster: Cluster, before: StreamOffset, most: int | None
+    ) -> StreamOffset:
+        """Return how far the stream may come. Raises what `_standing` raises."""
+        facts = await self._standing(cluster, before)
+        self._refuse_deleted(before, facts)
+        committed, nowhere = self.choice.committed, StreamOffset()
+        self.end = stream_offset.advanced(nowhere, facts, committed=committed)
+        after = stream_offset.advanced(
+            before, facts, committed=committed, most=most, target=self.target
+        )
+        return await positions.stamped(cluster, after, before)
 
     async def _standing(self, cluster: Cluster, before: StreamOffset) -> list[PartitionFacts]:
         """Return the partitions that are read from `before` on, as they are now.
@@ -156,7 +168,10 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
                 where=f"{topic}-{partition}",
                 remedy="name it again; failOnDataLoss=false goes on without it",
             )
-        await log_checks.refuse_other_logs(cluster, before, facts)
+        for text in await positions.refuse_other_streams(cluster, before, facts):
+            if text not in self.noted:
+                self.noted.add(text)
+                print(f"eoctl: {text}", file=sys.stderr)
         return facts
 
     async def _unchanged(
@@ -176,7 +191,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
                 where=f"{topic}-{partition}",
                 remedy=ANEW,
             )
-        await log_checks.refuse_other_logs(cluster, last, facts)
+        await positions.refuse_other_streams(cluster, last, facts)
         return facts
 
     def _refuse_deleted(self, before: StreamOffset, facts: list[PartitionFacts]) -> None:

@@ -7,13 +7,14 @@ Killed anywhere, on either engine, the next copy goes on from there.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
 
 from eoctl.engine import dedup_memory
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import positions
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed
@@ -21,9 +22,10 @@ from eoctl.stores.storage import Storage
 from recovery.dedup.repeats import Deduplicator, Tally, visible
 from recovery.dedup.request import DedupJob, DedupPart
 from recovery.errors import IncompleteError, RefusedError
-from recovery.facts import PartitionFacts
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.columns import ABORTED, ColumnBatch
 from recovery.plurals import count, counted
+from recovery.shared.log_position import RecordEpochs
 from recovery.shared.source_numbers import Scattered
 
 SAVE_SECONDS = 300.0
@@ -77,6 +79,7 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
             )
         return part
     beside = job.beside(standing.metadata, name)
+    await refuse_other_log(cluster, {place: standing})
     if standing.offset < part.start:
         raise RefusedError(
             f"the job stands at {standing.offset}, planned was [{part.start}, {part.end}): its "
@@ -151,6 +154,18 @@ async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
         async for records in read:
             if (records.outcome != ABORTED).any():
                 raise refused
+
+
+async def refuse_other_log(
+    cluster: Cluster, standing: Mapping[TopicPartition, CommittedPosition]
+) -> list[str]:
+    """Refuse positions of logs that were cut off since; a sentence for each one not proven.
+
+    Raises RefusedError with the offset of the divergence, IncompleteError.
+    """
+    in_logs = {place: at.in_log for place, at in standing.items()}
+    remedy = "begin again with an empty output and another --job"
+    return await positions.refuse_other_logs(cluster, in_logs, remedy)
 
 
 def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
@@ -256,6 +271,12 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
     memory = await _remembered(cluster, job, part, kept)
     before = Tally(**asdict(memory.tally))
 
+    epochs = copying.epochs
+    if start == end:  # nothing is read: what is before it is asked
+        place = wish.source, partition
+        epoch = (await positions.record_epochs(cluster, {place: end}))[place]
+        epochs.add([] if epoch is None else [(end - 1, end - 1, epoch)])
+
     async def commit(at: int) -> None:
         await asyncio.to_thread(copying.commit, at, memory.tally.records)
         if kept is not None:
@@ -271,6 +292,7 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
         last_stable_offset=end,
         max_rate=rate,
         nearest=True,
+        epochs=epochs,
     )
     async with aclosing(read):
         while True:
@@ -313,6 +335,7 @@ class _Copy:
         self._ensure_held, self._told = ensure_held, on_point
         self._sent = 0
         self._until: float | None = None  # of the open transaction
+        self.epochs = RecordEpochs()
 
     def send(self, records: ColumnBatch, position: int, memory: Deduplicator) -> None:
         """Send what was not there before, in order. position: behind all that was read."""
@@ -354,9 +377,7 @@ class _Copy:
         if self._until is None:
             self._writer.begin()
         metadata = self.job.metadata(self.part.begin, self.part.end, visible_records)
-        places = {
-            (self.job.wish.source, self.part.partition): CommittedPosition(position, metadata)
-        }
-        self._writer.commit(places)
+        at = CommittedPosition(position, metadata, self.epochs.before(position))
+        self._writer.commit({(self.job.wish.source, self.part.partition): at})
         self._until = None
         self._told("committed")

@@ -19,7 +19,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read import cut_offsets
+from eoctl.kafka.read import cut_offsets, positions
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
@@ -284,6 +284,13 @@ async def _look_again(
             request.cut,
             [((f.topic, f.partition), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
         )
+        ends = {place: p.position for place, p in request.cut.places().items()}
+        standings = await positions.standings(cluster, ends)
+        changes += [
+            f"{topic}-{partition}: it was cut off at {standing.divergence} and written again"
+            for (topic, partition), standing in standings.items()
+            if standing.held is False
+        ]
         if changes:
             raise RefusedError(
                 f"the log changed while it was read: {'; '.join(changes)}",

@@ -15,7 +15,7 @@ from eoctl.engine.rebuild_task import Making
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import log_checks
+from eoctl.kafka.read import positions
 from eoctl.stores.state import folder as state_folder
 from recovery.errors import RefusedError, UsageError
 from recovery.shared.cut import Cut
@@ -163,18 +163,11 @@ async def why_read_again(
     configs_now: Mapping[str, Mapping[str, str | None]],
 ) -> str | None:
     """Return what `incremental.why_full` says of an earlier state. cut: of the present logs."""
-    metadata = await cluster.metadata([t.topic for t in cut.topics])
-    now = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
-    epochs = {
-        place: (leader, epoch, p.leader_epoch)
-        for place, p in earlier.cut.places().items()
-        if place in now and p.leader_epoch is not None
-        for leader, epoch in [(now[place].leader, now[place].leader_epoch)]
-        if leader is not None and epoch is not None
-    }
-    ends = await log_checks.epoch_ends(cluster, epochs)
+    now = cut.places()
+    kept = {place: p.position for place, p in earlier.cut.places().items() if place in now}
+    standings = await positions.standings(cluster, kept)
     form = changelog_format(format_name, options)
-    return why_full(earlier, cut, form, format_name, options, configs_now, ends, now_ms())
+    return why_full(earlier, cut, form, format_name, options, configs_now, standings, now_ms())
 
 
 def _retention(

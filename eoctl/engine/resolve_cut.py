@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import cut_offsets
+from eoctl.kafka.read import cut_offsets, positions
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.storage_address import is_address, read_text
@@ -52,6 +52,7 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
     high_watermarks = {
         _place(f): _not_none(f.high_watermark) for f in await cut_offsets.offsets(cluster, topics)
     }
+    epochs = await positions.record_epochs(cluster, ends)
     topics_of_cut = []
     for name in topics:
         mine = [f for f in facts if f.topic == name]
@@ -61,9 +62,11 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
                 topic_id=mine[0].topic_id,
                 partitions=tuple(
                     [
-                        await _partition(
-                            cluster, f, ends[_place(f)], high_watermarks[_place(f)], at
-                        )
+                        (
+                            await _partition(
+                                cluster, f, ends[_place(f)], high_watermarks[_place(f)], at
+                            )
+                        ).model_copy(update={"record_epoch": epochs[_place(f)]})
                         for f in mine
                     ]
                 ),
@@ -159,4 +162,6 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
     )
     if changes:
         raise RefusedError(f"the logs are not those of the cut any more: {'; '.join(changes)}")
+    ends = {place: p.position for place, p in chosen.places().items()}
+    await positions.refuse_other_logs(cluster, ends, "make a new cut: --at lso")
     return chosen

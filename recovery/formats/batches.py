@@ -284,6 +284,16 @@ def scan_headers(buffer: Buffer) -> HeaderScan:
     return scan_at(buffer, np.array(positions, dtype=np.int64), end)
 
 
+def batch_epochs(buffer: Buffer) -> Iterator[tuple[int, int, int]]:
+    """Return first offset, last offset and leader epoch of each whole batch in `buffer`.
+
+    Raises as `batch_headers` does.
+    """
+    scan = scan_headers(buffer)
+    columns = scan.column("base_offset"), scan.last_offset, scan.column("leader_epoch")
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 def header_places(buffer: Buffer) -> HeaderPlaces | HeaderScan:
     """Find all whole batches: `scan_headers` where numpy is there, `batch_headers` where not.
 

@@ -210,6 +210,11 @@ class ColumnBatch:
         return self.batches.scan.column("producer_epoch")[self.batch]
 
     @property
+    def leader_epoch(self) -> "NDArray[np.int64]":
+        """Of the leader that appended each record; -1: of a broker without leader epochs."""
+        return self.batches.scan.column("leader_epoch")[self.batch]
+
+    @property
     def sequence(self) -> "NDArray[np.int64]":
         """The batch's first sequence plus the record's offset delta; after 2^31 - 1 comes 0."""
         import numpy as np

@@ -32,6 +32,7 @@ class MergePart(_Value):
     """One partition of the merge log: its entries [position, tip) are replayed.
 
     committed: (offset, metadata) that was committed for it when position was counted.
+    leader_epoch: of the record before position; None: not known.
     """
 
     partition: int
@@ -40,6 +41,7 @@ class MergePart(_Value):
     drop_left: int
     tip: int
     committed: tuple[int, str] | None = None
+    leader_epoch: int | None = None
 
     @property
     def begin(self) -> ReplayPosition:

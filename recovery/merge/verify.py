@@ -8,6 +8,7 @@ with `input`, take what was found with `findings`; and again, in steps of any si
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recovery.facts import TopicPartition
 from recovery.merge.log import MergeEntry
@@ -166,6 +167,81 @@ class MergeVerifier:
                 last_offset=last_offset,
                 records=records,
                 detail=detail,
+            )
+        )
+
+
+class Identity(NamedTuple):
+    """What makes two records the same. timestamp: epoch ms; None: a broker's, or none."""
+
+    content: int
+    timestamp: int | None
+
+    def is_of(self, other: "Identity") -> bool:
+        """Return True for the same content, and the same time where both have one of their own."""
+        times = {self.timestamp, other.timestamp} - {None}
+        return self.content == other.content and len(times) < 2
+
+
+class OutputComparison:
+    """Holds each output against the record that the entry of its number names.
+
+    copies: a replay wrote the output, so that every output is a copy of its record. Otherwise it
+    may be an application's, which made something else of each record: where none is a copy,
+    nothing is said. compared: pairs of which both records were there.
+    """
+
+    def __init__(
+        self, merge: TopicPartition, output: TopicPartition, *, copies: bool = False
+    ) -> None:
+        self._merge, self._output, self._copies = merge, output, copies
+        self._found: list[MergeFindingRow] = []
+        self._run: tuple[int, MergeEntry, int, int] | None = None  # first of those that differ
+        self.compared = self._equal = 0
+
+    def pair(
+        self,
+        merge_offset: int,
+        entry: MergeEntry,
+        record: Identity | None,
+        output: tuple[int, Identity | None],
+    ) -> None:
+        """The next entry, its record and the output of its number; None: it is not there."""
+        at, actual = output
+        if record is None or actual is None:
+            return
+        self.compared += 1
+        if record.is_of(actual):
+            self._equal += 1
+            self._end_run()
+        elif self._run is None:
+            self._run = merge_offset, entry, at, 1
+        else:
+            self._run = (*self._run[:3], self._run[3] + 1)
+
+    def findings(self) -> list[MergeFindingRow]:
+        """Return all findings, at the end."""
+        self._end_run()
+        return self._found if self._copies or self._equal else []
+
+    def _end_run(self) -> None:
+        if self._run is None:
+            return
+        merge_offset, entry, at, records = self._run
+        self._run = None
+        others = "another record" if records == 1 else f"{counted(records, 'other record')}"
+        self._found.append(
+            MergeFindingRow(
+                topic=self._merge[0],
+                partition=self._merge[1],
+                merge_offset=merge_offset,
+                finding="output-differs",
+                input_topic=entry.topic,
+                input_partition=entry.partition,
+                offset=entry.offset,
+                last_offset=None,
+                records=records,
+                detail=f"{self._output[0]}:{self._output[1]} holds {others} from {at} on",
             )
         )
 

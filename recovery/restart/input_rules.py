@@ -6,7 +6,7 @@ Nothing is ever clamped: an offset that is not there is refused, with what is lo
 from recovery.errors import RefusedError
 from recovery.plurals import counted
 from recovery.restart.decision import Check, Direction, InputDecision
-from recovery.restart.observed import Count, EpochEnd, Log, Observed, TimeAt
+from recovery.restart.observed import Count, Log, Observed, SameLog, TimeAt
 from recovery.restart.stored import StoredOffset
 from recovery.shared.app_file import Isolation, named
 
@@ -45,18 +45,16 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
             where=where,
             remedy="the topic was created again: begin again with [app.base] or --to-offset",
         )
-    end = observed.answer(EpochEnd(*stored.place, epoch))
-    if end is not None and end < stored.offset:
+    standing = observed.answer(SameLog(*stored.place, stored.offset, epoch))
+    if standing.held is False:
         raise RefusedError(
-            f"the logs diverged: leader epoch {epoch} ends at {end}, the stored offset is "
-            f"{stored.offset}; what was processed from {end} on is not in the log any more",
+            f"the logs diverged at {standing.divergence}: {standing.because}, the stored offset is "
+            f"{stored.offset}; what was processed from there on is not in the log any more",
             where=where,
-            remedy=f"both logs are equal up to {end}: look there for a position that is older",
+            remedy=f"look for a position that is older: both logs are equal below "
+            f"{standing.divergence}",
         )
-    text = "the leader does not know the stored leader epoch any more"
-    if end is not None:
-        text = "the log goes on from the stored leader epoch"
-    return (*checks, Check("leader-epoch", None if end is None else True, text, where))
+    return (*checks, Check("leader-epoch", standing.held, standing.because, where))
 
 
 def readable(offset: int, log: Log, isolation: Isolation) -> Check:

@@ -17,6 +17,7 @@ from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.commits import GroupCommit, OutputEvidence
 from recovery.restart.producers import Producers
 from recovery.restart.stored import StoredPartition
+from recovery.shared.log_position import Standing
 
 A = TypeVar("A")
 
@@ -72,12 +73,10 @@ class OffsetAt(Want["int | None"]):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEnd(Want["int | None"]):
-    """Ask where this leader epoch ends in the leader's log (OffsetForLeaderEpoch).
+class SameLog(Want[Standing]):
+    """Ask whether the leader's log is the one of a position (see `LogPosition`)."""
 
-    None: the leader knows no such epoch.
-    """
-
+    offset: int
     leader_epoch: int
 
 

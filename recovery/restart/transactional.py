@@ -173,8 +173,14 @@ def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> 
     if base is None and start > 0:
         return f"{named(output)} starts at {start}, and what was below it is deleted"
     counted = observed.count(Count(*output, start, max(start, end), producers=True))
-    writers = counted.producers
-    if not counted.counts.data or writers is None:
+    writers, counts = counted.producers, counted.counts
+    if counts.missing:  # whoever wrote them, as below a log start
+        lacks = plurals.counted(counts.missing, "offset")
+        return f"{named(output)} lacks {lacks} from {start} on: records that compaction took"
+    if base is None and counts.control and not counts.aborted and not counts.data:
+        markers = plurals.counted(counts.control, "marker")
+        return f"{named(output)} holds {markers} of transactions whose records are gone"
+    if not counts.data or writers is None:
         return None
     # Not exclusive: records outside of transactions are assumed foreign. Runs end where a producer
     # comes back: who wrote behind that is not known.

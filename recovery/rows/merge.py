@@ -6,7 +6,16 @@ from msgspec import Meta
 
 from recovery.rows.row import FROM, TO, Row
 
-Finding = Literal["unreadable", "foreign", "absent", "repeat", "disorder", "hole", "output-ahead"]
+Finding = Literal[
+    "unreadable",
+    "foreign",
+    "absent",
+    "repeat",
+    "disorder",
+    "hole",
+    "output-ahead",
+    "output-differs",
+]
 
 
 class MergeFindingRow(Row):
@@ -16,6 +25,7 @@ class MergeFindingRow(Row):
     is no data record at that offset. repeat: the offset, or a later one, was named before, and it
     is none that was left out. disorder: it was left out before. hole: records of an input between
     two entries that the log leaves out. output-ahead: more outputs than entries.
+    output-differs: outputs that are not the records that their entries name, records in a row.
     """
 
     topic: Annotated[str, Meta(description="the merge log")]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
+from recovery.shared.log_position import LogPosition
 
 SCHEMA = "eoctl.cut/v1"
 
@@ -25,7 +26,8 @@ class _Value(BaseModel):
 
 class CutPartition(_Value):
     """Offsets [start, end) of a partition; the others as they were when the cut was made, the high
-    watermark read after all ends were known."""
+    watermark read after all ends were known. leader_epoch: of the leader; record_epoch: of the
+    record before end, None where it is not known."""
 
     partition: int
     start: int
@@ -33,8 +35,16 @@ class CutPartition(_Value):
     last_stable_offset: int
     high_watermark: int
     leader_epoch: int | None
+    record_epoch: int | None = None
     timestamp_before: int | None = None
     timestamp_after: int | None = None
+
+    @property
+    def position(self) -> LogPosition:
+        """Return where a later run goes on. A cut of eoctl 0.2.0 holds the leader's epoch alone."""
+        if self.record_epoch is None:
+            return LogPosition(self.end, self.leader_epoch, "leader")
+        return LogPosition(self.end, self.record_epoch)
 
 
 class CutTopic(_Value):

@@ -11,6 +11,7 @@ from typing import Any
 
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TopicPartition
+from recovery.shared.log_position import LogPosition, Standing
 
 SCHEMA = "eoctl.stream/v1"
 ANEW = "begin again with another checkpoint (and another job name for what it writes)"
@@ -25,6 +26,15 @@ class Position:
     """Of the leader that gave the offset; None: the broker has no leader epochs."""
     last_stable_offset: int | None = None
     """Transactional records from here on were open; None: none was, below `offset`."""
+    record_epoch: int | None = None
+    """Of the record before the offset; None: not known, as in offsets of eoctl 0.2.0."""
+
+    @property
+    def in_log(self) -> LogPosition:
+        """Return the position, to be checked against the log that it is of."""
+        if self.record_epoch is None:
+            return LogPosition(self.offset, self.leader_epoch, "leader")
+        return LogPosition(self.offset, self.record_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ def encode(offset: StreamOffset) -> dict[str, Any]:
             "offset": position.offset,
             "leader_epoch": position.leader_epoch,
             "last_stable_offset": position.last_stable_offset,
+            "record_epoch": position.record_epoch,
         }
         one["partitions"][str(partition)] = {k: v for k, v in words.items() if v is not None}
     return {"schema": SCHEMA, "topics": topics}
@@ -69,35 +80,42 @@ def decode(content: Any) -> StreamOffset:
         ) from None
 
 
-def moved_epochs(
+def moved(
     offset: StreamOffset, facts: Iterable[PartitionFacts]
-) -> list[tuple[PartitionFacts, int]]:
-    """Return the partitions whose leader epoch rose since a position, and the position's epoch.
+) -> dict[TopicPartition, LogPosition]:
+    """Return the positions in partitions whose leader epoch rose since.
 
     In these only the leader can tell whether its log goes on where the position is.
     """
-    return [
-        (f, position.leader_epoch)
+    return {
+        (f.topic, f.partition): position.in_log
         for f in facts
         if (position := offset.positions.get((f.topic, f.partition))) is not None
         and position.leader_epoch is not None
         and f.leader_epoch is not None
         and f.leader_epoch > position.leader_epoch
-    ]
+    }
+
+
+def with_record_epochs(
+    offset: StreamOffset, epochs: Mapping[TopicPartition, int | None]
+) -> StreamOffset:
+    """Return the offset with the leader epochs of the records before these of its positions."""
+    stamped = {p: replace(offset.positions[p], record_epoch=epoch) for p, epoch in epochs.items()}
+    return replace(offset, positions={**offset.positions, **stamped})
 
 
 def refuse_other_logs(
     offset: StreamOffset,
     facts: Iterable[PartitionFacts],
     ids: Mapping[str, set[str | None]],
-    epoch_ends: Mapping[TopicPartition, int | None],
+    standings: Mapping[TopicPartition, Standing],
 ) -> None:
     """Refuse positions that are of another log than the present one.
 
     facts: partitions as they are now; positions of others are not judged. ids: of each topic, as
-    its leaders know it. epoch_ends: where the leader epochs of `moved_epochs` end in the leaders'
-    logs, None where the leader does not know the epoch. Raises RefusedError, and IncompleteError
-    for what may be a broker that lags behind.
+    its leaders know it. standings: of the positions of `moved`. Raises RefusedError, and
+    IncompleteError for what may be a broker that lags behind.
     """
     for f in facts:
         place, where = (f.topic, f.partition), f"{f.topic}-{f.partition}"
@@ -113,16 +131,15 @@ def refuse_other_logs(
             )
         if before is not None and before not in told:
             raise IncompleteError("its leader did not tell the topic's id", where=where)
-        if place in epoch_ends:
-            end = epoch_ends[place]
-            if end is None or end < position.offset:
-                another = "another log" if end is None else f"another log from offset {end} on"
-                raise RefusedError(
-                    f"its leader has {another}, of which the stream has read up to "
-                    f"{position.offset}: records were lost and their offsets given to others",
-                    where=where,
-                    remedy=ANEW,
-                )
+        standing = standings.get(place)
+        if standing is not None and standing.held is False:
+            raise RefusedError(
+                f"its log was cut off at {standing.divergence} and written again, and the stream "
+                f"has read up to {position.offset} ({standing.because}): records were lost and "
+                "their offsets given to others",
+                where=where,
+                remedy=ANEW,
+            )
         now, epoch = f.leader_epoch, position.leader_epoch
         if now is not None and epoch is not None and now < epoch:
             raise IncompleteError(

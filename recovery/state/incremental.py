@@ -9,6 +9,7 @@ from typing import Any
 
 from recovery.facts import TopicPartition
 from recovery.shared.cut import Cut
+from recovery.shared.log_position import Standing
 from recovery.state.changelogs.changelog import ChangelogFormat
 from recovery.state.manifest import Manifest
 from recovery.times import instant, span
@@ -21,12 +22,12 @@ def why_full(
     format_name: str,
     options: Mapping[str, Any],
     configs: Mapping[str, Mapping[str, str | None] | None],
-    epoch_ends: Mapping[TopicPartition, int],
+    standings: Mapping[TopicPartition, Standing],
     now_ms: int,
 ) -> str | None:
     """Return why everything is read again; None where the earlier state is enough up to its cut.
 
-    epoch_ends: where the leader epoch of the earlier cut ends in each log as it is now.
+    standings: whether each log is the one of the earlier cut's end.
     """
     if (earlier.format, earlier.options) != (format_name, dict(options)):
         return "the earlier state has another format"
@@ -55,8 +56,15 @@ def why_full(
             return f"the log start of {name} moved from {p.start} to {now[place].start}"
         if now[place].end < p.end:
             return f"the cut of {name} is below the earlier one"
-        if epoch_ends.get(place, -1) < p.end:
-            return f"the log of {name} is not known to go on from the earlier cut"
+        if (standing := standings[place]).held is False:
+            return (
+                f"the log of {name} was cut off at {standing.divergence} and written again, below "
+                f"the earlier cut at {p.end}: {standing.because}"
+            )
+        if standing.held is None:
+            return f"the log of {name} is not proven to go on from the earlier cut: " + (
+                standing.because
+            )
     age = now_ms - instant(earlier.cut.created_at, now_ms)
     if shortest is None or age + earlier.seconds * 1000 >= shortest:
         gone_after = span(shortest or 0)

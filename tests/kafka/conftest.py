@@ -165,27 +165,28 @@ def it(
 MakeTopic = Callable[..., str]
 
 
+def made_topic(
+    lab: Lab,
+    partitions: int = 1,
+    replicas: int = 1,
+    config: dict[str, str] | None = None,
+    name: str = "t",
+) -> str:
+    """Make a topic; its unique name."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"{name}-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(lab.client_properties())
+    new = NewTopic(name, partitions, replicas, config=config or {})
+    admin.create_topics([new], operation_timeout=10)[name].result(20)
+    asyncio.run(known_everywhere(lab, name, partitions))
+    return name
+
+
 @pytest.fixture(scope="session")
 def topic() -> MakeTopic:
     """topic(lab, partitions=1, replicas=1, config=None, name=None): make one; its unique name."""
-
-    def make(
-        lab: Lab,
-        partitions: int = 1,
-        replicas: int = 1,
-        config: dict[str, str] | None = None,
-        name: str = "t",
-    ) -> str:
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        name = f"{name}-{uuid.uuid4().hex[:8]}"
-        admin = AdminClient(lab.client_properties())
-        new = NewTopic(name, partitions, replicas, config=config or {})
-        admin.create_topics([new], operation_timeout=10)[name].result(20)
-        asyncio.run(known_everywhere(lab, name, partitions))
-        return name
-
-    return make
+    return made_topic
 
 
 async def known_everywhere(lab: Lab, topic: str, partitions: int) -> None:

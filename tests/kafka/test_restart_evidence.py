@@ -2,6 +2,7 @@
 who wrote the outputs, and what the journal says of a plan."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import group_commits
+from eoctl.lab.admin import TOPIC
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from recovery.restart.commits import GroupCommit, OutputEvidence, written_with
 from tests.kafka.command import Ran
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene, producing, until, write
+from tests.kafka.test_state_compaction import CLEANED, configure, eager_cleaner
 from tests.kafka.tools import kafka_tool
 
 
@@ -112,6 +116,44 @@ def test_a_java_client_with_an_epoch_for_each_transaction(scene: Scene) -> None:
 
     commit, shown = asyncio.run(look())
     assert (commit.offset, commit.is_v2, shown) == (8, True, OutputEvidence.MARKERS)
+
+
+def test_an_output_that_compaction_emptied_is_no_beginning(scene: Scene) -> None:
+    """A value and its tombstone were committed and are gone: the markers and the gaps stay.
+
+    What a crash in the very first transaction leaves is aborted, and says nothing."""
+    configure(scene.lab, TOPIC, scene.output, CLEANED | {"delete.retention.ms": "100"})
+    one = owner(scene)
+
+    def transaction_of(value: bytes | None, end: str = "commit") -> None:
+        one.begin_transaction()
+        one.produce(scene.output, value, b"key", partition=0)
+        one.flush(30)
+        (one.commit_transaction if end == "commit" else one.abort_transaction)(30)
+
+    transaction_of(b"aborted", "abort")
+    ran, row = planned(scene)
+    assert (ran.status, row["guarantee"]) == (0, "exactly-once"), ran.stderr
+    transaction_of(b"value")
+    transaction_of(None)
+
+    async def left() -> int:
+        async with Client.to(scene.lab.bootstrap_servers) as client:
+            batches = await client.batches(scene.output, 0)
+            return sum(1 for b in batches if not b.is_control_batch for r in b if r.key == b"key")
+
+    with eager_cleaner(scene.lab):
+        until_gone = time.monotonic() + 90
+        while True:
+            time.sleep(1.1)  # segment.ms
+            transaction_of(b"aborted", "abort")
+            if asyncio.run(left()) <= 1:  # of the active segment, aborted
+                break
+            assert time.monotonic() < until_gone, "the cleaner did not take the tombstone"
+    ran, _ = planned(scene)
+    assert ran.status == 4, ran.text
+    assert f"{scene.output}:0 lacks" in ran.stderr
+    assert "its offsets are gone" in ran.stderr
 
 
 def test_an_offset_committed_outside_of_the_transaction(scene: Scene) -> None:

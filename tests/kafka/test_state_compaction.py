@@ -20,7 +20,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, producer
 from tests.started import started
 
-CLEANED = {
+CLEANED: dict[str, str | None] = {
     "cleanup.policy": "compact",
     "segment.ms": "1000",
     "min.cleanable.dirty.ratio": "0.001",

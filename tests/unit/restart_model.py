@@ -23,7 +23,6 @@ from recovery.restart.observed import (
     CommitOf,
     Count,
     Counted,
-    EpochEnd,
     FlinkFacts,
     InCommit,
     Log,
@@ -32,6 +31,7 @@ from recovery.restart.observed import (
     Observed,
     OffsetAt,
     PendingCommit,
+    SameLog,
     SourceRange,
     TimeAt,
     Walk,
@@ -47,6 +47,7 @@ from recovery.restart.stored import (
     parse_stored,
 )
 from recovery.shared.app_file import App
+from recovery.shared.log_position import Standing
 
 DATA, ABORTED, CONTROL, OPEN, MISSING = "data", "aborted", "control", "open", "missing"
 
@@ -206,8 +207,9 @@ class World:
             case OffsetAt():
                 after = [i for i, _ in log.visible() if i * 1000 >= want.instant]
                 return after[0] if after else None
-            case EpochEnd():
-                return log.end
+            case SameLog():
+                held = want.offset <= log.end
+                return Standing(held, f"the log ends at {log.end}", None if held else log.end)
             case CommitOf():
                 return self.committed((want.topic, want.partition))
             case InCommit():

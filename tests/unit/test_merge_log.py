@@ -15,7 +15,7 @@ from recovery.formats.reader import CorruptError
 from recovery.merge.log import JsonFormat, MergeEntry, MergePlan, Tail, merge_format, merge_plan
 from recovery.merge.replay import Base, Replay, ReplayPosition
 from recovery.merge.rows import merge_plan_row
-from recovery.merge.verify import MergeVerifier, output_ahead
+from recovery.merge.verify import Identity, MergeVerifier, OutputComparison, output_ahead
 from tests.share import share
 from tests.unit.restart_model import ABORTED, DATA, ModelLog, World
 
@@ -499,3 +499,31 @@ def test_positions_come_back() -> None:
     ):
         with pytest.raises(CorruptError):
             ReplayPosition.committed(9, text)
+
+
+RECORD, COPY = Identity(1, 5), Identity(1, None)
+OTHER, LATER = Identity(2, 5), Identity(1, 6)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "copies", "found"),
+    [
+        ([RECORD, COPY, RECORD], False, []),
+        ([RECORD, OTHER, OTHER], False, [(11, 2)]),
+        ([OTHER, RECORD, LATER], False, [(10, 1), (12, 1)]),
+        ([OTHER, OTHER, OTHER], False, []),  # an application's, which made something else of them
+        ([OTHER, OTHER, OTHER], True, [(10, 3)]),
+        ([None, RECORD, OTHER], False, [(12, 1)]),
+        ([], True, []),
+    ],
+)
+def test_outputs_are_compared_record_by_record(
+    outputs: list[Identity | None], copies: bool, found: list[tuple[int, int]]
+) -> None:
+    comparison = OutputComparison(("log", 0), ("out", 0), copies=copies)
+    for n, actual in enumerate(outputs):
+        comparison.pair(10 + n, MergeEntry("in", 0, n), RECORD, (n, actual))
+    rows = comparison.findings()
+    assert [(r.merge_offset, r.records) for r in rows] == found
+    assert {r.finding for r in rows} <= {"output-differs"}
+    assert comparison.compared == len([o for o in outputs if o is not None])

@@ -22,7 +22,7 @@ from recovery.restart.decision import (
     StateBound,
     gathered,
 )
-from recovery.restart.observed import EpochEnd, PendingCommit, Want
+from recovery.restart.observed import PendingCommit, SameLog, Want
 from recovery.restart.rows import (
     env_json,
     env_lines,
@@ -33,6 +33,7 @@ from recovery.restart.rows import (
     restart_plan_row,
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.shared.log_position import Standing
 from tests.unit.restart_model import ABORTED, World
 
 PLAN = RestartPlan(
@@ -359,11 +360,13 @@ def test_a_pair_is_not_kept_for_another_offset() -> None:
 def test_a_move_from_a_commit_of_another_log(target: Target) -> None:
     """The commit (5, leader epoch 3): that epoch ended at 4, what is at 5 now is another record."""
     made = world()
-    diverged: dict[Want[Any], Any] = {EpochEnd("in", 0, 3): 4}
-    assert wanted_adhoc(target, (PLACE,), made.observe()) == (EpochEnd("in", 0, 3),)
+    question = SameLog("in", 0, 5, 3)
+    other = Standing(False, "leader epoch 3 ends at 4", 4)
+    diverged: dict[Want[Any], Any] = {question: other}
+    assert wanted_adhoc(target, (PLACE,), made.observe()) == (question,)
     with pytest.raises(RefusedError) as caught:
         decide_adhoc(target, "g", (PLACE,), made.observe(diverged))
-    assert "leader epoch 3 ends at 4, the stored offset is 5" in caught.value.what
+    assert "diverged at offset 4: leader epoch 3 ends at 4" in caught.value.what
     assert caught.value.where == "in:0"
     made.log("in").leader_epoch = 2
     with pytest.raises(RefusedError, match="was stored in leader epoch 3, the leader is in 2"):

@@ -31,6 +31,7 @@ from recovery.shared.cut import (
     ranges,
 )
 from recovery.shared.digest import digest
+from recovery.shared.log_position import Standing
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.compare import Compared, Side
 from recovery.state.incremental import why_full
@@ -513,6 +514,10 @@ COMPACTED = {"log": {"cleanup.policy": "compact", "delete.retention.ms": "864000
 START = 1_767_225_600_000  # the cut's created_at
 
 
+SAME, UNPROVEN = Standing(True, "it is"), Standing(None, "it is compacted away")
+DIVERGED = Standing(False, "leader epoch 1 ends at 8", 8)
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -525,8 +530,8 @@ START = 1_767_225_600_000  # the cut's created_at
         ({"configs": {"log": COMPACTED["log"] | {"cleanup.policy": "compact,delete"}}}, "not only"),
         ({"configs": {"log": COMPACTED["log"] | {"delete.retention.ms": "59000"}}}, "tombstones"),
         ({"now_ms": START + 86_400_000}, "tombstones"),
-        ({"epoch_ends": {("log", 0): 8, ("log", 1): 12}}, "log-0 is not known to go on"),
-        ({"epoch_ends": {("log", 0): 12}}, "log-1 is not known to go on"),
+        ({"standings": {("log", 0): DIVERGED, ("log", 1): SAME}}, "log-0 was cut off at offset 8"),
+        ({"standings": {("log", 0): SAME, ("log", 1): UNPROVEN}}, "log-1 is not proven to go on"),
         ({"form": changelog_format("streams-versioned", {"retention_ms": 5})}, "does not keep"),
         ({"complete": False}, "not provably complete"),
         ({"at": "hw"}, "not made at lso"),
@@ -562,7 +567,7 @@ def test_when_an_earlier_state_is_not_enough(
         "format_name": "plain",
         "options": {},
         "configs": COMPACTED,
-        "epoch_ends": {("log", 0): 12, ("log", 1): 12},
+        "standings": {("log", 0): SAME, ("log", 1): SAME},
         "now_ms": START + 60_000,
     }
     why = why_full(**asked | changed)

@@ -20,18 +20,19 @@ from recovery.restart.observed import (
     CommitOf,
     Count,
     Counted,
-    EpochEnd,
     FlinkFacts,
     InCommit,
     LogEnd,
     Observed,
     PendingCommit,
+    SameLog,
     TimeAt,
     Walk,
     Want,
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.shared.app_file import App, MergeLog
+from recovery.shared.log_position import Standing
 from recovery.shared.store_tables import (
     FileStore,
     FlinkCheckpointStore,
@@ -434,29 +435,38 @@ def test_another_cluster() -> None:
     assert plan(world(entry(cluster_id="c"))).guarantee == "exactly-once"
 
 
+def standing(answer: Standing, *places: tuple[str, int]) -> Callable[[Observed], Observed]:
+    """Answer the question whether the log is the one of the stored offset."""
+
+    def change(observed: Observed) -> Observed:
+        offsets = {s.input.place: s.input.offset for s in observed.stored}
+        offsets |= {o.place: o.offset for s in observed.stored for o in s.output}
+        made: dict[Want[Any], Any] = {SameLog(*p, offsets[p], 0): answer for p in places}
+        return replace(observed, answers={**observed.answers, **made})
+
+    return change
+
+
 def test_a_leader_epoch_that_diverged() -> None:
     made = world(entry(leader_epoch=0))
     assert held(plan(made), "leader-epoch") is None  # the output's is not stored
 
     def shorter(place: tuple[str, int]) -> Callable[[Observed], Observed]:
-        return lambda o: replace(o, answers={**o.answers, EpochEnd(*place, 0): 1})
+        return standing(Standing(False, "leader epoch 0 ends at 1", 1), place)
 
     error = refused(made, change=shorter(IN))
-    assert "leader epoch 0 ends at 1, the stored offset is 4" in error.what
-    assert "equal up to 1" in (error.remedy or "")
+    assert "diverged at offset 1: leader epoch 0 ends at 1" in error.what
+    assert "the stored offset is 4; what" in error.what
+    assert "equal below offset 1" in (error.remedy or "")
     assert refused(world(entry(out_leader_epoch=0)), change=shorter(OUT)).where == "out:0"
 
 
 def test_a_leader_epoch_that_is_known_and_one_that_is_not() -> None:
-    def ends(end: int | None) -> Callable[[Observed], Observed]:
-        made: dict[Want[Any], Any] = {EpochEnd(*place, 0): end for place in (IN, OUT)}
-        return lambda o: replace(o, answers={**o.answers, **made})
-
     made = world(entry(leader_epoch=0, out_leader_epoch=0))
-    for end, expected in ((100, True), (4, True), (None, None)):
-        (check,) = [c for c in plan(made, change=ends(end)).checks if c.name == "leader-epoch"]
-        assert check.held is expected
-        assert ("does not know" in check.detail) is (expected is None)
+    for held in (True, None):
+        change = standing(Standing(held, "so it is"), IN, OUT)
+        (check,) = [c for c in plan(made, change=change).checks if c.name == "leader-epoch"]
+        assert (check.held, check.detail) == (held, "so it is")
 
 
 def test_a_leader_epoch_of_the_future() -> None:
@@ -788,6 +798,29 @@ def test_a_group_whose_offsets_are_gone() -> None:
     made = in_transaction()
     made.log("out").log_start = 6
     assert "out:0 starts at 6, and what was below it is deleted" in refused(made, described).what
+
+
+def test_an_output_that_was_emptied_is_no_beginning() -> None:
+    """Compaction took the records that were committed: their offsets are missing, or markers say
+    that there were some. What a crash in the very first transaction left is none."""
+    described = app("transactional", store=GROUP)
+    made = World()
+    made.log("in").write("a")
+    out = made.log("out")
+    out.write("x", 7, transactional=True)
+    out.marker(7, ABORTED)
+    assert plan(made, described).guarantee == "exactly-once"
+    out.write("y", 7, transactional=True)
+    out.marker(7, DATA)
+    out.entries[2].kind = MISSING
+    for exclusive in (True, False):
+        error = refused(made, app("transactional", store=GROUP, exclusive=exclusive))
+        assert "out:0 lacks 1 offset from 0 on" in error.what
+    del out.entries[:3]
+    assert (
+        "out:0 holds 1 marker of transactions whose records are gone"
+        in refused(made, described).what
+    )
 
 
 def test_records_outside_of_transactions_are_the_applications_where_it_is_exclusive() -> None:

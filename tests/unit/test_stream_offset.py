@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import PartitionFacts
+from recovery.shared.log_position import Standing
 from recovery.shared.stream_offset import (
     Position,
     StreamOffset,
     advanced,
     decode,
     encode,
-    moved_epochs,
+    moved,
     refuse_deleted,
     refuse_other_logs,
     shares,
@@ -100,6 +101,9 @@ def test_partitions_that_are_new_or_gone() -> None:
     }
 
 
+DIVERGED = Standing(False, "leader epoch 2 ends at 19", 19)
+
+
 @pytest.mark.parametrize(
     ("start", "now", "ids", "ends", "kind", "sentence"),
     [
@@ -109,9 +113,9 @@ def test_partitions_that_are_new_or_gone() -> None:
         (at(20), {}, {"id", "new"}, {}, RefusedError, "deleted and created again"),
         (at(20), {}, {None}, {}, IncompleteError, "did not tell the topic's id"),
         (at(20), {}, set(), {}, IncompleteError, "did not tell the topic's id"),
-        (at(20, 2), {}, {"id"}, {PLACE: 20}, None, ""),
-        (at(20, 2), {}, {"id"}, {PLACE: 19}, RefusedError, "another log from offset 19 on"),
-        (at(20, 2), {}, {"id"}, {PLACE: None}, RefusedError, "another log, of which"),
+        (at(20, 2), {}, {"id"}, {PLACE: Standing(True, "")}, None, ""),
+        (at(20, 2), {}, {"id"}, {PLACE: DIVERGED}, RefusedError, "cut off at offset 19 and"),
+        (at(20, 2), {}, {"id"}, {PLACE: Standing(None, "compacted")}, None, ""),
         (at(20, 4), {}, {"id"}, {}, IncompleteError, "leader epoch went back from 4 to 3"),
         (at(91), {}, {"id"}, {}, IncompleteError, "its log ends at 90, and the stream has read up"),
         (at(20, None), {}, {"id"}, {}, None, ""),
@@ -123,12 +127,12 @@ def test_other_logs_are_refused(
     start: StreamOffset,
     now: Mapping[str, Any],
     ids: set[str | None],
-    ends: Mapping[tuple[str, int], int | None],
+    ends: Mapping[tuple[str, int], Standing],
     kind: type[EoctlError] | None,
     sentence: str,
 ) -> None:
     facts = [FACTS.but(**now), FACTS.but(topic="other", leader_epoch=0)]
-    assert [f.topic for f, _ in moved_epochs(start, facts)] == (["t"] if ends else [])
+    assert list(moved(start, facts)) == ([PLACE] if ends else [])
     if kind is None:
         refuse_other_logs(start, facts, {"t": ids}, ends)
         return

@@ -16,8 +16,10 @@ from eoctl.kafka.read import fetch
 from eoctl.kafka.read.chunks import Givers
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.formats.batches import batch_epochs
 from recovery.formats.columns import Batches, ColumnBatch, decode, decode_headers
 from recovery.formats.reader import CorruptError
+from recovery.shared.log_position import RecordEpochs
 
 PARTITION_BYTES = 4 << 20
 
@@ -38,14 +40,16 @@ def read_columns(
     progress: ReadProgress | None = None,
     nearest: bool = False,
     givers: Givers | None = None,
+    epochs: RecordEpochs | None = None,
 ) -> AsyncGenerator[ColumnBatch, None]:
     """The records of these offsets, by rising offset, a few MiB at a time.
 
     last_stable_offset: transactional records at or above it are OPEN; None: as it is now. Below
     it every outcome is final, wherever the marker lies. control: give markers too. max_rate: bytes
-    per second and broker. nearest: see `fetch.read`; givers: is told of all that is read. Raises
-    IncompleteError when the range can't be read to its end or is
-    corrupt, RefusedError for messages of the old format.
+    per second and broker. nearest: see `fetch.read`; givers: is told of all that is read.
+    epochs: takes the leader epochs of each response's batches in, before their records are given.
+    Raises IncompleteError when the range can't be read to its end or is corrupt, RefusedError for
+    messages of the old format.
     """
 
     def decoded(chunk: Chunk, stable: int) -> Iterator[ColumnBatch]:
@@ -70,6 +74,7 @@ def read_columns(
         nearest=nearest,
         progress=progress,
         givers=givers,
+        epochs=epochs,
     )
 
 
@@ -105,6 +110,7 @@ async def _read(
     nearest: bool,
     progress: ReadProgress | None = None,
     givers: Givers | None = None,
+    epochs: RecordEpochs | None = None,
 ) -> AsyncGenerator[Part, None]:
     """Up to the last stable offset with the lists of aborted transactions, then without."""
     if stable is None:
@@ -136,6 +142,8 @@ async def _read(
                             raise _not_read(item)
                         now, size = end, 0
                     else:
+                        if epochs is not None:
+                            epochs.add(batch_epochs(item.records))
                         parts = decoded(item, stable)
                         while True:
                             try:

@@ -1,17 +1,14 @@
 """Checks that a leader's log goes on where the reader left it, and that nothing is missing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from eoctl.kafka.ask.collect import READ_UNCOMMITTED, ids_of_leaders, list_offsets
+from eoctl.kafka.ask.collect import READ_UNCOMMITTED, list_offsets
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, missing_broker
 from eoctl.kafka.connection.failures import WireError
-from recovery.errors import IncompleteError
-from recovery.facts import Missing, PartitionFacts, TopicPartition, known
-from recovery.shared import stream_offset
-from recovery.shared.stream_offset import StreamOffset
+from recovery.facts import Missing, TopicPartition, known
 
 EARLIEST_LOCAL = -4
 
@@ -19,27 +16,8 @@ EARLIEST_LOCAL = -4
 LeaderEpochs = Mapping[TopicPartition, tuple[int, int, int]]
 """(leader, its present epoch, the epoch asked for) of each partition."""
 
-
-async def epoch_ends(cluster: Cluster, epochs: LeaderEpochs) -> dict[TopicPartition, int]:
-    """The ends of epochs in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
-
-    An offset below what a reader has read of that epoch means that the logs diverged: a
-    replica that was not in sync was elected. A partition whose leader did not tell, or does not
-    know the epoch, is not in the result.
-    """
-    ends, _ = await asked_epoch_ends(cluster, epochs)
-    return {place: end for place, end in ends.items() if end is not None}
-
-
-async def asked_epoch_ends(
-    cluster: Cluster, epochs: LeaderEpochs
-) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
-    """The ends of epochs; None where the leader does not know the epoch, and who did not tell.
-
-    Of an epoch in which a leader wrote nothing, others tell the end of the one before.
-    """
-    told, missing = await told_epochs(cluster, epochs)
-    return {place: latest and latest[1] for place, latest in told.items()}, missing
+EpochAnswer = tuple[int, int]
+"""The latest leader epoch that a log has, up to the one asked for, and the offset of its end."""
 
 
 async def record_epoch_ends(
@@ -55,7 +33,7 @@ async def record_epoch_ends(
 
 async def told_epochs(
     cluster: Cluster, epochs: LeaderEpochs
-) -> tuple[dict[TopicPartition, tuple[int, int] | None], list[Missing]]:
+) -> tuple[dict[TopicPartition, EpochAnswer | None], list[Missing]]:
     """Return what leaders tell of epochs: (the latest that is known, up to that one; its end).
 
     None where it knows none, and who did not tell. A log that has records of an epoch knows it:
@@ -80,7 +58,7 @@ async def told_epochs(
         {leader: partial(cluster.ask, leader, q, most=3) for leader, q in questions.items()}
     )
     missing = [missing_broker(b, error, detail="leader epochs") for b, error in failures.items()]
-    told: dict[TopicPartition, tuple[int, int] | None] = {}
+    told: dict[TopicPartition, EpochAnswer | None] = {}
     for broker, answer in answers.items():
         for t in answer.topics:
             for p in t.partitions:
@@ -93,32 +71,6 @@ async def told_epochs(
                     end = known(p.end_offset)
                     told[place] = None if end is None else (p.leader_epoch, end)
     return told, missing
-
-
-async def refuse_other_logs(
-    cluster: Cluster, offset: StreamOffset, facts: Iterable[PartitionFacts]
-) -> None:
-    """Refuse positions that are of another log than the partitions have now.
-
-    Raises RefusedError for a topic that was made anew and for records that were replaced, and
-    IncompleteError for what a leader did not tell, or what a broker that lags behind may tell.
-    """
-    mine = [f for f in facts if (f.topic, f.partition) in offset.positions]
-    scope = [
-        PartitionMetadata(f.topic, f.partition, f.leader, f.leader_epoch, f.replicas, None)
-        for f in mine
-    ]
-    ids = await ids_of_leaders(cluster, scope)
-    epochs = {
-        (f.topic, f.partition): (f.leader, f.leader_epoch, epoch)
-        for f, epoch in stream_offset.moved_epochs(offset, mine)
-        if f.leader is not None and f.leader_epoch is not None
-    }
-    ends, missing = await asked_epoch_ends(cluster, epochs)
-    for m in missing:
-        where = None if m.topic is None else f"{m.topic}-{m.partition}"
-        raise IncompleteError(f"{m.detail} ({m.error})", where=where)
-    stream_offset.refuse_other_logs(offset, mine, ids, ends)
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:

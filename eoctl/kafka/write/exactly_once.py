@@ -20,6 +20,7 @@ from eoctl.kafka.read.committed import with_offsets
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.inspect.rights import missing_right
+from recovery.shared.log_position import LogPosition
 from recovery.times import format_duration
 
 CALL_SECONDS = 60.0
@@ -42,10 +43,20 @@ class FencedError(RefusedError):
 
 
 class CommittedPosition(NamedTuple):
-    """A committed offset: the next one to read. metadata: what its writer put beside it."""
+    """A committed offset: the next one to read. metadata: what its writer put beside it.
+
+    leader_epoch: of the record before the offset; None: not known, or the offset is none of a log
+    (a sink's marker, a delivery's row).
+    """
 
     offset: int
     metadata: str
+    leader_epoch: int | None = None
+
+    @property
+    def in_log(self) -> LogPosition:
+        """Return the position, to be checked against the log that it is of."""
+        return LogPosition(self.offset, self.leader_epoch)
 
 
 async def committed(
@@ -82,7 +93,7 @@ async def last_committed(
             # librdkafka commits a NUL behind the metadata
             positions = {
                 (row.topic, row.partition): CommittedPosition(
-                    row.committed_offset, (row.metadata or "").rstrip("\0")
+                    row.committed_offset, (row.metadata or "").rstrip("\0"), row.leader_epoch
                 )
                 for row in rows
                 if row.committed_offset is not None
@@ -185,7 +196,9 @@ class Writer:
         from confluent_kafka import TopicPartition as Place
 
         self._call("the records were not taken", self._producer.flush, CALL_SECONDS)
-        places = [Place(*place, p.offset, p.metadata) for place, p in positions.items()]
+        places = [
+            Place(*place, p.offset, p.metadata, p.leader_epoch) for place, p in positions.items()
+        ]
         self._call(
             "its position was not taken",
             self._bounded,

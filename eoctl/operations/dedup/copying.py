@@ -47,12 +47,16 @@ DedupProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class DedupRun:
-    """The input of one run. topics: of each topic's name its id and how many partitions."""
+    """The input of one run. topics: of each topic's name its id and how many partitions.
+
+    unproven: a sentence for each position that may be of a log before this one.
+    """
 
     wish: DedupWish
     cluster_id: str
     topics: Mapping[str, Any]
     parts: tuple[DedupPart, ...]
+    unproven: tuple[str, ...] = ()
 
 
 async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
@@ -66,6 +70,7 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     outputs = await dedup_task.partitions(cluster, wish.output)
     places = [(wish.source, p.partition) for p in inputs]
     positions, pending = await last_committed(cluster, wish.group, places)
+    unproven = await dedup_task.refuse_other_log(cluster, positions)
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
         position = positions.get((facts.topic, facts.partition))
@@ -85,7 +90,8 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
                 remedy="--follow copies them",
             )
         return None
-    return DedupRun(wish, known_id(cluster.cluster_id, wish.source), topics, tuple(parts))
+    cluster_id = known_id(cluster.cluster_id, wish.source)
+    return DedupRun(wish, cluster_id, topics, tuple(parts), tuple(unproven))
 
 
 def plan(run: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
@@ -99,7 +105,8 @@ def plan(run: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
         kind=KIND,
         action="dedup",
         scope=scope(wish),
-        summary=f"{wish.source} -> {wish.output}: {_words(total)}",
+        summary=f"{wish.source} -> {wish.output}: {_words(total)}"
+        + "".join(f"; {text}" for text in run.unproven),
         observed={"topics": run.topics},
         steps=tuple(_step(job, *both) for both in zip(run.parts, tallies, strict=True)),
         independent=True,
@@ -303,6 +310,7 @@ class DedupOperation:
         if standing is None:
             return Effect(False, None, f"nothing of {name} is copied", final=not pending)
         self._job.beside(standing.metadata, name)
+        await dedup_task.refuse_other_log(self._cluster, {place: standing})
         done = standing.offset >= step.parameters["end"]
         detail = f"{name} is copied up to offset {standing.offset}"
         return Effect(done, standing.offset, detail, final=not pending)

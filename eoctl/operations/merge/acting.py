@@ -136,7 +136,7 @@ def _does(merge: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
     )
     if follow:
         text += f"; then {', '.join(merge.inputs)} as they come, {merge.topic} extended first"
-    return text
+    return text + "".join(f"; {r.unproven}" for r in now.values() if r.unproven is not None)
 
 
 def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:

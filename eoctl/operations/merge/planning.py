@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.log_ends import read_ends
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import positions
 from eoctl.kafka.read.count import Cuts, count
-from eoctl.kafka.write.exactly_once import committed
+from eoctl.kafka.write.exactly_once import CommittedPosition, committed
 from eoctl.operations.merge.read import read_log
 from eoctl.stores.offsets.opening import open_store
 from recovery import plurals
@@ -32,6 +33,7 @@ from recovery.restart.stored import StoredOutput, StoredPartition
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.merge import MergePlanRow
 from recovery.shared.app_file import App, named
+from recovery.shared.log_position import LogPosition, not_proven, refuse_diverged
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -316,18 +318,28 @@ async def _reached(
     cluster: Cluster, merge: Merge, partitions: Sequence[int]
 ) -> dict[int, ReplayPosition]:
     """Return what earlier replays committed. Raises CorruptError for somebody else's commit."""
+    return _understood(await _commits(cluster, merge, partitions))
+
+
+async def _commits(
+    cluster: Cluster, merge: Merge, partitions: Sequence[int]
+) -> dict[int, CommittedPosition]:
     if not partitions:
         return {}
     places = [(merge.topic, p) for p in partitions]
-    commits = await committed(cluster, merge.group, places)
-    return {p[1]: ReplayPosition.committed(at.offset, at.metadata) for p, at in commits.items()}
+    return {p: at for (_, p), at in (await committed(cluster, merge.group, places)).items()}
+
+
+def _understood(commits: Mapping[int, CommittedPosition]) -> dict[int, ReplayPosition]:
+    return {p: ReplayPosition.committed(at.offset, at.metadata) for p, at in commits.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
     """Earlier replays' progress in a partition, counted: `at` is what the last committed, None
     before the first. entries, outputs: visible records from the base on, up to tip and end.
-    position: where to go on."""
+    position: where to go on. leader_epoch: of the record before it; None: not known. unproven: why
+    the position may be of a log before this one, None where it is proven to be of this one."""
 
     at: ReplayPosition | None
     tip: int
@@ -335,6 +347,8 @@ class Reached:
     entries: int
     outputs: int
     position: ReplayPosition
+    leader_epoch: int | None = None
+    unproven: str | None = None
 
 
 async def reached(
@@ -347,14 +361,18 @@ async def reached(
 
     Raises RefusedError where it is not, or where an end is not final; IncompleteError.
     """
-    commits = await _reached(cluster, request, list(given))
+    raw = await _commits(cluster, request, list(given))
+    commits = {p: at for p, at in _understood(raw).items() if at.base == given[p]}
+    in_logs = {(request.topic, p): raw[p].in_log for p in commits}
+    unproven = await _refuse_other_logs(cluster, request, in_logs)
+    begins = {(request.topic, p): b.merge_offset for p, b in given.items() if p not in commits}
+    epochs = await positions.record_epochs(cluster, begins)
+    epochs |= {place: at.leader_epoch for place, at in in_logs.items()}
     by_partition = {}
     for p, base in given.items():
         merge = (request.topic, p)
         tip, end = logs.final(merge), logs.final(base.output)
         at = commits.get(p)
-        if at is not None and at.base != base:
-            at = None
         begin = base.merge_offset if at is None else at.merge_offset
         if begin > tip:
             raise RefusedError(f"it ends at {tip}, before {begin}", where=named(merge))
@@ -383,8 +401,30 @@ async def reached(
                 remedy="check the log with `eoctl merge verify`",
             )
         position = at or ReplayPosition(base.merge_offset, outputs, base)
-        by_partition[p] = Reached(at, tip, end, entries, outputs, position)
+        beside = epochs.get(merge), unproven.get(merge)
+        by_partition[p] = Reached(at, tip, end, entries, outputs, position, *beside)
     return by_partition
+
+
+async def _refuse_other_logs(
+    cluster: Cluster, merge: Merge, in_logs: Mapping[TopicPartition, LogPosition]
+) -> dict[TopicPartition, str]:
+    """Refuse positions of a merge log that was cut off since; why others are not proven.
+
+    Raises RefusedError with the offset of the divergence, IncompleteError.
+    """
+    standings = await positions.standings(cluster, in_logs)
+    for place, standing in standings.items():
+        remedy = (
+            f"replay into another output, from a commit below offset {standing.diverged_at} of the "
+            f"log: --to, --from-merge-offset {place[1]}:M --output-offset {place[1]}:0"
+        )
+        refuse_diverged(place, in_logs[place], standing, remedy)
+    return {
+        place: text
+        for place, standing in standings.items()
+        for text in not_proven([(place, in_logs[place], standing)])
+    }
 
 
 async def _refuse_forgotten(

@@ -43,6 +43,7 @@ from recovery.merge.reading import beyond, goes_back, no_record
 from recovery.merge.replay import Base, Replay
 from recovery.plurals import counted
 from recovery.shared.app_file import named
+from recovery.shared.log_position import EpochSteps
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -107,6 +108,13 @@ class _Copier(Writer):
             raise _not_the_same(message, "the name of a header is not UTF-8") from None
         except KafkaException as failure:
             raise self._as_eoctl_error(failure, f"cannot write to {topic}:{partition}") from None
+
+
+def add_epochs(epochs: EpochSteps, messages: "list[Message]") -> None:
+    """Take the leader epochs of a log's next records in."""
+    few = messages if messages[0].leader_epoch() != messages[-1].leader_epoch() else messages[:1]
+    for message in few:
+        epochs.add(message.offset() or 0, message.leader_epoch())
 
 
 def _not_the_same(m: "Message", why: str) -> RefusedError:
@@ -210,6 +218,9 @@ class _Attempt:
         self._format = merge_format(job.merge.format)
         self._replay: Replay[Message] = Replay(self._merge, now.position)
         self._committed = now.at
+        self._epochs = EpochSteps()
+        if now.position.merge_offset:
+            self._epochs.add(now.position.merge_offset - 1, now.leader_epoch)
         self._log = Stream(job.settings, isolation="read_committed")
         self._log.add({self._merge: now.position.merge_offset})
         self._inputs = Stream(job.settings, isolation=job.merge.isolation, max_rate=job.max_rate)
@@ -258,7 +269,9 @@ class _Attempt:
         self._begin()
         self._job.ensure_held()
         position = self._replay.position
-        self._writer.commit({self._merge: Committed(position.merge_offset, position.metadata)})
+        epoch = self._epochs.of(position.merge_offset - 1)
+        at = Committed(position.merge_offset, position.metadata, epoch)
+        self._writer.commit({self._merge: at})
         self._in_transaction = False
         self._committed = position
         self._owner._commits += 1
@@ -299,6 +312,7 @@ class _Attempt:
         for _, messages in self._log.read(wait):
             self._heard = time.monotonic()
             offsets, (places, named_offsets) = decoded(self._format, self._merge, messages)
+            add_epochs(self._epochs, messages)
             if not self._job.follow:
                 below = bisect_left(offsets, self._tip)
                 offsets, places = offsets[:below], places[:below]

@@ -127,6 +127,7 @@ class _OnSpark(Replaying):
                     drop_left=now.position.drop_left,
                     tip=now.tip,
                     committed=None if raw is None else (raw.offset, raw.metadata),
+                    leader_epoch=now.leader_epoch,
                 )
             )
         staging = storage_at(self._staging or state_dir() / "merge-staging").address

@@ -4,27 +4,34 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.properties import ClientSettings
+from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.merge.planning import Merge, MergeLook, bases, look, partitions_of, visible
 from eoctl.operations.merge.read import Stream, read_log, silent
 from recovery.errors import EoctlError, Exit
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.merge.log import merge_format
+from recovery.merge.log import MergeEntry, merge_format
 from recovery.merge.replay import Base
-from recovery.merge.verify import MergeVerifier, output_ahead
+from recovery.merge.verify import Identity, MergeVerifier, OutputComparison, output_ahead
 from recovery.plurals import count, counted
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.merge import MergeFindingRow
 from recovery.shared.app_file import named
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 VerifyProgress = Callable[[int, int, int], None]
 """Called with a partition of the log, offsets done, offsets in all."""
 
 _STEP = 1000  # entries between two looks at what the inputs are to be told
 _SILENT_READS = 300
+_CREATE_TIME = 1  # confluent_kafka.TIMESTAMP_CREATE_TIME
 
 
 async def verify(
@@ -42,17 +49,20 @@ async def verify(
     missing = [*logs.missing, *(m for m in later.missing if m not in logs.missing)]
     rows: list[MergeFindingRow] = []
     entries: dict[int, int] = {}
+    compared = 0
     chosen = partitions_of(request, logs)
     for p in chosen:
         merge = (request.topic, p)
         try:
             checking = _Checking(cluster, request, (logs, later), merge, max_rate, progress)
+            checking.outputs = await _outputs(cluster, request, logs, p)
             findings = await asyncio.to_thread(checking.run)
         except EoctlError as error:
             missing.append(_unseen(merge, error))
             continue
         rows += findings
         entries[p] = checking.verifier.entries
+        compared += 0 if checking.outputs is None else checking.outputs.comparison.compared
         if checking.verifier.unproven:
             text = (
                 f"retention deleted the records of {count(checking.verifier.unproven)} of "
@@ -70,7 +80,11 @@ async def verify(
         now_ms(),
         rows,
         error_rows(missing),
-        extra={"entries": sum(entries.values()), "partitions": len(chosen)},
+        extra={
+            "entries": sum(entries.values()),
+            "partitions": len(chosen),
+            "outputs_compared": compared,
+        },
         judging=True,
         finding=bool(rows),
     )
@@ -116,6 +130,73 @@ async def _against_outputs(
     return rows, missing
 
 
+class _Outputs:
+    """The outputs of one partition from a commit on, read beside the log."""
+
+    def __init__(
+        self, settings: ClientSettings, merge: TopicPartition, base: Base, end: int, *, copies: bool
+    ) -> None:
+        self.base = base
+        self.comparison = OutputComparison(merge, base.output, copies=copies)
+        runs = read_log(settings, base.output, base.output_offset, end)
+        self._messages = (m for messages in runs for m in messages)
+        self._records: dict[TopicPartition, dict[int, Identity | None]] = {}
+
+    def record(self, m: "Message") -> None:
+        """Take a record of an input in."""
+        place = m.topic() or "", m.partition() or 0
+        self._records.setdefault(place, {})[m.offset() or 0] = _identity(m)
+
+    def compare(self, entries: Sequence[tuple[int, MergeEntry | None]]) -> None:
+        """The next entries of the log, None for what is no entry, all their records told."""
+        done: dict[TopicPartition, int] = {}
+        for merge_offset, entry in entries:
+            if entry is not None:
+                done[entry.place] = max(entry.offset, done.get(entry.place, -1))
+            if merge_offset < self.base.merge_offset:
+                continue
+            m = next(self._messages, None)
+            if entry is not None and m is not None:
+                record = self._records.get(entry.place, {}).get(entry.offset)
+                there = m.offset() or 0, _identity(m)
+                self.comparison.pair(merge_offset, entry, record, there)
+        for place, last in done.items():
+            records = self._records.get(place, {})
+            self._records[place] = {o: r for o, r in records.items() if o > last}
+
+
+def _identity(m: "Message") -> Identity | None:
+    """None for a record whose headers' names are not UTF-8."""
+    try:
+        headers = tuple(m.headers() or ())
+    except UnicodeDecodeError:
+        return None
+    kind, time = m.timestamp()
+    return Identity(hash((m.key(), m.value(), headers)), time if kind == _CREATE_TIME else None)
+
+
+async def _outputs(
+    cluster: Cluster, request: Merge, logs: MergeLook, partition: int
+) -> _Outputs | None:
+    """What is to be compared; None where there is no output, or retention took what is needed.
+
+    What is wrong with the output is said by `_against_outputs`.
+    """
+    if request.output is None:
+        return None
+    merge = (request.topic, partition)
+    try:
+        base = (await bases(cluster, request, [partition], logs, certain=False))[partition]
+        first, end = logs.bounds(base.output, "read_committed")
+        start, _ = logs.bounds(merge, "read_committed")
+        copied = await committed(cluster, request.group, [merge])
+    except EoctlError:
+        return None
+    if base.output_offset < first or base.merge_offset < start:
+        return None
+    return _Outputs(cluster.settings, merge, base, end, copies=bool(copied))
+
+
 class _Checking:
     """Reads one partition of the log, and of the inputs what its entries ask for."""
 
@@ -143,6 +224,7 @@ class _Checking:
         self._stream: Stream | None = None
         self._waiting: dict[TopicPartition, deque[int]] = {}
         self._come: dict[TopicPartition, int] = {}  # everything below was read
+        self.outputs: _Outputs | None = None
 
     def run(self) -> list[MergeFindingRow]:
         rows: list[MergeFindingRow] = []
@@ -155,17 +237,24 @@ class _Checking:
                 self._settings, self._merge, self._log_start, self._tip, max_rate=self._max_rate
             ):
                 for begin in range(0, len(messages), _STEP):
+                    entries: list[tuple[int, MergeEntry | None]] = []
                     for m in messages[begin : begin + _STEP]:
                         try:
-                            self.verifier.entry(m.offset(), decode(m.key(), m.value()))
+                            entry = decode(m.key(), m.value())
+                            entries.append((m.offset(), entry))
+                            self.verifier.entry(m.offset(), entry)
                         except CorruptError as error:
+                            entries.append((m.offset(), None))
                             self.verifier.unreadable(m.offset(), error.what)
                     self._tell()
                     rows += self.verifier.findings()
+                    if self.outputs is not None:
+                        self.outputs.compare(entries)
                 if self._progress is not None:
                     done = messages[-1].offset() + 1 - self._log_start
                     self._progress(self._merge[1], done, self._tip - self._log_start)
-            return rows + self.verifier.findings()
+            differ = [] if self.outputs is None else self.outputs.comparison.findings()
+            return rows + self.verifier.findings() + differ
         finally:
             self._stream.close()
 
@@ -199,6 +288,9 @@ class _Checking:
             for here, messages in stream.read(min(0.2, stream.owed or 0.2)):
                 came = True
                 self._waiting[here].extend(m.offset() for m in messages)
+                if self.outputs is not None:
+                    for m in messages:
+                        self.outputs.record(m)
                 self._come[here] = messages[-1].offset() + 1
                 stream.balance(self._held, here)
             if stream.ends.get(place, -1) >= self._ends[place]:

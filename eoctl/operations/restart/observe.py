@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from eoctl.kafka.ask import collect, configs
 from eoctl.kafka.ask.log_ends import read_ends
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
-from eoctl.kafka.read import committed, group_commits, log_checks, log_search
+from eoctl.kafka.read import committed, group_commits, log_search, positions
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.operations.diagnose import pending_owners
 from eoctl.operations.inspect.history import read_state_logs
@@ -38,7 +38,6 @@ from recovery.restart.observed import (
     CommitOf,
     Count,
     Counted,
-    EpochEnd,
     InCommit,
     Log,
     LogEnd,
@@ -46,11 +45,13 @@ from recovery.restart.observed import (
     Observed,
     OffsetAt,
     PendingCommit,
+    SameLog,
     TimeAt,
     Walk,
     Want,
 )
 from recovery.restart.producers import ProducerRuns
+from recovery.shared.log_position import LogPosition, Standing
 from recovery.shared.store_tables import KafkaGroupStore
 
 W = TypeVar("W", bound="Want[Any]")
@@ -254,8 +255,8 @@ class _Observer:
             put(searched.answers, searched.unseen)
         if instants := of(OffsetAt):
             put(*await self._offsets_at(instants))
-        if epochs := of(EpochEnd):
-            put(*await self._epoch_ends(epochs))
+        if stored := of(SameLog):
+            put(*await self._same_logs(stored))
         if tips := of(ChangelogTip):
             put(*await self._tips(tips))
         if tails := of(MergeTail):
@@ -306,21 +307,17 @@ class _Observer:
                 answers[w] = offsets.get(w.instant)
         return answers, unseen
 
-    async def _epoch_ends(self, wants: Sequence[EpochEnd]) -> Answers[EpochEnd, int | None]:
-        answers: dict[EpochEnd, int | None] = {}
-        unseen: dict[EpochEnd, str] = {}
+    async def _same_logs(self, wants: Sequence[SameLog]) -> Answers[SameLog, Standing]:
+        answers: dict[SameLog, Standing] = {}
+        unseen: dict[SameLog, str] = {}
         for one in log_search.in_turn(wants):
-            questions = {}
-            for place, w in one.items():
-                leader, epoch = self._partitions[place].leader, self._logs[place].leader_epoch
-                if leader is not None:
-                    questions[place] = (leader, -1 if epoch is None else epoch, w.leader_epoch)
-            ends, _ = await log_checks.asked_epoch_ends(self._cluster, questions)
-            for place, w in one.items():
-                if place in ends:
-                    answers[w] = ends[place]
-                else:
-                    unseen[w] = "its leader did not tell where the stored leader epoch ends"
+            stored = {p: LogPosition(w.offset, w.leader_epoch, "commit") for p, w in one.items()}
+            try:
+                standings = await positions.standings(self._cluster, stored)
+            except IncompleteError as error:
+                unseen |= dict.fromkeys(one.values(), error.what)
+            else:
+                answers |= {one[place]: standing for place, standing in standings.items()}
         return answers, unseen
 
     async def _tips(self, wants: Sequence[ChangelogTip]) -> Answers[ChangelogTip, Attached | None]:

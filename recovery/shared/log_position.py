@@ -1,0 +1,182 @@
+"""A position in a log, and whether a leader's log still is the one that it was taken from.
+
+An offset alone does not say so: after an unclean leader election a log can be cut off and filled
+again, with other records at the same offsets. A leader epoch has one leader, so a record is known
+by its offset and leader epoch (KIP-101, KIP-320). All that is before it follows from it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+
+NO_EPOCH = "no leader epoch is kept beside it (eoctl before 0.3.0, or a broker without epochs)"
+
+
+class LogPosition(NamedTuple):
+    """Everything before `offset` of a partition was read."""
+
+    offset: int
+    leader_epoch: int | None = None
+    """Of the record right before `offset`, which may be a control record; None: not known."""
+    of: Literal["record", "commit", "leader"] = "record"
+    """Whose epoch that is, where others kept it. commit: a consumer's, which at the log's end may
+    be that of a leader that had written nothing. leader: of the leader then (eoctl 0.2.0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAnswer:
+    """One leader's answers about a position.
+
+    epoch, end: the latest leader epoch that its log has, up to the position's, and the offset at
+    which that one ends (OffsetForLeaderEpoch); None: it has none. first_epoch: of its first offset
+    (ListOffsets earliest); None: its epochs begin later, as after compaction on a rebuilt replica.
+    """
+
+    epoch: int | None
+    end: int | None
+    log_start: int
+    first_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether the record before a position is in the leader's log.
+
+    held: True = proven; False = the log is another one from `diverged_at` on, or from an offset
+    below it where `at_latest` is set; None = not proven, `because` says why.
+    """
+
+    held: bool | None
+    because: str
+    diverged_at: int | None = None
+    at_latest: bool = False
+
+    @property
+    def divergence(self) -> str:
+        """Return where the logs part, for a sentence."""
+        return f"offset {self.diverged_at}{' or before it' if self.at_latest else ''}"
+
+
+def judged(position: LogPosition, answer: LogAnswer) -> Standing | None:
+    """Return what a leader's answers prove of a position; None: its record must be looked at.
+
+    The end of the position's own epoch above the position is the proof: one leader wrote that
+    epoch. An end below the position is the divergence, whatever epoch answers, also on a compacted
+    log. An earlier epoch that ends later proves nothing: the record was cut off, or compacted away
+    before this replica was made.
+    """
+    offset, epoch = position.offset, position.leader_epoch
+    if (known := _without_asking(position)) is not None:
+        return known
+    has_epoch = answer.first_epoch is not None and epoch is not None and answer.first_epoch <= epoch
+    if answer.end is not None and answer.end < offset:
+        because = f"leader epoch {answer.epoch} ends at {answer.end}"
+        return Standing(False, because, answer.end, answer.epoch != epoch or not has_epoch)
+    has_record = answer.log_start < offset or (answer.end is not None and answer.end > offset)
+    if answer.epoch == epoch and has_epoch and has_record:
+        return Standing(True, f"the leader's log has leader epoch {epoch} up to {answer.end}")
+    if answer.log_start >= offset:
+        return Standing(None, f"the record before it is deleted: the log starts at {offset}")
+    return None
+
+
+def _without_asking(position: LogPosition) -> Standing | None:
+    if position.offset <= 0:
+        return Standing(True, "no record is before it")
+    return Standing(None, NO_EPOCH) if position.leader_epoch is None else None
+
+
+def needs_asking(position: LogPosition) -> bool:
+    """Return False where no leader can tell more: nothing is before it, or no epoch is kept."""
+    return _without_asking(position) is None
+
+
+def beside_record(position: LogPosition, answer: LogAnswer, found: int | None) -> Standing:
+    """Return what the record before a position proves. found: the leader epoch that the leader's
+    log has at that offset, None where compaction left no batch over it."""
+    if found == position.leader_epoch:
+        return Standing(True, f"the record before it has leader epoch {found}")
+    if found is None:
+        because = "the record before it is compacted away, and with it the leader epoch"
+        return Standing(None, because)
+    last, epoch = position.offset - 1, position.leader_epoch or 0
+    began_there = position.of == "commit" and answer.end == position.offset
+    if found < epoch and (position.of == "leader" or began_there):
+        because = f"no record of leader epoch {epoch} is in the log: that leader may have written"
+        return Standing(None, f"{because} none")
+    because = f"the record at {last} has leader epoch {found}, not {epoch}"
+    return Standing(False, because, min(last, answer.end or last), at_latest=True)
+
+
+def refuse_diverged(
+    place: TopicPartition, position: LogPosition, standing: Standing, remedy: str
+) -> None:
+    """Raise RefusedError, with the offset of the divergence, for a position of another log."""
+    if standing.held is False:
+        raise RefusedError(
+            f"its log was cut off at {standing.divergence} and written again (unclean leader "
+            f"election): position {position.offset} is of the log before that; {standing.because}",
+            where=f"{place[0]}:{place[1]}",
+            remedy=remedy,
+        )
+
+
+def not_proven(
+    places: Iterable[tuple[TopicPartition, LogPosition, Standing]],
+) -> list[str]:
+    """Return a sentence for each position of which nobody knows whether its log is the same."""
+    return [
+        f"position {position.offset} of {place[0]}:{place[1]} is not proven to be of this log: "
+        f"{standing.because}"
+        for place, position, standing in places
+        if standing.held is None
+    ]
+
+
+class EpochSteps:
+    """The leader epochs of a log's records, as they were read: they only rise.
+
+    steps: (offset of the first record that was read of it, leader epoch), rising.
+    """
+
+    def __init__(self, steps: Iterable[tuple[int, int]] = ()) -> None:
+        self.steps = [(offset, epoch) for offset, epoch in steps]
+
+    def add(self, offset: int, epoch: int | None) -> None:
+        """Take the next record in; a leader epoch that is not known counts as -1."""
+        known = -1 if epoch is None else epoch
+        if not self.steps or self.steps[-1][1] != known:
+            self.steps.append((offset, known))
+
+    def of(self, offset: int) -> int | None:
+        """Return the leader epoch of a record that was read; None: not known."""
+        at = bisect_right(self.steps, offset, key=lambda step: step[0])
+        return self.steps[at - 1][1] if at and self.steps[at - 1][1] >= 0 else None
+
+
+class RecordEpochs:
+    """Leader epochs of the offsets that were read last, in runs without a gap."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int, int]] = []  # first offset, end, leader epoch
+
+    def add(self, batches: Iterable[tuple[int, int, int]]) -> None:
+        """Take a response's batches in, in order: first offset, last offset, leader epoch."""
+        del self._runs[:-1]
+        for first, last, epoch in batches:
+            before = self._runs[-1] if self._runs else None
+            if before is not None and before[1:] == (first, epoch):
+                self._runs[-1] = (before[0], last + 1, epoch)
+            else:
+                self._runs.append((first, last + 1, epoch))
+
+    def before(self, offset: int) -> int | None:
+        """Return the leader epoch at `offset` - 1; None where that was not read, or is a gap."""
+        for first, end, epoch in reversed(self._runs):
+            if first < offset <= end:
+                return None if epoch < 0 else epoch
+        return None
