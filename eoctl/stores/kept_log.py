@@ -44,7 +44,7 @@ EXTENT_BYTES = 128 << 10
 MOST_TAIL = 8 << 20  # bytes without an index entry: more is indexed when it is loaded
 _MAGIC = b"eoctlTS" + bytes([VERSION])
 _ENTRY = struct.Struct("<II")  # bytes of the entry's content, their CRC-32C
-_EXTENT = struct.Struct("<B?qqqqq")  # kind, opaque, begin, end, Wholeness
+_EXTENT = struct.Struct("<B?Iqqqqq")  # kind, opaque, CRC-32C, begin, end, Wholeness
 _MARK = struct.Struct("<Bqqq")  # kind, Wholeness
 _CUT = struct.Struct("<BIq")  # kind, token of an id, offset below which it was pruned
 _PRUNED = struct.Struct("<Bq")  # kind, bytes from which on it is pruned next
@@ -64,13 +64,14 @@ class KeptExtent:
     end: int
     hashes: "array[int] | None" = None
     opaque: bool = False
+    check: int | None = None  # CRC-32C of all its bytes: a batch's own leaves out its offset
 
     def may_hold(self, tokens: AbstractSet[int]) -> bool:
         return self.hashes is None or not tokens.isdisjoint(self.hashes)
 
     def part(self) -> LogPart:
         """Read the batches and check them. Raises DamagedError."""
-        return self.log.read(self.begin, self.end)
+        return self.log.read(self.begin, self.end, self.check)
 
 
 @dataclass
@@ -111,11 +112,15 @@ class KeptLog:
         """Return the offset below which records of this id were pruned; 0 if none were."""
         return self.cuts.get(id_token(encoded(name)), 0)
 
-    def read(self, begin: int, end: int) -> LogPart:
+    def read(self, begin: int, end: int, check: int | None = None) -> LogPart:
         """Read these bytes, which are complete batches. Raises DamagedError."""
         data = self._bytes(begin, end)
         self.bytes_read += len(data)
+        if check is not None and crc32c(data) == check:
+            return part_of(data)
         part = _sound(data)
+        if check is not None and not self.lenient:
+            raise self._damaged(begin)
         if part.scan.end != end - begin and not self.lenient:
             raise self._damaged(begin + part.scan.end)
         return part
@@ -206,9 +211,9 @@ class KeptLog:
     def _take(self, content: bytes) -> None:
         kind = content[0]
         if kind == _OF_EXTENT:
-            _, opaque, begin, end, *whole = _EXTENT.unpack_from(content)
+            _, opaque, check, begin, end, *whole = _EXTENT.unpack_from(content)
             hashes = array("I", content[_EXTENT.size :])
-            self.extents.append(KeptExtent(self, begin, end, hashes, opaque))
+            self.extents.append(KeptExtent(self, begin, end, hashes, opaque, check))
             self.wholeness = Wholeness(*whole)
         elif kind == _OF_MARK:
             self.wholeness = Wholeness(*_MARK.unpack(content)[1:])
@@ -265,9 +270,10 @@ class KeptLog:
     def _add_extent(self, begin: int, part: LogPart) -> None:
         hashes, opaque = tokens(part)
         end, w = begin + part.scan.end, self.wholeness
-        self.extents.append(KeptExtent(self, begin, end, hashes, opaque))
+        check = crc32c(part.data[: part.scan.end])
+        self.extents.append(KeptExtent(self, begin, end, hashes, opaque, check))
         whole = w.end, w.whole_from, w.stands_from
-        head = _EXTENT.pack(_OF_EXTENT, opaque, begin, end, *whole)
+        head = _EXTENT.pack(_OF_EXTENT, opaque, check, begin, end, *whole)
         self._unwritten.append(head + hashes.tobytes())
 
     def _index_tail(self) -> None:

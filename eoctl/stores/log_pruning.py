@@ -27,8 +27,7 @@ def is_due(log: KeptLog) -> bool:
 def prune(log: KeptLog) -> None:
     """Write the file again without what is dropped; under the lock. Raises OSError, DamagedError.
 
-    It is pruned next when it is twice as large as afterwards, or MOST_BYTES: what live ids need is
-    never in vain gone through again and again.
+    It is pruned next when it has grown by half of MOST_BYTES, however much the live ids need.
     """
     counts, ended = _counts(log)
     dropped: dict[int, int] = {}
@@ -38,7 +37,7 @@ def prune(log: KeptLog) -> None:
     with KeptLog(new_path) as new:
         for piece in _pieces(_left(log, counts, ended, dropped)):
             new.append(part_of(piece), 0, log.wholeness)
-        new.note_pruned(log.cuts | dropped, 2 * new.size)
+        new.note_pruned(log.cuts | dropped, new.size + MOST_BYTES // 2)
     # a crash between the two leaves an index that does not fit: it is made again
     index_of(new_path).replace(index_of(log.path))
     new_path.replace(log.path)
