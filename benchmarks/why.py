@@ -115,7 +115,7 @@ def _read(one: Lab, written: int, producer_id: int) -> Took:
     """All of it over the wire, for one producer id, without a cache."""
     from eoctl.kafka.ask import coordinators
     from eoctl.kafka.connection.cluster import Cluster
-    from eoctl.kafka.read import evidence
+    from eoctl.kafka.read.state_logs import state_logs
     from eoctl.operations.session.session import with_cluster
     from eoctl.settings.context import Connect, resolve
     from recovery.facts import Missing
@@ -124,7 +124,7 @@ def _read(one: Lab, written: int, producer_id: int) -> Took:
         partitions = await coordinators.state_partitions(cluster)
         assert not isinstance(partitions, Missing)
         begin = time.perf_counter()
-        logs = await evidence.state_logs(cluster, partitions, {producer_id})
+        logs = await state_logs(cluster, partitions, {producer_id})
         took = time.perf_counter() - begin
         assert all(log.error is None and log.whole_from == 0 for log in logs)
         return took

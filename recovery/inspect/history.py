@@ -20,7 +20,7 @@ prepareComplete right after the Prepare* record was appended).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -63,6 +63,7 @@ class StateLog:
     former: what this host once read under the same cluster and what the log does not hold: of
     topics that were deleted, of ends that were cut off, each as it was kept.
     cut_epoch: the cache holds records up to this leader epoch that the log has lost; None = none.
+    cuts: by id, the offset below which its records were not loaded, or are not kept any more.
     """
 
     partition: int
@@ -75,6 +76,7 @@ class StateLog:
     stands_from: int = 0
     former: tuple["StateLog", ...] = ()
     cut_epoch: int | None = None
+    cuts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def standing(self) -> tuple[StateRecord, ...]:
@@ -93,6 +95,10 @@ class StateLog:
     def of_ids(self, transactional_ids: Iterable[str]) -> list[StateRecord]:
         """Return the records of some ids, one id after the other."""
         return [r for name in transactional_ids for r in self._by_id.get(name, ())]
+
+    def cuts_of(self, transactional_ids: Iterable[str]) -> list[int]:
+        """Return the offsets below which records of these ids may be missing."""
+        return [self.cuts[name] for name in transactional_ids if name in self.cuts]
 
     @cached_property
     def _by_producer(self) -> dict[int, list[StateRecord]]:
@@ -232,7 +238,9 @@ def read_history(
     forgotten = sorted({r for kept in former for r in kept.of_ids(ids)}, key=lambda r: r.offset)
     records = [r for log in naming for r in log.of_ids(ids)]
     records.sort(key=lambda r: (r.partition, r.offset))
-    window = max((log.whole_from for log in naming), default=0)
+    window = max(
+        (offset for log in naming for offset in (log.whole_from, *log.cuts_of(ids))), default=0
+    )
     inside = [r for r in records if r.offset >= window]
     reason, detail = _not_whole(naming, logs, partitions, inside, start)
     homes = {log.partition for log in naming}

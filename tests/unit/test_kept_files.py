@@ -54,9 +54,9 @@ def test_all_of_them_are_read(kept: Path, capsys: pytest.CaptureFixture[str]) ->
     state = manifest.load((kept / "manifest.json").read_text(), "manifest.json")
     assert state.cluster_id == CLUSTER
     assert len(list(recording.read(kept / "recording.jsonl"))) >= 1
-    part = StateCache(CLUSTER, TOPIC_ID).load(4)
-    assert part is not None
-    assert b"payments.1" in bytes(part.data) or b"orders.0" in bytes(part.data)
+    with StateCache(CLUSTER, TOPIC_ID).reading(4).batches() as log:
+        data = b"".join(bytes(extent.part().data) for extent in log.extents)
+    assert b"payments.1" in data or b"orders.0" in data
     assert StateCache(CLUSTER, TOPIC_ID).sightings(["payments"])["payments"]
 
 
@@ -119,7 +119,7 @@ def test_a_newer_cache_is_refused_and_left_as_it_is(kept: Path) -> None:
     cache = state_cache(CLUSTER, TOPIC_ID)
     assert cache is not None
     with pytest.raises(UsageError, match=r"the cache is of version '2', and this eoctl reads .* 1"):
-        cache.load(4)
+        cache.reading(4)
     seen = folder / "topics.json"
     seen.write_text(json.dumps(json.loads(seen.read_text()) | {"version": 1}))
     with pytest.raises(UsageError, match=r"the cache is of version '1', and this eoctl reads .* 0"):

@@ -2,15 +2,18 @@
 
 import asyncio
 import random
+import struct
 import threading
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from eoctl.stores.history_cache import StateCache
 from recovery.inspect.history import StateLog
-from recovery.inspect.state_log import parts_of, state_log
+from recovery.inspect.log_part import part_of, parts_of
+from recovery.inspect.state_log import state_log
 from recovery.inspect.topic_sightings import Named, Sighting, Sightings
 from tests.unit.formats_build import Item, batch
 from tests.unit.test_state_log import key, log_of, value
@@ -101,73 +104,71 @@ def test_looks_at_once_forget_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 BATCHES = log_of((key("a"), value(7, 0, 1)))
 
 
+def keep(cache: StateCache, data: bytes) -> None:
+    """One read of partition 4."""
+    cache.reading(4).add(part_of(data))
+
+
+def kept(cache: StateCache) -> bytes:
+    with cache.reading(4).batches() as log:
+        return b"".join(bytes(extent.part().data) for extent in log.extents)
+
+
+def former(cache: StateCache, present: dict[str, str]) -> list[tuple[int, bool]]:
+    return [(f.partition, f.same_topic) for f in cache.former(present)]
+
+
 def test_what_a_log_contradicts_is_set_aside_and_an_earlier_topic_is_kept() -> None:
     first, second = StateCache("cluster", "first"), StateCache("cluster", "second")
-    batches = parts_of([BATCHES])
-    first.save(4, batches)
+    keep(first, BATCHES)
     sight("A", {4: 1}, cache=first)
     assert second.has_earlier
-    assert second.former({"t": "A"})[0].same_topic is False
+    assert former(second, {"t": "A"}) == [(4, False)]
     for _ in range(2):
-        second.save(4, batches)
-        part = second.load(4)
-        assert part is not None
-        second.retire(4, part)
-    assert second.load(4) is None
-    assert [(f.partition, f.same_topic) for f in second.former({"t": "A"})] == [
-        (4, False),
-        (4, True),
-        (4, True),
-    ]
-    assert [f.same_topic for f in StateCache("another", "second").former({"t": "A"})] == []
+        keep(second, BATCHES)
+        second.reading(4).retire()
+    assert kept(second) == b""
+    assert former(second, {"t": "A"}) == [(4, False), (4, True), (4, True)]
+    for old in second.former({"t": "A"}):
+        log = state_log(4, old.log, 1, (), ["a"])
+        assert [r.transactional_id for r in log.records] == ["a"]
+    assert former(StateCache("another", "second"), {"t": "A"}) == []
     assert not StateCache("another", "second").has_earlier
 
 
 def test_another_cluster_of_the_same_id_is_no_evidence() -> None:
     """A fixed cluster id, a cluster installed anew: the topics have other ids."""
-    former, now = StateCache("cluster", "former"), StateCache("cluster", "now")
-    former.save(4, parts_of([BATCHES]))
-    assert now.former({"t": "A"}) == []  # nothing says whose it is
-    sight("A", {4: 1}, cache=former)
-    assert now.former({"t": "B", "u": "A"}) == []
-    assert now.former({}) == []
-    assert [f.partition for f in now.former({"t": "A"})] == [4]  # only its state was made anew
-    sight("B", {4: 2}, cache=former)
-    assert [f.partition for f in now.former({"t": "B"})] == [4]
+    earlier, now = StateCache("cluster", "former"), StateCache("cluster", "now")
+    keep(earlier, BATCHES)
+    assert former(now, {"t": "A"}) == []  # nothing says whose it is
+    sight("A", {4: 1}, cache=earlier)
+    assert former(now, {"t": "B", "u": "A"}) == []
+    assert former(now, {}) == []
+    assert former(now, {"t": "A"}) == [(4, False)]  # only its state was made anew
+    sight("B", {4: 2}, cache=earlier)
+    assert former(now, {"t": "B"}) == [(4, False)]
 
 
 def test_what_another_process_has_set_aside_already_is_not_set_aside_again(tmp_path: Path) -> None:
     cache = StateCache("cluster", "state")
-    cache.save(4, parts_of([BATCHES]))
-    old = cache.load(4)
-    assert old is not None
-    cache.save(4, parts_of([log_of((key("b"), value(8, 0, 1)))]))
-    cache.retire(4, old)
-    assert cache.load(4) is not None
-    assert list(tmp_path.rglob("*.lost")) == []
+    keep(cache, BATCHES)
+    one, other = cache.reading(4), cache.reading(4)
+    one.retire()
+    keep(cache, log_of((key("b"), value(8, 0, 1))))
+    other.retire()
+    assert b"b" in kept(cache)
+    assert [p.name for p in sorted(tmp_path.rglob("*.lost"))] == ["4.0.lost"]
 
 
 def test_what_was_set_aside_is_never_written_over(tmp_path: Path) -> None:
     cache = StateCache("cluster", "state")
     for number in range(3):
-        cache.save(4, parts_of([log_of((key("a"), value(number, 0, 1)))]))
-        part = cache.load(4)
-        assert part is not None
-        cache.retire(4, part)
+        keep(cache, log_of((key("a"), value(number, 0, 1))))
+        cache.reading(4).retire()
         if number == 1:
             (folder,) = tmp_path.rglob("cluster_state")
             (folder / "4.0.lost").unlink()
     assert sorted(p.name for p in tmp_path.rglob("*.lost")) == ["4.0.lost", "4.1.lost"]
-
-
-def test_a_log_too_large_to_keep_leaves_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = StateCache("cluster", "state")
-    cache.save(4, parts_of([BATCHES]))
-    monkeypatch.setattr("eoctl.stores.history_cache.MOST_BYTES", 100)
-    cache.save(4, parts_of([BATCHES, BATCHES]))
-    kept = cache.load(4)
-    assert kept is not None
-    assert bytes(kept.data[: kept.scan.end]) == BATCHES
 
 
 def one(offset: int, name: str) -> bytes:
@@ -176,14 +177,14 @@ def one(offset: int, name: str) -> bytes:
 
 
 def read_now(cache: StateCache, log: dict[int, bytes], end: int) -> StateLog:
-    """One read of a log (offset → its batch), as `eoctl.kafka.read.evidence` keeps it."""
-    before = cache.load(4)
-    seen = before.header(-1).last_offset if before else -1
-    new = parts_of([data for offset, data in sorted(log.items()) if offset > seen])
-    parts = [before, *new] if before else new
-    if new:
-        cache.save(4, parts)
-    return state_log(4, parts, end, (), None)
+    """One read of a log (offset → its batch), as `eoctl.kafka.read.state_logs` does it."""
+    reading = cache.reading(4)
+    seen = reading.last.last_offset if reading.last else -1
+    for part in parts_of([data for offset, data in sorted(log.items()) if offset > seen]):
+        reading.add(part)
+    reading.ended(end)
+    with reading.batches() as batches:
+        return state_log(4, batches, end, (), None)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -224,14 +225,60 @@ def test_what_stands_after_a_second_read() -> None:
     assert [r.offset for r in read_now(cache, log, 7).standing] == [5, 6]
 
 
-def test_any_batch_of_an_older_cache_may_have_begun_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def former_file(version: int, *reads: list[bytes]) -> bytes:
+    """A partition as eoctl 0.2.0 and its predecessors kept it."""
+    sizes = [
+        len(data) | (1 << 31 if version and number and not row else 0)
+        for number, read in enumerate(reads)
+        for row, data in enumerate(read)
+    ]
+    made = b"".join(data for read in reads for data in read)
+    made += struct.pack(f"<{len(sizes)}I", *sizes) + bytes([version])
+    made += len(sizes).to_bytes(7, "big")
+    check: int = crc32c(made)
+    return made + check.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(("version", "stands"), [(0, [3]), (1, [2, 3])])
+def test_a_file_of_an_earlier_version_is_taken_over(
+    tmp_path: Path, version: int, stands: list[int]
+) -> None:
+    """In version 0 any batch may have begun a read; version 1 knows which did."""
+    folder = tmp_path / "transaction-state" / "cluster_state"
+    folder.mkdir(parents=True)
+    reads = [[one(0, "a")], [one(1, "a"), one(3, "a")]]
+    if version:
+        reads = [[one(0, "a")], [one(2, "a"), one(3, "a")]]
+    (folder / "4.batches").write_bytes(former_file(version, *reads))
     cache = StateCache("cluster", "state")
-    monkeypatch.setattr("eoctl.stores.history_cache.VERSION", 0)
-    cache.save(4, parts_of([one(offset, "a") for offset in (0, 2, 3)]))
-    monkeypatch.undo()
-    kept = cache.load(4)
-    assert kept is not None
-    assert [r.offset for r in state_log(4, [kept], 4, (), None).standing] == [2, 3]
+    log = read_now(cache, {}, 4)
+    assert [r.offset for r in log.standing] == stands
+    assert kept(cache) == b"".join(data for read in reads for data in read)
+    assert not (folder / "4.batches").exists()
+
+
+def test_what_an_earlier_version_set_aside_is_still_evidence(tmp_path: Path) -> None:
+    sight("A", {4: 1}, cache=(first := StateCache("cluster", "first")))
+    folders = [tmp_path / "transaction-state" / f"cluster_{name}" for name in ("first", "state")]
+    folders[1].mkdir()
+    (folders[0] / "4.batches").write_bytes(former_file(1, [BATCHES]))
+    (folders[1] / "4.0.lost").write_bytes(former_file(1, [BATCHES]))
+    cache = StateCache("cluster", "state")
+    for _ in range(2):  # as it was, and as it is taken over
+        assert former(cache, {"t": "A"}) == [(4, False), (4, True)]
+    assert kept(first) == BATCHES
+
+
+def test_a_damaged_file_of_an_earlier_version_is_set_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "transaction-state" / "cluster_state"
+    folder.mkdir(parents=True)
+    data = bytearray(former_file(1, [BATCHES, one(1, "b")]))
+    data[len(BATCHES) + 70] ^= 1
+    (folder / "4.batches").write_bytes(data)
+    cache = StateCache("cluster", "state")
+    keep(cache, BATCHES)
+    assert kept(cache) == BATCHES
+    assert former(cache, {}) == [(4, False)]  # as far as it is sound
 
 
 DAMAGED = [
@@ -263,13 +310,14 @@ def test_a_damaged_file_is_no_cache(tmp_path: Path, content: str) -> None:
 
 def test_files_and_folders_that_the_cache_did_not_make(tmp_path: Path) -> None:
     first, second = StateCache("cluster", "first"), StateCache("cluster", "second")
-    first.save(4, parts_of([log_of((key("a"), value(7, 0, 1)))]))
+    keep(first, log_of((key("a"), value(7, 0, 1))))
     (folder,) = tmp_path.rglob("cluster_first")
     (folder.parent / "cluster_a-file").write_text("")
-    (folder / "x.batches").write_bytes((folder / "4.batches").read_bytes())
-    (folder / "5.batches").mkdir()
+    (folder / "x.log").write_bytes((folder / "4.log").read_bytes())
+    (folder / "5.log").mkdir()
+    (folder / "6.batches").mkdir()
     sight("A", {4: 1}, cache=first)
-    assert [f.partition for f in second.former({"t": "A"})] == [4]
+    assert former(second, {"t": "A"}) == [(4, False)]
 
 
 def test_a_plain_file_where_the_folder_should_be(tmp_path: Path) -> None:
@@ -277,6 +325,7 @@ def test_a_plain_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "transaction-state" / "cluster_state").write_text("")
     cache = StateCache("cluster", "state")
     sight("A", {3: 10})
-    cache.save(4, parts_of([BATCHES]))
-    cache.retire(4, parts_of([BATCHES])[0])
-    assert (cache.load(4), cache.former({}), named("A")) == (None, [], Named(None, 0))
+    keep(cache, BATCHES)
+    cache.reading(4).retire()
+    assert (kept(cache), former(cache, {}), named("A")) == (b"", [], Named(None, 0))
+    assert [r.offset for r in read_now(cache, {0: BATCHES}, 1).records] == [0]  # from memory

@@ -13,7 +13,8 @@ import pytest
 from recovery.formats import batches as headers
 from recovery.formats.reader import CorruptError, UnknownVersion
 from recovery.formats.transaction_state import TransactionValue
-from recovery.inspect.state_log import parts_of, state_log
+from recovery.inspect.log_part import parts_of
+from recovery.inspect.state_log import in_memory, state_log
 from tests.unit.formats_build import Item, batch, seal
 
 T = 1_700_000_000_000
@@ -117,7 +118,7 @@ def test_as_the_records_say(seed: int) -> None:
     batches, left, present, end = random_log(r)
     pids = r.sample(sorted(HOMES.values()), r.randrange(3))
     asked = r.choice([(), None, r.sample(IDS, 2)])
-    log = state_log(4, parts_of(responses(r, batches)), end, pids, asked)
+    log = state_log(4, in_memory(responses(r, batches)), end, pids, asked)
 
     naming = {p.name for p in left if p.pid in pids or (p.previous in pids)}
     names = set(IDS) if asked is None else set(asked) | naming
@@ -154,7 +155,7 @@ def test_an_id_within_another_is_not_it() -> None:
         (key("orders-1"), value(2, 0, 1)),
         (key("rders-1"), None),
     )
-    log = state_log(0, parts_of([data]), 3, (), ["orders-1"])
+    log = state_log(0, in_memory([data]), 3, (), ["orders-1"])
     assert [r.offset for r in log.records] == [1]
 
 
@@ -167,7 +168,7 @@ def test_all_records_of_every_id_that_ever_bore_the_producer_id() -> None:
         (key("a"), value(8, 0, 0)),
         (key("a"), None),
     )
-    log = state_log(0, parts_of([data]), 5, [7])
+    log = state_log(0, in_memory([data]), 5, [7])
     assert [r.offset for r in log.records] == [0, 1, 3, 4]
 
 
@@ -193,13 +194,13 @@ def test_a_producer_id_that_stands_in_a_tag_alone_is_found(tags: dict[int, int])
     for many in (1, 2):  # alone in its batch, or with another record
         items = [Item(i, T, key("a"), data) for i in range(many)]
         padding = batch(many, [Item(0, T, key("b"), value(6, 0, 1))] * 1)
-        log = state_log(0, parts_of([batch(0, items) + padding]), many + 1, [7])
+        log = state_log(0, in_memory([batch(0, items) + padding]), many + 1, [7])
         assert [r.offset for r in log.records] == list(range(many))
 
 
 def test_a_value_of_a_later_version_is_said() -> None:
     later = struct.pack(">hq", 2, 7) + b"whatever comes"
-    log = state_log(0, parts_of([log_of((key("a"), later), (key("b"), value(6, 0, 0)))]), 2, [7])
+    log = state_log(0, in_memory([log_of((key("a"), later), (key("b"), value(6, 0, 0)))]), 2, [7])
     [record] = log.records
     assert (record.transactional_id, record.value) == ("a", UnknownVersion(2))
 
@@ -207,20 +208,20 @@ def test_a_value_of_a_later_version_is_said() -> None:
 @pytest.mark.parametrize("unknown", [key("a", 1), None])
 def test_a_key_that_cannot_be_read_is_no_hole_in_a_history(unknown: bytes | None) -> None:
     with pytest.raises(CorruptError, match="__transaction_state-4 offset 0"):
-        state_log(4, parts_of([log_of((unknown, value(7, 0, 1)))]), 1, [7])
+        state_log(4, in_memory([log_of((unknown, value(7, 0, 1)))]), 1, [7])
 
 
 @pytest.mark.parametrize("name", ["", "\udc80", "\0"])
 def test_an_id_that_no_coordinator_has(name: str) -> None:
-    log = state_log(0, parts_of([log_of((key("a"), value(7, 0, 1))), b""]), 1, (), [name])
+    log = state_log(0, in_memory([log_of((key("a"), value(7, 0, 1))), b""]), 1, (), [name])
     assert log.records == ()
 
 
 def test_an_empty_partition() -> None:
     for buffers in ([], [b""]):
-        log = state_log(0, parts_of(buffers), 0, [7])
+        log = state_log(0, in_memory(buffers), 0, [7])
         assert (log.records, log.whole_from) == ((), 0)
-        assert state_log(0, parts_of(buffers), 9, [7]).whole_from == 9
+        assert state_log(0, in_memory(buffers), 9, [7]).whole_from == 9
 
 
 def test_lone_records_are_found_as_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +291,7 @@ def test_of_many_ids_and_producer_ids_each_is_found(many: int) -> None:
         batch(n, [Item(0, T, key(name), value(1 << 40 | n, 0, 1))]) for n, name in enumerate(names)
     )
     wanted = list(range(0, 2 * many, 2))[: min(many, 250)]
-    log = state_log(0, parts_of([data]), 500, [1 << 40 | n for n in wanted])
+    log = state_log(0, in_memory([data]), 500, [1 << 40 | n for n in wanted])
     assert [r.offset for r in log.records] == wanted
-    log = state_log(0, parts_of([data]), 500, (), [names[n] for n in wanted])
+    log = state_log(0, in_memory([data]), 500, (), [names[n] for n in wanted])
     assert [r.offset for r in log.records] == wanted

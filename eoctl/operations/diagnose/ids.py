@@ -17,6 +17,7 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import evidence
+from eoctl.kafka.read.state_logs import noted_state_logs
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.stores.history_cache import state_cache
 from recovery.diagnose.case import named_after
@@ -339,7 +340,7 @@ async def _records(
     homes = {coordinator_partition(name, len(partitions)) for name in names}
     needed = [p for p in partitions if p.partition in homes]
     cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
-    logs = await evidence.noted_state_logs(cluster, needed, (), names, cache)
+    logs = await noted_state_logs(cluster, needed, (), names, cache, newest=1)
     newest = {r.transactional_id: r for log in logs for r in log.records}
     missing = [
         Missing(

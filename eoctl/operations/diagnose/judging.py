@@ -15,6 +15,7 @@ from eoctl.kafka.ask import clocks, collect, coordinators
 from eoctl.kafka.ask.standing import leaderless, standing, with_least_in_sync
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, TopicMetadata
 from eoctl.kafka.read import evidence
+from eoctl.kafka.read.state_logs import state_logs
 from eoctl.operations.diagnose.ids import PREPARING, JudgedIds, Past, judge_ids, past_limits
 from eoctl.operations.diagnose.owners import Owners, look_for_life
 from eoctl.operations.inspect.lists import Scope, matching_nothing, selected
@@ -25,6 +26,7 @@ from recovery.diagnose.verdicts import judge
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, PartitionFacts, TopicPartition, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
+from recovery.inspect.chains import wanted_of
 from recovery.inspect.history import History, StateLog, read_history
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import (
@@ -374,17 +376,17 @@ async def _histories(
         if t.producer_epoch is not None
     }
     candidates = [w for w in transactions if w in starts and w.producer_id is not None]
-    pids = {w.producer_id for w in candidates if w.producer_id is not None}
+    pids = wanted_of(candidates, starts)
     ids = {t.transactional_id for t in look.transactions.rows if t.producer_id in pids}
     cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
     homes = {coordinator_partition(name, len(partitions)) for name in ids if partitions}
-    logs = await evidence.state_logs(
+    logs = await state_logs(
         cluster, [p for p in partitions if p.partition in homes], pids, ids, cache
     )
     if any(not any(log.naming(pid) for log in logs) for pid in pids):
         # an id lives where its records are, and that need not be where its hash points
         others = [p for p in partitions if p.partition not in homes]
-        logs += await evidence.state_logs(cluster, others, pids, ids, cache)
+        logs += await state_logs(cluster, others, pids, ids, cache)
     sighted = await _sight(cluster, topics, {w.topic_partition for w in candidates}, logs, cache)
     unread = [log for log in logs if log.error is not None]
     missing = [

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import evidence
+from eoctl.kafka.read.state_logs import noted_state_logs
 from eoctl.operations.inspect.source import Source, StateLogs
 from eoctl.stores.history_cache import state_cache
 from recovery.facts import Missing
@@ -78,5 +78,5 @@ async def read_state_logs(
     if isinstance(partitions, Missing):
         return StateLogs(0, (), (partitions,))
     cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
-    logs = await evidence.noted_state_logs(cluster, partitions, producer_ids, ids, cache)
+    logs = await noted_state_logs(cluster, partitions, producer_ids, ids, cache)
     return StateLogs(len(partitions), tuple(logs))

@@ -1,0 +1,320 @@
+"""Reading `__transaction_state`: what is new since an earlier reading, and what both hold of ids.
+
+Memory does not follow the log: batches go to the cache as they arrive, and a question reads the
+extents that may answer it, one at a time.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.read.fetch import Chunk, Range, read
+from eoctl.kafka.read.log_checks import record_epoch_ends
+from recovery.formats.batches import BatchHeader, verify_crcs
+from recovery.formats.reader import CorruptError
+from recovery.inspect.history import StateLog
+from recovery.inspect.log_part import LogPart, part_of
+from recovery.inspect.state_log import Former, InMemory, KeptBatches, state_log
+
+
+class Reading(Protocol):
+    """One reading of a partition, which goes on from what is kept of an earlier one."""
+
+    @property
+    def last(self) -> BatchHeader | None:
+        """The last batch that was kept before; None = none was."""
+        ...
+
+    def add(self, part: LogPart) -> None:
+        """Take the next batches; those that are known are left out."""
+        ...
+
+    def ended(self, end: int) -> None:
+        """Note that the log was read to its high watermark."""
+        ...
+
+    def batches(self) -> AbstractContextManager[KeptBatches]:
+        """Open what was read. Raises CorruptError."""
+        ...
+
+    def retire(self) -> None:
+        """Set aside what was kept, since the log does not hold it any more, and begin again."""
+        ...
+
+    def set_aside_damaged(self) -> None:
+        """Set aside what was kept, since it cannot be read, and begin again."""
+        ...
+
+
+class Cache(Protocol):
+    """Earlier readings of `__transaction_state`, kept (eoctl.stores.history_cache)."""
+
+    def reading(self, partition: int) -> Reading:
+        """Begin to read a partition."""
+        ...
+
+    @property
+    def has_earlier(self) -> bool:
+        """Something is kept under this cluster id of another topic than the present one."""
+        ...
+
+    def former(self, present: Mapping[str, str]) -> Iterable[Former]:
+        """All that was set aside, and what is kept of earlier topics of this cluster.
+
+        Each can be read until the next one is asked for. present: topic → id now, of all topics:
+        they tell this cluster from another of its id.
+        """
+        ...
+
+    async def sight(self, topics: Mapping[str, str], ends: Mapping[int, int]) -> None:
+        """Note the ids of topics, and the ends of the logs that were read after them."""
+        ...
+
+
+class Unkept:
+    """A reading without a cache: in memory."""
+
+    last: BatchHeader | None = None
+
+    def __init__(self) -> None:
+        self._log = InMemory()
+
+    def add(self, part: LogPart) -> None:
+        self._log.add(part, 0)
+
+    def ended(self, end: int) -> None:
+        self._log.wholeness.ended(end, 0)
+
+    def batches(self) -> AbstractContextManager[KeptBatches]:
+        return nullcontext(self._log)
+
+    def retire(self) -> None:
+        self._log = InMemory()
+
+    def set_aside_damaged(self) -> None:
+        self._log = InMemory()
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The records that are asked for: as `state_log` takes them."""
+
+    producer_ids: Collection[int]
+    transactional_ids: Collection[str] | None
+    newest: int | None
+
+    def of(self, partition: int, log: KeptBatches, end: int) -> StateLog:
+        """Return the answer of one log. Raises CorruptError."""
+        ids, newest = self.transactional_ids, self.newest
+        return state_log(partition, log, end, self.producer_ids, ids, newest)
+
+
+@dataclass
+class _Partition:
+    """One partition in one look: its reading, and how far it came."""
+
+    log: Range  # from log start to high watermark
+    reading: Reading
+    leader: PartitionMetadata
+    goes_on: bool | None = None  # the log goes on from what is kept; None = not known
+    answer: StateLog | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return True while the log may be read for an answer."""
+        return self.answer is None and self.goes_on is not False
+
+    def rest(self) -> Range:
+        """The part of the log that is to be read; the last batch that is kept, to compare it."""
+        last = self.reading.last
+        if last is None:
+            return self.log
+        start = last.last_offset + 1 if self.goes_on else last.base_offset
+        return replace(self.log, start=min(max(start, self.log.start), self.log.end))
+
+    def compare(self, first: BatchHeader) -> None:
+        """Compare the first batch read with the last one kept, if they are at the same offset.
+
+        Compaction takes batches, and it notes in one with a tombstone when that may go.
+        """
+        last = self.reading.last
+        if last is None:
+            self.goes_on = True
+        elif first.base_offset == last.base_offset and not first.has_delete_horizon:
+            self.goes_on = first.crc == last.crc
+
+    def take(self, chunk: Chunk) -> None:
+        """Take the batches of one response, where the log is known to go on."""
+        try:
+            part = part_of(chunk.records)
+            verify_crcs(chunk.records, part.scan)
+        except CorruptError as corrupt:
+            self.fail(corrupt.sentence)
+            return
+        if self.goes_on is None and len(part.scan):
+            self.compare(part.header(0))
+        if self.goes_on:
+            self.reading.add(part)
+
+    def fail(self, error: str) -> None:
+        """End without an answer."""
+        self.answer = StateLog(self.log.partition, (), 0, error=error)
+
+    def ask(self, question: _Question) -> None:
+        """Answer from what was read; what is kept is read again if it turns out damaged."""
+        number, last = self.log.partition, self.reading.last
+        self.reading.ended(self.log.end)
+        try:
+            with self.reading.batches() as log:
+                answer = question.of(number, log, self.log.end)
+        except CorruptError as corrupt:
+            if last is None:
+                self.fail(corrupt.sentence)
+            else:
+                self.reading.set_aside_damaged()
+            return
+        cached_until = last.last_offset + 1 if last is not None else 0
+        self.answer = replace(answer, cached_until=cached_until)
+
+
+async def noted_state_logs(
+    cluster: Cluster,
+    partitions: Sequence[PartitionMetadata],
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None,
+    cache: Cache | None,
+    newest: int | None = None,
+) -> list[StateLog]:
+    """Read `state_logs`, and note the topics beside them: they tell later whose the cache is."""
+    topics = await topic_ids(cluster) if cache is not None else {}
+    logs = await state_logs(cluster, partitions, producer_ids, transactional_ids, cache, newest)
+    if cache is not None:
+        await cache.sight(topics, {log.partition: log.end for log in logs if log.end is not None})
+    return logs
+
+
+async def state_logs(
+    cluster: Cluster,
+    partitions: Sequence[PartitionMetadata],
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None = (),
+    cache: Cache | None = None,
+    newest: int | None = None,
+) -> list[StateLog]:
+    """Read these partitions of `__transaction_state` from log start to high watermark.
+
+    With the records of these producer ids and transactional ids (None = of all), as `state_log`
+    says. What the cache has is not read again: its last batch is, and must be the same. If it is
+    not there, the leader tells whether compaction took it (the rest is kept with what is new) or
+    the log went another way; then all is read again, and what the cache knew is in `former`.
+    """
+    if not partitions:
+        return []
+    question = _Question(producer_ids, transactional_ids, newest)
+    facts, _ = await collect.partition_offsets(cluster, (), partitions)
+    metadata = {p.partition: p for p in partitions}
+    logs: list[StateLog] = []
+    reads: list[_Partition] = []
+    for p in facts:
+        if p.error is not None or p.high_watermark is None or p.log_start_offset is None:
+            logs.append(StateLog(p.partition, (), 0, error=p.error or "NOT_SEEN"))
+            continue
+        reading = Unkept() if cache is None else cache.reading(p.partition)
+        log = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
+        reads.append(_Partition(log, reading, metadata[p.partition]))
+    await _read(cluster, [r for r in reads if _may_compare(r)], question)
+    await _go_on(cluster, [r for r in reads if r.goes_on is None and r.answer is None])
+    for r in reads:
+        if r.goes_on is False:
+            r.reading.retire()
+            r.goes_on = r.reading.last is None or None
+    # twice: what is kept may turn out to be damaged
+    for _ in range(2):
+        await _read(cluster, [r for r in reads if r.answer is None], question)
+    for r in reads:
+        if r.answer is None:
+            r.fail("NOT_SEEN")
+    logs += [r.answer for r in reads if r.answer is not None]
+    logs = [replace(log, leader_epoch=metadata[log.partition].leader_epoch) for log in logs]
+    logs.sort(key=lambda log: log.partition)
+    return await _with_former(cluster, cache, logs, question)
+
+
+def _may_compare(r: _Partition) -> bool:
+    """Return True if the last batch that is kept lies in the log's range, or nothing is kept."""
+    last = r.reading.last
+    if last is None:
+        r.goes_on = True
+    return last is None or r.log.start <= last.base_offset < r.log.end
+
+
+async def _read(cluster: Cluster, reads: Sequence[_Partition], question: _Question) -> None:
+    """Read the rest of these logs, and answer the question of each that goes on."""
+    by_number = {r.log.partition: r for r in reads}
+    ranges = {r.log.partition: r.rest() for r in reads}
+    for r in reads:
+        if ranges[r.log.partition].start == r.log.end:
+            r.ask(question)
+            del ranges[r.log.partition]
+    async for item in read(cluster, list(ranges.values())):
+        r = by_number[item.partition]
+        if not r.is_open:
+            continue
+        if isinstance(item, Chunk):
+            r.take(item)
+        elif item.error is not None:
+            r.fail(item.error)
+        elif r.goes_on:
+            r.ask(question)
+
+
+async def _go_on(cluster: Cluster, doubted: Sequence[_Partition]) -> None:
+    """Ask the leaders whether these logs go on from what is kept of them."""
+    epochs = {}
+    for r in doubted:
+        p, last = r.leader, r.reading.last
+        if p.leader is not None and last is not None:
+            present = -1 if p.leader_epoch is None else p.leader_epoch
+            epochs[p.topic, p.partition] = p.leader, present, last.leader_epoch
+    ends = await record_epoch_ends(cluster, epochs) if epochs else {}
+    for r in doubted:
+        last, place = r.reading.last, (r.leader.topic, r.leader.partition)
+        if place in ends and last is not None:
+            end = ends[place]
+            r.goes_on = end is not None and end > last.last_offset
+        else:
+            r.fail("NOT_SEEN")
+
+
+async def topic_ids(cluster: Cluster) -> dict[str, str]:
+    """Return each visible topic's id; none from brokers below 2.8, which give no ids."""
+    metadata = await cluster.metadata(None)
+    return {t.name: t.topic_id for t in metadata.topics.values() if t.topic_id is not None}
+
+
+async def _with_former(
+    cluster: Cluster, cache: Cache | None, logs: Sequence[StateLog], question: _Question
+) -> list[StateLog]:
+    """The logs with what only the cache knows: it is with the partition of that number.
+
+    Topics are described only if there is an earlier log.
+    """
+    if cache is None:
+        return list(logs)
+    result = {log.partition: log for log in logs}
+    present = await topic_ids(cluster) if cache.has_earlier else {}
+    for old in cache.former(present) if result else ():
+        number = old.partition if old.partition in result else min(result)
+        try:
+            former_log = question.of(old.partition, old.log, old.log.wholeness.end)
+        except CorruptError:
+            continue
+        log = result[number]
+        cut = log.cut_epoch
+        if old.same_topic and number == old.partition:
+            cut = max(-1 if cut is None else cut, old.leader_epoch)
+        result[number] = replace(log, former=(*log.former, former_log), cut_epoch=cut)
+    return list(result.values())

@@ -1,0 +1,161 @@
+"""How much of an id's past is needed: its newest records, and those that decide a given batch.
+
+An id of a busy application has a hundred thousand records a day; a verdict needs a few of them. A
+chain is walked from the newest record back until the batch's epoch has begun. What is kept of it:
+
+- the newest records, and some before the epoch began: they identify a topic and measure clocks;
+- on each side of a change of epoch up to two above the batch's, and all that begin or end one;
+- each decision that names one of the partitions, and the record after it (its completion).
+
+So `read_history` gives the same answer as from all records. Where a chain is longer than `most`, it
+is cut and says so (`StateLog.cuts`): then the history is not whole for that id.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from recovery.facts import TopicPartition
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import OUTCOMES, StateRecord, producer_ids_of
+from recovery.inspect.observation import OpenTransaction, StartBatch
+
+NEWEST = 16  # records of an id that are kept whatever they are, and as many before its epoch began
+MOST_RECORDS = 40_000  # of all ids of one question, about 30 MB
+LEAST_RECORDS = 50  # of each id
+_EPOCHS_ABOVE = 2  # an abort of Kafka 4.0.0 carries the batch's epoch + 2 (KAFKA-19367)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The batches of one producer id that a history is asked about.
+
+    epoch: the lowest of them. partitions: on which they are.
+    """
+
+    epoch: int
+    partitions: frozenset[TopicPartition]
+
+
+def wanted_of(
+    transactions: Iterable[OpenTransaction], starts: Mapping[OpenTransaction, StartBatch]
+) -> dict[int, Wanted]:
+    """Return by producer id what the history of these transactions needs; start batches known."""
+    wanted: dict[int, Wanted] = {}
+    for w in transactions:
+        pid, epoch = w.producer_id, starts[w].producer_epoch
+        if pid is None:
+            continue
+        before = wanted.get(pid, Wanted(epoch, frozenset()))
+        wanted[pid] = Wanted(min(epoch, before.epoch), before.partitions | {(w.topic, w.partition)})
+    return wanted
+
+
+def most_records(ids: Collection[str]) -> int:
+    """Return how many records of each of these ids are kept at most."""
+    return max(LEAST_RECORDS, MOST_RECORDS // max(1, len(ids)))
+
+
+@dataclass(slots=True)
+class Chain:
+    """The records of one id, added from the newest back until `done`.
+
+    wanted: by producer id that the id bears; None = all records are kept, up to `most`.
+    """
+
+    wanted: Mapping[int, Wanted] | None
+    most: int | None = None  # records kept; None = no limit
+    kept: list[StateRecord] = field(default_factory=list)  # newest first
+    cut: int | None = None  # offset of the oldest record read, where older ones were left out
+    done: bool = False
+    _read: int = 0
+    _after: StateRecord | None = None  # the record before in this walk, which is the newer one
+    _after_kept: bool = True
+    _owned: set[int] = field(default_factory=set)  # producer ids of newer records, not their tags
+    _begun: set[int] = field(default_factory=set)  # those whose epoch has begun after this record
+    _margin: int | None = None  # records still to be read
+
+    def add(self, record: StateRecord) -> None:
+        """Take the next older record."""
+        if self.most is not None and len(self.kept) >= self.most:
+            self.cut, self.done = self._oldest(), True
+            return
+        self._read += 1
+        if self._after is not None and not self._after_kept and self._both(record, self._after):
+            self.kept.append(self._after)
+        keeps = self._keeps(record)
+        if keeps:
+            self.kept.append(record)
+        self._after, self._after_kept = record, keeps
+        if self.wanted is not None:
+            self._look_for_begin(record)
+
+    def _oldest(self) -> int:
+        assert self._after is not None
+        return self._after.offset
+
+    def _keeps(self, record: StateRecord) -> bool:
+        value = record.value
+        if (
+            self.wanted is None
+            or self._read <= NEWEST
+            or self._margin is not None
+            or not isinstance(value, TransactionValue)
+        ):
+            return True
+        if self._crosses(record):
+            return True
+        if value.state in OUTCOMES and any(
+            place in w.partitions for w in self.wanted.values() for place in value.partitions
+        ):
+            return True
+        return self._near(record) and (
+            value.state is TransactionState.EMPTY or value.client_transaction_version >= 2
+        )
+
+    def _both(self, record: StateRecord, after: StateRecord) -> bool:
+        """Tell whether the newer neighbour is needed: a completion, or where an epoch changes."""
+        value = record.value
+        decides = isinstance(value, TransactionValue) and value.state in OUTCOMES
+        return (decides and self._keeps(record)) or self._crosses(record)
+
+    def _crosses(self, record: StateRecord) -> bool:
+        """Tell whether the epoch changes between this record and the newer one, near a batch's."""
+        after = self._after
+        return after is not None and (
+            _epoch(record) != _epoch(after) and (self._near(record) or self._near(after))
+        )
+
+    def _near(self, record: StateRecord) -> bool:
+        value = record.value
+        if not isinstance(value, TransactionValue) or self.wanted is None:
+            return True
+        return any(
+            w.epoch - 1 <= value.producer_epoch <= w.epoch + _EPOCHS_ABOVE
+            if value.producer_id == pid
+            else pid in producer_ids_of(record)
+            for pid, w in self.wanted.items()
+        )
+
+    def _look_for_begin(self, record: StateRecord) -> None:
+        assert self.wanted is not None
+        value = record.value
+        if self._margin is None and isinstance(value, TransactionValue):
+            self._begun |= {
+                pid
+                for pid, w in self.wanted.items()
+                if (value.producer_id == pid and value.producer_epoch < w.epoch)
+                or (value.producer_id != pid and pid in self._owned)
+            }
+            self._owned.add(value.producer_id)
+            if self._begun == self.wanted.keys() and self._read >= NEWEST:
+                self._margin = NEWEST
+        elif self._margin is not None:
+            self._margin -= 1
+            self.done = self._margin <= 0
+
+
+def _epoch(record: StateRecord) -> tuple[int, int] | None:
+    value = record.value
+    return (
+        (value.producer_id, value.producer_epoch) if isinstance(value, TransactionValue) else None
+    )
