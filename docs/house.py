@@ -1,14 +1,16 @@
 """The house as the code has it: `make size` prints lines of code per room, `make figures` draws it.
 
 A room is a folder of the four packages. A line of code is one that is not blank, no comment and no
-docstring. The drawing in docs/development.md is made from the imports, `TYPE_CHECKING` apart.
+docstring. The drawing in docs/development.md is made from all imports, those in functions and for
+type checking too; `make figures` fails where files import each other in a circle.
 """
 
 import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -49,14 +51,8 @@ def sizes() -> str:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Dotted names that a module imports when it runs."""
-    hidden: set[int] = set()
+    """Dotted names that a module imports, anywhere in it."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            hidden.update(id(inner) for inner in ast.walk(node))
-    for node in ast.walk(tree):
-        if id(node) in hidden:
-            continue
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -88,6 +84,35 @@ def arrows() -> dict[str, set[str]]:
     return found
 
 
+def file_arrows() -> dict[str, set[str]]:
+    """The files that each file imports, by their paths from the root."""
+    files = {str(path.relative_to(ROOT)): path for _, path in modules()}
+    found: dict[str, set[str]] = {}
+    for file, path in files.items():
+        names = _imported(ast.parse(path.read_text(encoding="utf-8")))
+        found[file] = {o for name in names if (o := _file_of(name, files)) is not None} - {file}
+    return found
+
+
+def _file_of(name: str, files: Container[str]) -> str | None:
+    """The file in which a dotted name is: a module, a package or what one of them holds."""
+    whole = name.replace(".", "/")
+    for place in (whole, whole.rpartition("/")[0]):
+        for file in (f"{place}.py", f"{place}/__init__.py"):
+            if file in files:
+                return file
+    return None
+
+
+def circle(arrows: Mapping[str, Collection[str]]) -> list[str]:
+    """Return one circle of imports, its first file again at its end; empty where there is none."""
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
 def drawing() -> str:
     """The operations' rooms and the rooms of other floors, each with what it imports."""
     found = arrows()
@@ -103,10 +128,15 @@ def drawing() -> str:
 
 
 def main() -> None:
-    """`size` prints the table; `figures` writes the drawing into docs/development.md."""
+    """`size` prints the table; `figures` writes the drawing into docs/development.md.
+
+    Exit status 1 where files import each other in a circle: nothing is drawn then.
+    """
     if sys.argv[1:] == ["size"]:
         print(sizes())
         return
+    if found := circle(file_arrows()):
+        sys.exit(f"a circle of files: {' imports '.join(found)}")
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from graphlib import TopologicalSorter
 
-from docs.house import BEGIN, PAGE, ROOT, arrows, drawing, modules
+from docs.house import BEGIN, PAGE, ROOT, arrows, circle, drawing, file_arrows, modules
 
 BELOW = {"eoctl", "recovery"}
 """Folders whose own modules stand below their rooms: the version, errors, facts."""
@@ -20,6 +20,30 @@ def test_there_is_no_circle_of_rooms() -> None:
     """`eoctl/__main__.py` starts the command line, which is what its folder's own module is for."""
     found = {room: {o for o in others if o not in BELOW} for room, others in arrows().items()}
     assert len(list(TopologicalSorter(found).static_order())) > 40
+
+
+def test_there_is_no_circle_of_files() -> None:
+    """Counted from all imports: those in functions and those for type checking too."""
+    found = file_arrows()
+    assert circle(found) == []
+    assert "eoctl/cli/runner.py" in found["eoctl/cli/commands/inspect.py"]
+    assert "tui/feed/frame.py" in found["tui/layout.py"]  # for type checking
+    assert "tui/screens/groups.py" in found["tui/screens/views.py"]  # in a function
+
+
+def test_a_circle_of_files_is_found_and_named_in_the_order_of_its_imports() -> None:
+    found = circle({"a": {"b", "d"}, "b": {"c"}, "c": {"a"}, "d": set()})
+    assert sorted(found[1:]) == ["a", "b", "c"]
+    assert found[0] == found[-1]
+    assert f"{found[0]}{found[1]}" in ("ab", "bc", "ca")
+
+
+def test_import_contracts_count_all_imports_and_say_why_they_are_there() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert "exclude_type_checking_imports" not in text
+    contracts = text.split("[[tool.importlinter.contracts]]\n")[1:]
+    assert len(contracts) >= 10
+    assert [c.splitlines()[0] for c in contracts if not c.startswith("# why: ")] == []
 
 
 def test_every_room_says_what_is_in_it() -> None:
@@ -40,6 +64,17 @@ def test_where_is_what_names_files_that_exist() -> None:
     )
     assert len(named) > 20
     assert [n for n in named if not (ROOT / n).exists() and not (ROOT / f"{n}.py").exists()] == []
+
+
+def test_where_is_what_names_a_file_alone_beside_one_of_its_folder() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    alone = 0
+    for row in rows:
+        folders = re.findall(r"`((?:eoctl|recovery|tui|spark_jobs)/(?:\w+/)*)", row)
+        for name in re.findall(r"`(\w+\.py)`", row):
+            alone += 1
+            assert any((ROOT / folder / name).exists() for folder in folders), row
+    assert alone > 5
 
 
 def test_docstrings_ask_no_questions() -> None:
