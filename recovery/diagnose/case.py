@@ -113,7 +113,8 @@ class Case:
     def owner(self) -> TransactionFacts | None:
         """The id that is Ongoing with the start batch's epoch. + 1 is its next transaction (v2)."""
         row = self.ongoing
-        fits = row and self.start and row.producer_epoch == self.start.producer_epoch
+        start = self.start
+        fits = row and start and (start.deleted or row.producer_epoch == start.producer_epoch)
         return row if fits else None
 
     @cached_property

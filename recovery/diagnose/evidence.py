@@ -25,13 +25,21 @@ def about_batch(c: Case) -> list[Evidence]:
     if c.start is None or c.about.producer_id is None:
         return []
     b, at = c.start, c.about
+    data: dict[str, Any] = {"producer_id": b.producer_id, "producer_epoch": b.producer_epoch}
+    if b.deleted or b.survivor is not None:
+        text = (
+            f"the records of {at.name} from offset {at.start_offset}, where it began, were deleted"
+        )
+        left = f"the first batch of its producer that is left is at offset {b.survivor}"
+        text += "; none of its own is left" if b.deleted else f"; {left}, epoch {b.producer_epoch}"
+        return [Evidence("start-deleted", text, data | {"first_left": b.survivor})]
     held = f"; it holds offsets of {listed(b.groups, 'group')}" if b.groups else ""
     return [
         Evidence(
             "start-batch",
             f"the batch at offset {at.start_offset} of {at.name} is producer id {b.producer_id}, "
             f"epoch {b.producer_epoch}{held}",
-            {"producer_id": b.producer_id, "producer_epoch": b.producer_epoch, "groups": b.groups},
+            data | {"groups": b.groups},
         )
     ]
 

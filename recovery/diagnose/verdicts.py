@@ -425,6 +425,17 @@ RULES: tuple[Rule, ...] = (
         "find who writes with this producer id",
     ),
     _unknown(
+        "start-deleted",
+        lambda c: c.start is not None and c.start.deleted,
+        lambda c: (
+            f"every record of producer id {c.about.producer_id} in this transaction was deleted "
+            f"(it began at offset {c.about.start_offset}, the log of {c.about.name} at "
+            f"{c.newest.partition.log_start_offset}): none tells which transaction it was"
+        ),
+        "none of its own records is left: either marker frees those after it (txn resolve "
+        "--without-proof, once nobody can own it)",
+    ),
+    _unknown(
         "history-not-read",
         lambda c: c.history is None or c.history.reason == "history-not-read",
         lambda c: "__transaction_state was not read: its outcome may have been decided",

@@ -56,6 +56,9 @@ class StartBatch:
     when it was written: markers (their time is the leader's) nearest before and after it, any
     producer's, or its own time if append_time.
     groups: on `__consumer_offsets`, the groups in its keys: they are held.
+    survivor: the start offset lies below the log start (DeleteRecords, retention): this is the
+    producer's first batch that is left, at this offset. deleted: none is left; the epoch is that of
+    the producer's last batch, as its leader describes it.
     """
 
     producer_id: int
@@ -65,6 +68,8 @@ class StartBatch:
     marker_before: int | None = None
     marker_after: int | None = None
     groups: tuple[str, ...] = ()
+    survivor: int | None = None
+    deleted: bool = False
 
     @property
     def written_after(self) -> int | None:

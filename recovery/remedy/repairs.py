@@ -29,6 +29,7 @@ NEVER_KNOWN = frozenset(
         "written-beyond-decision",
         "order-unclear",
         "topic-identity",
+        "start-deleted",
     }
 )
 """Rules of `unknown` that no further look can answer: only these are resolved without proof."""

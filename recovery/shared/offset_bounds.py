@@ -63,6 +63,12 @@ def parse_bound(text: str, now_ms: int, *, where: str | None = None) -> Bound:
 def range_problem(start: int, end: int, facts: PartitionFacts) -> tuple[str, str] | None:
     """Return why [start, end) cannot be counted: Kafka's error name and a sentence, or None."""
     assert facts.high_watermark is not None
+    low, lso = facts.log_start_offset, facts.last_stable_offset
+    if start > end and low is not None and end == lso and lso < low:
+        text = (
+            f"the last stable offset {lso} lies below the log start {low}: a transaction is still "
+        )
+        return "INVALID_REQUEST", text + "open whose first records were deleted"
     if start > end:
         return "INVALID_REQUEST", f"the range runs backwards: {start} is above {end}"
     if end > facts.high_watermark:

@@ -116,10 +116,10 @@ def owner_odd(lab: Lab) -> GroundTruth:
 
 
 def start_deleted(lab: Lab) -> GroundTruth:
-    """An open transaction whose first batch was deleted (DeleteRecords)."""
-    (truth,) = break_(lab, "open", hold=False)
-    assert truth.start_offset is not None
-    place = TopicPartition(truth.topic, truth.partition, truth.start_offset + 3)
+    """An orphan all of whose records were deleted (DeleteRecords), with one of another's after."""
+    (truth,) = break_(lab, "orphan")
+    [seen] = judged(lab, truth.topic).judged
+    place = TopicPartition(truth.topic, truth.partition, (seen.partition.high_watermark or 0) - 1)
     admin = AdminClient(lab.client_properties())
     admin.delete_records([place])[place].result(20)
     return truth
@@ -135,7 +135,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
         "two-phase": break_(lab, "two-phase", hold=False)[0],
         "later-transaction": later_transaction(lab),
         "owner-odd": owner_odd(lab),
-        "start-batch-not-read": start_deleted(lab),
+        "start-deleted": start_deleted(lab),
         "history-replaced": break_(lab, "orphan", variant="nameless")[0],
         "topic-identity": break_(lab, "topic-made-anew", variant="orphan")[0],
     }
@@ -159,6 +159,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     assert orphan.second is not None
     assert rule_of(orphan, second=None) == "one-sample"
     assert rule_of(orphan, history=None) == "history-not-read"
+    assert rule_of(orphan, start=None) == "start-batch-not-read"
     # a leader that is lost between two questions; DESCRIBE that is taken away between them
     unled = replace(orphan.second, partition=orphan.partition.but(error="NOT_LEADER"))
     assert rule_of(orphan, second=unled) == "partition-not-seen"

@@ -1159,6 +1159,22 @@ def _() -> Verdict:
     return judged(w)
 
 
+@unknown("every batch of it was deleted, and nobody owns it", "start-deleted")
+def _() -> Verdict:
+    w = World()
+    w.stray(w.init("orders", 2, 3_600_000), P)
+    about = only(w)
+    start = start_batch(w, about, CLEAR)
+    assert start is not None
+    first = sample(w, P, CLEAR, SETTINGS)
+    w.tick(5000)
+    second = sample(w, P, CLEAR, SETTINGS)
+    v = judge(about, replace(start, deleted=True), first, second, history(w, about, start, CLEAR))
+    assert v is not None
+    assert remedy_allowed(v, "resolve", without_proof=True) is None
+    return v
+
+
 @unknown("the start batch was deleted", "start-batch-not-read")
 def _() -> Verdict:
     w = World()

@@ -38,13 +38,20 @@ async def start_batches(
     cluster: Cluster,
     transactions: Sequence[OpenTransaction],
     partitions: Mapping[TopicPartition, PartitionFacts],
+    epochs: Mapping[OpenTransaction, int],
 ) -> dict[OpenTransaction, StartBatch]:
     """The batch at each transaction's start offset, with the marker times around it.
 
-    A transaction whose batch could not be read is not in the result.
+    A transaction whose batch could not be read is not in the result. epochs: of each producer's
+    last batch, as its leader describes it: all that is known once every batch is deleted.
     """
-    batches: dict[OpenTransaction, StartBatch] = {}
-    for batch_of in _one_per_partition([w for w in transactions if w.start_offset is not None]):
+
+    def cut(w: OpenTransaction) -> bool:
+        return (w.start_offset or 0) < (partitions[w.topic_partition].log_start_offset or 0)
+
+    begun = [w for w in transactions if w.start_offset is not None]
+    batches = await _survivors(cluster, [w for w in begun if cut(w)], partitions, epochs)
+    for batch_of in _one_per_partition([w for w in begun if not cut(w)]):
         before, after, groups = [], [], []
         for w in batch_of:
             start = w.start_offset
@@ -68,6 +75,47 @@ async def start_batches(
                 names = _groups(w, keyed.get(w.topic_partition, ()))
                 batches[w] = replace(batch_read, groups=names)
     return batches
+
+
+async def _survivors(
+    cluster: Cluster,
+    transactions: Sequence[OpenTransaction],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+    epochs: Mapping[OpenTransaction, int],
+) -> dict[OpenTransaction, StartBatch]:
+    """Return the first batch that is left of each transaction that began below the log start."""
+    batches: dict[OpenTransaction, StartBatch] = {}
+    for batch_of in _one_per_partition(transactions):
+        ranges = []
+        for w in batch_of:
+            facts = partitions[w.topic_partition]
+            low = facts.log_start_offset or 0
+            ranges.append(Range(w.topic, w.partition, low, facts.high_watermark or low))
+        chunks, ended = await read_all(
+            cluster, [r for r in ranges if r.start < r.end], most_chunks=MARKER_CHUNKS
+        )
+        for w, place in zip(batch_of, ranges, strict=True):
+            read_here = chunks.get(w.topic_partition, [])
+            found = _first_left(w, read_here, place.start)
+            end = ended.get(w.topic_partition)
+            whole = place.start == place.end or (
+                end is not None and end.error is None and end.position >= place.end
+            )
+            if found is not None:
+                batches[w] = replace(found, groups=_groups(w, read_here))
+            elif whole and w in epochs and w.producer_id is not None:
+                batches[w] = StartBatch(w.producer_id, epochs[w], deleted=True)
+    return batches
+
+
+def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartBatch | None:
+    """Return the producer's first transactional batch with records."""
+    headers = [h for chunk in chunks for h in batch_headers(chunk.records)]
+    for number, h in enumerate(headers):
+        if h.producer_id == w.producer_id and h.is_transactional and not h.is_control:
+            after = (known(m.max_timestamp) for m in headers[number:] if m.is_control)
+            return replace(_of_header(h, None, next(after, None)), survivor=max(h.base_offset, low))
+    return None
 
 
 def _one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
@@ -104,6 +152,12 @@ def _start_batch(
         for h in batch_headers(chunk.records):
             if h.is_control and h.last_offset < w.start_offset:
                 marker_before = known(h.max_timestamp)
+    return _of_header(first, marker_before, marker_after)
+
+
+def _of_header(
+    first: BatchHeader, marker_before: int | None, marker_after: int | None
+) -> StartBatch:
     append_time = first.timestamp_type == "LogAppendTime"
     return StartBatch(
         producer_id=first.producer_id,

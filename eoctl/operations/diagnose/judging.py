@@ -286,6 +286,12 @@ def _open_transactions(look: _Look, held: Collection[TopicPartition]) -> list[Op
     return transactions
 
 
+def _last_epochs(look: _Look, opened: Sequence[OpenTransaction]) -> dict[OpenTransaction, int]:
+    """Return the epoch of each producer's last batch, as the partition's leader describes it."""
+    rows = {o: look.samples[o.topic_partition].producer(o.producer_id or 0) for o in opened}
+    return {o: row.producer_epoch for o, row in rows.items() if row is not None}
+
+
 async def _judge_all(
     cluster: Cluster,
     look: _Look,
@@ -299,7 +305,7 @@ async def _judge_all(
     opened = _open_transactions(look, {(p.topic, p.partition) for p in held})
     facts = {key: sample.partition for key, sample in look.samples.items()}
     starts = await evidence.start_batches(
-        cluster, [o for o in opened if o.producer_id is not None], facts
+        cluster, [o for o in opened if o.producer_id is not None], facts, _last_epochs(look, opened)
     )
     judged = _judge(opened, starts, look, None, {}, settings)
     # even of open ones: under transactions v1 a lost marker may lie below the same epoch
