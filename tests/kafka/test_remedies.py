@@ -38,6 +38,8 @@ POINTS = (
     "step-1-done",
     "verified",
 )
+FENCE_POINTS = (*POINTS, "fence-ended", "id-raised")
+"""Also between EndTxn and the requests that shut the owner out."""
 
 
 def test_abort_frees_readers_and_drops_only_its_records(lab3: Lab) -> None:
@@ -324,9 +326,9 @@ def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) 
 @pytest.mark.parametrize(
     ("version", "points"),
     [
-        (2, ("step-1-performed",)),
-        pytest.param(2, POINTS, marks=pytest.mark.long),
-        pytest.param(1, POINTS, marks=pytest.mark.long),
+        (2, ("step-1-performed", "fence-ended")),
+        pytest.param(2, FENCE_POINTS, marks=pytest.mark.long),
+        pytest.param(1, FENCE_POINTS, marks=pytest.mark.long),
     ],
     ids=("2-here", "2", "1"),
 )

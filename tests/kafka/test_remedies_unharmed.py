@@ -133,6 +133,29 @@ def test_the_stray_of_an_idle_id_is_aborted_and_its_owner_hears_of_it(
     in_client(lab, scenario)
 
 
+def test_what_another_host_has_done_meanwhile_is_found_done(
+    lab: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The id is raised here, then another host does all of it: the entry here is closed."""
+    name, before = topic(lab, 2), unfinished("txn")
+
+    async def scenario(client: Client) -> None:
+        scene = await with_stray(lab, client, name)
+        assert scene.run(*scene.abort, *ACT, kill_at="step-1-done").status < 0
+        [entry] = unfinished("txn") - before
+        elsewhere = environment(EOCTL_STATE_DIR=str(tmp_path))
+        won = eoctl(*scene.abort, *ACT, lab=lab, env=elsewhere)
+        assert won.status == 0, won.stderr
+        lost = scene.run("journal", "resume", entry, *ACT, "-o", "json")
+        assert lost.status == 0, lost.stdout + lost.stderr
+        assert [s["status"] for s in lost.rows[0]["steps"]] == ["already-done", "already-done"]
+        assert unfinished("txn") == before
+        pid = scene.owner.producer_id
+        assert [o for o, _ in dumped_markers(lab, name, 0, pid)] == ["abort"], "one marker"
+
+    in_client(lab, scenario)
+
+
 def test_an_owner_that_begins_between_look_and_marker_keeps_its_records(
     lab: Lab, topic: MakeTopic
 ) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.facts import TransactionFacts
-from recovery.inspect.incarnation import Incarnation, is_shut_out
+from recovery.inspect.incarnation import Incarnation, holds, is_shut_out
 from recovery.remedy.fences import beyond_fence, is_half_fenced
 
 PID, OTHER, LAST = 4001, 4002, 32_766
@@ -75,6 +75,23 @@ def test_an_owner_is_shut_out_beyond_what_it_can_be_answered(
     now: Incarnation, shut_out: bool
 ) -> None:
     assert is_shut_out(USED, now) is shut_out
+
+
+@pytest.mark.parametrize(
+    ("now", "written", "known", "kept_out"),
+    [
+        (Incarnation(PID, 7), 4, 5, True),  # a v2 marker of the fence bears 5
+        (Incarnation(PID, 9), 4, 5, True),  # its application was started again
+        (Incarnation(PID, 7), None, None, True),
+        (Incarnation(PID, 6), 4, 4, False),  # its coordinator has lost the fence
+        (Incarnation(PID, 7), 5, 5, False),  # records of an epoch that the fence did not see
+        (Incarnation(PID, 9), 4, 8, False),  # and what is known of the partition is of a later one
+    ],
+)
+def test_a_fence_of_the_journal_still_keeps_its_owner_out(
+    now: Incarnation, written: int | None, known: int | None, kept_out: bool
+) -> None:
+    assert holds(USED, Incarnation(PID, 7), now, written=written, known=known) is kept_out
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def producer(sequence: int | None, epoch: int = 4, start: int | None = 9) -> Pro
 
 
 def step(*found: dict[str, Any] | None) -> Step:
-    about = [
+    about: list[dict[str, Any]] = [
         {"transactional_id": "x", "partition": f"orders:{n}", "looks": one, "members": []}
         for n, one in enumerate(found)
     ]

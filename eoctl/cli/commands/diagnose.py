@@ -169,7 +169,11 @@ def runbook(connection: Connection, output: Format, limits: Limits) -> int:
 
     async def told(source: Source, context: Context) -> Answer:
         return await operation.runbook(
-            source, context, limits.settings(context), pause=limits.interval
+            source,
+            context,
+            limits.settings(context),
+            pause=limits.interval,
+            seconds=connection.seconds(),
         )
 
     answer, context = ask(connection, told)

@@ -1,7 +1,10 @@
 """`why`: the story of one partition, or of what holds a group up, on one page."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
 from eoctl.operations.inspect.connect import connect_rows
@@ -353,6 +356,62 @@ async def rows_of(
         await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in partitions
     ]
     return rows, [*missing, *more]
+
+
+STORIES_AT_ONCE = 8
+T = TypeVar("T")
+
+
+async def rows_until(
+    source: Source,
+    context: Context,
+    d: Diagnosis,
+    partitions: Sequence[PartitionFacts],
+    until: float | None,
+) -> tuple[list[WhyRow], list[Missing], list[Missing]]:
+    """Return the stories of many partitions as far as they are read by then, and what is missing.
+
+    until: on the monotonic clock; None = without a bound. The last value: partitions of which only
+    the diagnosis is in the rows, since no time was left.
+    """
+    few = asyncio.Semaphore(STORIES_AT_ONCE)
+    cut: list[Missing] = []
+    groups = await _in_time(_groups(source, partitions), until)
+    topics = sorted({p.topic for p in partitions})
+    configs = await _in_time(source.topic_configs(topics), until)
+    facts, missing = groups if groups is not None else ([], [_no_time("group")])
+    retention, more = configs if configs is not None else ({}, [_no_time("topic")])
+
+    async def row(p: PartitionFacts) -> WhyRow:
+        async with few:
+            story = _row(source, context, d, p, facts, retention.get(p.topic, {}))
+            found = await _in_time(story, until)
+        if found is None:
+            cut.append(_no_time("partition", p.topic, p.partition))
+            return _seen_row(context, d, p, _holder(d, p))
+        return found
+
+    rows = await asyncio.gather(*(row(p) for p in partitions))
+    return list(rows), [*missing, *more], cut
+
+
+async def _in_time(work: Coroutine[Any, Any, T], until: float | None) -> T | None:
+    """Return the result, or None where it is not there by then."""
+    if until is None:
+        return await work
+    left = until - time.monotonic()
+    if left <= 0:
+        work.close()
+        return None
+    try:
+        return await asyncio.wait_for(work, left)
+    except TimeoutError:
+        return None
+
+
+def _no_time(scope: str, topic: str | None = None, partition: int | None = None) -> Missing:
+    detail = "it was not read: no time was left; give more with --timeout"
+    return Missing(scope, "NO_TIME", detail, topic=topic, partition=partition)
 
 
 def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
