@@ -22,21 +22,29 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import positions
+from eoctl.lab import admin
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from recovery.shared.log_position import LogPosition, Standing
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import made_topic
 from tests.kafka.planting import led_uncleanly
 from tests.kafka.state_oracle import Rebuilt
+from tests.kafka.test_state_compaction import CLEANED, configure
 
 BOTH, EXTRA, READ, OTHERS = 20, 30, 10, 40
 POSITION = BOTH + READ
 WAYS = ("once", "back")
 
 
-def produce(lab: Lab, name: str, rows: Sequence[tuple[bytes | None, bytes, int]]) -> None:
-    """Key, value, number: which is the source offset in the headers. One batch for each."""
-    config = {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}
+def produce(
+    lab: Lab, name: str, rows: Sequence[tuple[bytes | None, bytes, int]], *, numbered: bool = True
+) -> None:
+    """Key, value, number: which is the source offset in the headers. One batch for each.
+
+    numbered: with producer id and sequence, of which a cleaner keeps the last batch, emptied.
+    """
+    config = {"enable.idempotence": numbered, "linger.ms": 0, "batch.num.messages": 1}
     producer = Producer(lab.client_properties() | config)
     for key, value, number in rows:
         headers = [("source.partition", b"0"), ("source.offset", b"%d" % number)]
@@ -255,3 +263,86 @@ def test_a_rebuild_since_an_earlier_one_reads_everything(ways: dict[str, Way], w
     first, second = (Rebuilt(one.folder / name).digest for name in ("since", "full"))
     assert first == second, since.text
     assert full.json["notes"] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_commits_hold_the_epoch_of_the_record_before_them(ways: dict[str, Way], way: str) -> None:
+    """As a consumer's commit at the same place does, which librdkafka made of what it read."""
+    one = ways[way]
+    kept = committed_epoch(one.lab, f"{one.dirty}-{one.clean}-eoctl-dedup", one.dirty)
+    assert kept == committed_epoch(one.lab, f"group-{one.dirty}", one.dirty)
+    assert kept[1] is not None
+    offset, epoch = committed_epoch(one.lab, f"eoctl-merge-{one.log}", one.log)
+    assert (offset, epoch is None) == (POSITION, False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_position_without_an_epoch_is_gone_on_from_and_said(
+    ways: dict[str, Way], way: str
+) -> None:
+    """As eoctl 0.2.0 kept it."""
+    one = ways[way]
+    asked = standing(one.lab, one.dirty, LogPosition(POSITION))
+    assert (asked.held, "no leader epoch is kept" in asked.because) == (None, True)
+    group = f"{one.dirty}-{one.clean}-eoctl-dedup"
+    reader = Consumer(one.lab.client_properties() | {"group.id": group})
+    place = TopicPartition(one.dirty, 0)
+    [now] = reader.committed([place], 20)
+    before = TopicPartition(one.dirty, 0, now.offset, now.metadata.rstrip("\0"))
+    reader.commit(offsets=[before], asynchronous=False)
+    planned = eoctl(
+        *("dedup", one.dirty, one.clean, "--by", "source", "--follow", "-o", "json"), lab=one.lab
+    )
+    reader.commit(offsets=[now], asynchronous=False)
+    reader.close()
+    assert planned.status == 0, planned.stderr
+    assert f"position {POSITION} of {one.dirty}:0 is not proven" in planned.rows[0]["summary"]
+
+
+def test_a_compacted_log_is_not_called_another_one(lab3: Lab) -> None:
+    """All records of an epoch are compacted away, and the replica is made again: it has no such
+    epoch, and nobody can tell."""
+    first, second, third = lab3.broker_ids
+    name = made_topic(lab3, 1, 1, CLEANED)
+
+    def led_by(broker: int) -> None:
+        async def place() -> None:
+            async with Client.to(lab3.bootstrap_servers) as client:
+                await admin.set_replicas(client, name, 0, [broker])
+
+        asyncio.run(place())
+        leads(lab3, [name], broker)
+
+    async def ask(offset: int) -> int | None:
+        async with Cluster(client_settings(lab3.client_properties()), Deadline(60)) as cluster:
+            return (await positions.record_epochs(cluster, {(name, 0): offset}))[name, 0]
+
+    def first_offset() -> int:
+        async def read() -> int:
+            async with Client.to(lab3.bootstrap_servers) as client:
+                batches = await client.batches(name, 0)
+                return min(int(record.offset) for batch in batches for record in batch)
+
+        return asyncio.run(read())
+
+    rows = [(b"key-%d" % n, b"value", n) for n in range(10)]
+    led_by(first)
+    produce(lab3, name, rows, numbered=False)
+    kept = LogPosition(10, asyncio.run(ask(10)))
+    assert kept.leader_epoch is not None
+    led_by(second)
+    configure(lab3, admin.BROKER, str(second), {"log.cleaner.backoff.ms": "100"})
+    try:
+        until_gone = time.monotonic() + 60
+        while first_offset() < 10:
+            assert time.monotonic() < until_gone, "the cleaner did not take them"
+            time.sleep(1.1)  # segment.ms
+            produce(lab3, name, rows, numbered=False)
+    finally:
+        configure(lab3, admin.BROKER, str(second), {"log.cleaner.backoff.ms": None})
+    led_by(third)
+    asked = standing(lab3, name, kept)
+    assert (asked.held, "compacted away" in asked.because) == (None, True), asked
+    end = len(values(lab3, name)) and first_offset()
+    now = LogPosition(end + 1, asyncio.run(ask(end + 1)))
+    assert standing(lab3, name, now).held is True

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -20,7 +21,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, producer
 from tests.started import started
 
-CLEANED: dict[str, str | None] = {
+CLEANED: dict[str, Any] = {
     "cleanup.policy": "compact",
     "segment.ms": "1000",
     "min.cleanable.dirty.ratio": "0.001",

@@ -15,6 +15,7 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.kafka.read import positions as log_positions
 from eoctl.kafka.read.chunks import Chunk, Range
 from eoctl.kafka.read.fetch import read
 from eoctl.kafka.read.producer_records import Written, written
@@ -130,6 +131,10 @@ async def _judged(
         await last_committed(cluster, group, list(pieces)) if pieces else ({}, False)
     )
     standing = _stands(pieces, positions)
+    if standing:
+        in_logs = {place: positions[place].in_log for place in pieces}
+        remedy = f"what was copied is another log's: look at the output, then delete group {group}"
+        await log_positions.refuse_other_logs(cluster, in_logs, remedy)
     copies = (
         await _copies(
             cluster, group, _begins({p: piece.last for p, piece in pieces.items()}, wish.to)
@@ -455,11 +460,13 @@ class SalvageOperation:
             if positions:
                 return {"copied": 0}
             await asyncio.to_thread(writer.begin)
-            sent = await self._send(writer, one, pieces, to)
+            sent, epochs = await self._send(writer, one, pieces, to)
             die_here_in_tests("salvage-sent")
             ensure_held()
             ends = {
-                place: CommittedPosition(last + 1, f"{one.producer_id}:{one.producer_epoch}")
+                place: CommittedPosition(
+                    last + 1, f"{one.producer_id}:{one.producer_epoch}", epochs.get(place)
+                )
                 for place, (_, _, last) in pieces.items()
             }
             await asyncio.to_thread(writer.commit, ends)
@@ -478,10 +485,11 @@ class SalvageOperation:
         one: Committable,
         pieces: Mapping[TopicPartition, tuple[int, int, int]],
         to: str | None,
-    ) -> int:
-        """Send every record of the transaction; how many. Raises RefusedError unless they are as
-        many as planned, in each partition."""
+    ) -> tuple[int, dict[TopicPartition, int]]:
+        """Send every record of the transaction; how many, and the leader epoch of each partition's
+        last one. Raises RefusedError unless they are as many as planned, in each partition."""
         counts = dict.fromkeys(pieces, 0)
+        epochs: dict[TopicPartition, int] = {}
         ranges = [Range(*place, first, last + 1) for place, (_, first, last) in pieces.items()]
 
         def send(chunk: Chunk) -> None:
@@ -503,6 +511,8 @@ class SalvageOperation:
                         timestamp=record.timestamp,
                     )
                     counts[place] += 1
+                    if header.leader_epoch >= 0:
+                        epochs[place] = header.leader_epoch
 
         async with aclosing(read(self._cluster, ranges)) as chunks:
             async for item in chunks:
@@ -520,7 +530,7 @@ class SalvageOperation:
                 f"{counts[differ[0]]:,} now; nothing was committed",
                 where=f"{topic}:{partition}",
             )
-        return sum(counts.values())
+        return sum(counts.values()), epochs
 
     async def verify(self, step: Step) -> Effect:
         """Look whether its position stands, and count its copies in the output."""
