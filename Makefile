@@ -12,7 +12,7 @@ WORKERS ?= 5
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file=build/test-durations.txt
 
-.PHONY: help install lock check format test test-long test-tools mutants bench dist man docs demo schemas figures size screenshots test-fresh clean
+.PHONY: help install lock check format test test-long test-tools mutants bench soak dist man docs demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ mutants: install ## change one place of a rule at a time: do the unit tests noti
 
 bench: install ## speed and memory, beside the peers, as ratios
 	$(BIN)/python -m benchmarks
+
+soak: install ## memory and open files of dashboard, exporter and check beside a busy cluster, 20 minutes (MINUTES=2)
+	$(BIN)/python -m benchmarks.soak $(MINUTES)
 
 demo: install ## start a real Kafka, break it, look at it through eoctl
 	$(BIN)/eoctl lab demo

@@ -1,0 +1,219 @@
+"""`make soak`: memory and open files of what runs all day, beside a busy cluster.
+
+Transactional producers commit RATE transactions a second on a lab of one broker. A dashboard on a
+terminal of its own, an exporter, and a `check` after another run beside them. Their memory, open
+files and threads are read from /proc and printed. It fails if one passes MOST_BYTES, or if its
+memory or files still grow in the second half. `python -m benchmarks.soak [MINUTES]`
+"""
+
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fcntl import ioctl
+from pathlib import Path
+from struct import pack
+from termios import TIOCSWINSZ
+
+from benchmarks.side_by_side import EOCTL, lab
+from eoctl.lab.record import LabSpec
+
+MINUTES = 20.0
+RATE = 150  # transactions a second
+IDS = 30
+TOPIC = "soak"
+PARTITIONS = 24
+MOST_BYTES = 150 << 20
+GROWS = 1.1  # the end's median beside the middle's that still counts as flat
+MORE_FILES = 3
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One process at one moment. at: seconds since the start."""
+
+    at: float
+    rss: int  # bytes
+    files: int
+    threads: int
+
+
+@dataclass
+class Subject:
+    """Something that is measured, and its samples."""
+
+    name: str
+    samples: list[Sample] = field(default_factory=list)
+
+    def take(self, at: float, pid: int) -> None:
+        """Sample the process; one that has ended is left out."""
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+            fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+            rss, threads = int(fields["VmRSS"].split()[0]) << 10, int(fields["Threads"])
+        except (OSError, KeyError):
+            return
+        self.samples.append(Sample(at, rss, files, threads))
+
+    def faults(self) -> list[str]:
+        """Return what is wrong with it, in words."""
+        if len(self.samples) < 4:
+            return [f"{self.name}: only {len(self.samples)} samples"]
+        third = max(1, len(self.samples) // 4)
+        middle = self.samples[len(self.samples) // 2 :][:third]
+        end = self.samples[-third:]
+        most = max(s.rss for s in self.samples)
+        found = []
+        if most > MOST_BYTES:
+            found.append(f"{self.name}: {most >> 20} MiB")
+        if _median([s.rss for s in end]) > GROWS * _median([s.rss for s in middle]):
+            found.append(f"{self.name}: its memory grows")
+        if _median([s.files for s in end]) > _median([s.files for s in middle]) + MORE_FILES:
+            found.append(f"{self.name}: its open files grow")
+        return found
+
+
+def _median(values: Sequence[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+def load(servers: str, until: float, counts: list[int]) -> None:
+    """Commit RATE transactions a second by IDS producers, one in ten of them aborted."""
+    from confluent_kafka import Producer
+
+    def one(number: int) -> None:
+        settings = {"bootstrap.servers": servers, "transactional.id": f"soak-{number}"}
+        producer = Producer({**settings, "linger.ms": 0, "log_level": 3})
+        producer.init_transactions(60)
+        due = time.monotonic()
+        while time.monotonic() < until:
+            producer.begin_transaction()
+            for place in {number % PARTITIONS, (number * 7 + 1) % PARTITIONS}:
+                producer.produce(TOPIC, b"x" * 100, partition=place)
+            if counts[number] % 10 == 9:
+                producer.abort_transaction(60)
+            else:
+                producer.commit_transaction(60)
+            counts[number] += 1
+            due = max(due + IDS / RATE, time.monotonic() - 5)
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    threads = [threading.Thread(target=one, args=(n,), daemon=True) for n in range(IDS)]
+    for each in threads:
+        each.start()
+
+
+def _dashboard(servers: str, environment: dict[str, str]) -> tuple[int, Callable[[], None]]:
+    """Start `eoctl tui` on a terminal whose output is thrown away. Return how it is ended."""
+    pid, screen = pty.fork()
+    if pid == 0:
+        argv = [*EOCTL, "--bootstrap-server", servers, "tui"]
+        os.execvpe(argv[0], argv, environment | {"TERM": "xterm-256color"})
+    ioctl(screen, TIOCSWINSZ, pack("HHHH", 40, 140, 0, 0))
+
+    def drain() -> None:
+        try:
+            while os.read(screen, 1 << 16):
+                pass
+        except OSError:
+            return
+
+    threading.Thread(target=drain, daemon=True).start()
+
+    def end() -> None:
+        os.write(screen, b"q")
+        time.sleep(3)
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            return
+        os.waitpid(pid, 0)
+
+    return pid, end
+
+
+def soak(minutes: float) -> list[str]:
+    """Run it, print the samples, and return what is wrong."""
+    with lab(LabSpec("soak")) as one, tempfile.TemporaryDirectory() as folder:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        servers = one.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
+        environment = os.environ | {"EOCTL_CACHE_DIR": folder, "EOCTL_STATE_DIR": folder}
+        begin = time.monotonic()
+        until = begin + 60 * minutes
+        counts = [0] * IDS
+        # before the load: a fork inherits its sockets
+        pid, end = _dashboard(servers, environment)
+        load(servers, until + 5, counts)
+        server = ("--bootstrap-server", servers)
+        exporter = subprocess.Popen(
+            [*EOCTL, *server, "exporter", "--listen", "127.0.0.1:0", "--interval", "5s"],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        subjects = [Subject("dashboard"), Subject("exporter"), Subject("check")]
+        statuses: list[int] = []
+        print(f"{'seconds':>8}  {'what':<10} {'MiB':>6} {'files':>6} {'threads':>8}", flush=True)
+        try:
+            while time.monotonic() < until:
+                _round(subjects, begin, pid, exporter.pid, [*EOCTL, *server, "check"],
+                       environment, statuses)  # fmt: skip
+                time.sleep(max(0.0, min(5 * minutes / 2, until - time.monotonic())))
+        finally:
+            end()
+            exporter.terminate()
+            exporter.wait(10)
+        kept = sum(p.stat().st_size for p in Path(folder).rglob("*.log"))
+        print(f"{sum(counts)} transactions in {time.monotonic() - begin:.0f} s")
+        print(
+            f"__transaction_state kept: {kept >> 20} MiB; check ended with {sorted(set(statuses))}"
+        )
+        return [fault for s in subjects for fault in s.faults()]
+
+
+def _round(
+    subjects: Sequence[Subject],
+    begin: float,
+    dashboard: int,
+    exporter: int,
+    check: Sequence[str],
+    environment: dict[str, str],
+    statuses: list[int],
+) -> None:
+    """Sample the two that run, and a check at its largest."""
+    at = time.monotonic() - begin
+    subjects[0].take(at, dashboard)
+    subjects[1].take(at, exporter)
+    started = subprocess.Popen(
+        check, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    whole = Subject("check")
+    while started.poll() is None:
+        whole.take(at, started.pid)
+        time.sleep(0.02)
+    statuses.append(started.returncode)
+    if whole.samples:
+        subjects[2].samples.append(max(whole.samples, key=lambda s: s.rss))
+    for s in subjects:
+        if s.samples and s.samples[-1].at == at:
+            now = s.samples[-1]
+            row = f"{at:8.0f}  {s.name:<10} {now.rss >> 20:6} {now.files:6} {now.threads:8}"
+            print(row, flush=True)
+
+
+def main() -> None:
+    faults = soak(float(sys.argv[1]) if sys.argv[1:] else MINUTES)
+    if faults:
+        raise SystemExit("not flat: " + "; ".join(faults))
+    print("flat")
+
+
+if __name__ == "__main__":
+    main()
