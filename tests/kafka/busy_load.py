@@ -158,10 +158,17 @@ def main(servers: str, topic: str, name: str, partitions: int, ids: int, seed: i
     for number in range(ids):
         threading.Thread(target=clients.run, args=(name, number), daemon=True).start()
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def until_stdin_ends() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=until_stdin_ends, daemon=True).start()
     while not ended.wait(1):
         print(clients.committed, clients.aborted, flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:]))
+    _, servers, topic, name, *numbers = sys.argv
+    partitions, ids, seed = map(int, numbers)
+    main(servers, topic, name, partitions, ids, seed)

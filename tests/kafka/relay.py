@@ -27,8 +27,8 @@ class Relay:
 
     alter: a key, of all brokers or of one -> the place in its answers, and the 16 bits to be there.
     rewrite: (broker, key) -> what makes another answer of one, its length included.
-    answered: bytes of answers by (broker, key). delay: seconds by which an answer is late, asked for
-    each; those of one connection keep their order.
+    answered: bytes of answers by (broker, key). delay: gives the seconds by which the next answer
+    is late; those of one connection keep their order.
     """
 
     def __init__(self, lab: Lab) -> None:

@@ -1,7 +1,7 @@
-"""A healthy busy cluster is silent, seen through answers that are late; what is broken in it is not.
+"""A healthy busy cluster is silent, also where answers are late; what is broken in it is found.
 
-The load: Java and librdkafka clients that begin and end transactions, a Kafka Streams application of
-each group protocol, whose repartition topics are purged, three brokers. `tests/kafka/busy_load.py`.
+The load (`tests/kafka/busy_load.py`): Java and librdkafka clients that begin and end transactions,
+a Kafka Streams application of each group protocol, whose repartition topics are purged.
 """
 
 import asyncio
