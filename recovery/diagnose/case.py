@@ -22,7 +22,13 @@ from recovery.inspect.group_life import GroupLife, group_life
 from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
-from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.inspect.observation import (
+    CLOSED_STATES,
+    OpenTransaction,
+    Sample,
+    Settings,
+    StartBatch,
+)
 from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT, deadline, is_two_phase, looks_precommitted
 
 CYCLES_PATIENCE = 2
@@ -482,15 +488,57 @@ class Case:
 
     @property
     def hidden_in_log(self) -> StateRecord | None:
-        """The log says this producer id is open, here or elsewhere, and no coordinator does."""
-        listed = {t.transactional_id: t for t in self._live(self.newest)}
+        """The log says this producer id is open, here or elsewhere, and no coordinator does.
+
+        An id that a coordinator shows is not hidden, whatever it does by now. Under v2 a later
+        epoch is a later transaction of the id, so that nothing says the batch's own is open.
+        """
+        shown = {t.transactional_id: t for t in self.newest.transactions.rows if not t.ghost}
         here = self.about.topic_partition
         for r in still_open_in_log(self.history) if self.history and not self.id_moved else ():
-            row = listed.get(r.transactional_id)
-            named = r.value.partitions if isinstance(r.value, TransactionValue) else ()
-            if row is None or (here in named and here not in (row.partitions or ())):
+            v, row = r.value, shown.get(r.transactional_id)
+            if not isinstance(v, TransactionValue) or self._is_later(v):
+                continue
+            same = row is not None and row.producer_epoch == v.producer_epoch
+            if row is not None and row.state in CLOSED_STATES:
+                continue
+            if row is None or (
+                same and here in v.partitions and here not in (row.partitions or ())
+            ):
                 return r
         return None
+
+    def _is_later(self, value: TransactionValue) -> bool:
+        """A transaction of v2 that is Ongoing with a later epoch than the start batch's."""
+        return (
+            self.start is not None
+            and value.state is TransactionState.ONGOING
+            and value.client_transaction_version >= 2
+            and value.producer_epoch > self.start.producer_epoch
+        )
+
+    @property
+    def refused_describe(self) -> Missing | None:
+        """What its coordinator answered about the id that is hidden in the log."""
+        hidden = self.hidden_in_log
+        named = None if hidden is None else hidden.transactional_id
+        return next((m for m in self.newest.denied if m.id == named), None)
+
+    @property
+    def vanished(self) -> bool:
+        """The second look does not list the transaction, and does not prove that it has ended."""
+        pid, second = self.about.producer_id, self.second
+        if pid is None or second is None or second.producers is None:
+            return False
+        row = second.producer(pid)
+        return row is None or row.current_txn_start_offset != self.about.start_offset
+
+    @property
+    def unread(self) -> Missing | None:
+        """Why the start batch is not there: the answer to its Fetch."""
+        return next((m for at, m in self.newest.unread if at == self.about.start_offset), None) or (
+            next((m for at, m in self.first.unread if at == self.about.start_offset), None)
+        )
 
     @property
     def id_moved(self) -> str | None:

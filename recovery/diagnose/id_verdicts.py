@@ -226,13 +226,16 @@ class IdRule:
 
 
 def _unknown(
-    name: str, when: Callable[[IdCase], bool], why: Callable[[IdCase], str], then: str
+    name: str,
+    when: Callable[[IdCase], bool],
+    why: Callable[[IdCase], str],
+    then: str | Callable[[IdCase], str],
 ) -> IdRule:
     return IdRule(
         name,
         when,
         "unknown",
-        lambda c: Remedy("none", then),
+        lambda c: Remedy("none", then if isinstance(then, str) else then(c)),
         lambda c: [Evidence(name, why(c))],
     )
 
@@ -251,8 +254,15 @@ RULES: tuple[IdRule, ...] = (
     _unknown(
         "id-not-described",
         lambda c: not c.described,
-        lambda c: f"its coordinator does not describe it: {c.row.error or 'no answer'}",
-        "grant DESCRIBE on that transactional id, or ask again",
+        lambda c: (
+            f"broker {c.row.coordinator} answered DescribeTransactions with "
+            f"{c.row.error or 'nothing'}"
+        ),
+        lambda c: (
+            "grant DESCRIBE on that transactional id"
+            if (c.row.error or "").endswith("AUTHORIZATION_FAILED")
+            else "ask again, until its coordinator describes it"
+        ),
     ),
     # Decided.
     _unknown(

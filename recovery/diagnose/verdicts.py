@@ -16,7 +16,7 @@ real brokers. Where something could be read two ways, the safe one was taken:
   right for all that is open.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,8 +34,9 @@ from recovery.diagnose.evidence import (
     running_time,
 )
 from recovery.diagnose.remedies import Remedy, nothing
-from recovery.facts import CoordinatorFacts, TransactionFacts
+from recovery.facts import CoordinatorFacts, Missing, TransactionFacts
 from recovery.inspect.history import Decision, History
+from recovery.inspect.motion import is_over
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.times import span
 
@@ -120,12 +121,52 @@ class Rule:
 
 
 def _unknown(
-    name: str, when: Callable[[Case], bool], why: Callable[[Case], str], then: str
+    name: str,
+    when: Callable[[Case], bool],
+    why: Callable[[Case], str],
+    then: str | Callable[[Case], str],
 ) -> Rule:
     def reasons(c: Case) -> list[Evidence]:
         return [Evidence(name, why(c)), *rows_here(c)]
 
-    return Rule(name, when, "unknown", lambda c: nothing(then), reasons)
+    def remedy(c: Case) -> Remedy:
+        return nothing(then if isinstance(then, str) else then(c))
+
+    return Rule(name, when, "unknown", remedy, reasons)
+
+
+def _granted_or(errors: Iterable[str | None], permission: str, otherwise: str) -> str:
+    """Name the permission where an answer refused it, else what to do without one."""
+    refused = any(e is not None and e.endswith("AUTHORIZATION_FAILED") for e in errors)
+    return f"grant {permission}" if refused else otherwise
+
+
+def _answered(m: Missing | None, request: str) -> str:
+    """Say which broker answered what to a request; nothing where that is not known."""
+    if m is None:
+        return ""
+    who = "" if m.broker is None else f"broker {m.broker} answered "
+    return f": {who}{request} with {m.error}"
+
+
+def _offsets_refused(c: Case) -> Missing | None:
+    bad = next((s.partition for s in c.samples if s.partition.error is not None), None)
+    return None if bad is None else Missing("partition", bad.error or "", "", bad.leader)
+
+
+def _producers_refused(c: Case) -> Missing | None:
+    return next((s.producers_missing for s in c.samples if s.producers_missing), None)
+
+
+def _coordinator_errors(c: Case) -> list[str]:
+    errors = [x.error for s in c.samples for x in s.transactions.coordinators if not x.seen]
+    errors += [m.error for s in c.samples for m in s.transactions.missing]
+    return sorted({e for e in errors if e})
+
+
+def _coordinators_answered(c: Case) -> str:
+    errors = _coordinator_errors(c)
+    return f" ({', '.join(errors)})" if errors else ""
 
 
 def _earlier_unclear(c: Case) -> bool:
@@ -168,8 +209,15 @@ RULES: tuple[Rule, ...] = (
             not c.decided_unseen
             and any(s.partition.error is not None or s.partition.held is None for s in c.samples)
         ),
-        lambda c: f"the leader of {c.about.name} did not give its offsets",
-        "grant DESCRIBE on the topic, or wait until the partition has a leader",
+        lambda c: (
+            f"the leader of {c.about.name} did not give its offsets"
+            + _answered(_offsets_refused(c), "ListOffsets")
+        ),
+        lambda c: _granted_or(
+            [s.partition.error for s in c.samples],
+            f"DESCRIBE on topic {c.about.topic}",
+            "wait until the partition has a leader that answers",
+        ),
     ),
     _unknown(
         "topic-made-anew",
@@ -183,15 +231,20 @@ RULES: tuple[Rule, ...] = (
         "producers-not-seen",
         lambda c: not c.decided_unseen and any(s.producers is None for s in c.samples),
         lambda c: (
-            f"DescribeProducers of {c.about.name} did not answer"
-            + "".join(f": {s.producers_missing.error}" for s in c.samples if s.producers_missing)
+            f"the producers of {c.about.name} were not seen"
+            + _answered(_producers_refused(c), "DescribeProducers")
         ),
-        "grant READ on the topic, or wait until the partition's leader answers",
+        lambda c: _granted_or(
+            [m.error for s in c.samples if (m := s.producers_missing)],
+            f"READ on topic {c.about.topic}",
+            "wait until the partition's leader answers",
+        ),
     ),
     _unknown(
         "no-open-transaction",
         lambda c: (
-            not c.decided_unseen and (c.about.producer_id is None or c.about.start_offset is None)
+            not c.decided_unseen
+            and (c.about.producer_id is None or c.about.start_offset is None or c.vanished)
         ),
         lambda c: f"{c.about.name} is held, but its leader names no open transaction",
         "ask again: a marker may not have reached all replicas yet",
@@ -202,19 +255,44 @@ RULES: tuple[Rule, ...] = (
             not c.decided_unseen and (c.start is None or c.start.producer_id != c.about.producer_id)
         ),
         lambda c: (
-            f"the batch at offset {c.about.start_offset} of {c.about.name} was not read, or "
-            f"is not producer id {c.about.producer_id}'s"
+            f"the batch at offset {c.about.start_offset} of {c.about.name} "
+            + (
+                f"is not producer id {c.about.producer_id}'s"
+                if c.start is not None
+                else "was not read" + _answered(c.unread, "Fetch")
+            )
+            + ("" if c.unread is None else f" ({c.unread.detail})")
         ),
-        "grant READ on the topic; retention may have deleted the batch",
+        lambda c: _granted_or(
+            [c.unread.error if c.unread else None],
+            f"READ on topic {c.about.topic}",
+            "ask again; if it stays so, its records were deleted or its log was cut",
+        ),
     ),
     _unknown(
         "owner-not-described",
         lambda c: bool(c.undescribed),
         lambda c: (
             "may be open here, but does not say on which partitions: "
-            + ", ".join(sorted({t.transactional_id for t in c.undescribed}))
+            + ", ".join(
+                sorted(
+                    {
+                        f"{t.transactional_id} (broker {t.coordinator} answered "
+                        f"DescribeTransactions with {t.error})"
+                        if t.error
+                        else t.transactional_id
+                        for t in c.undescribed
+                    }
+                )
+            )
         ),
-        "grant DESCRIBE on that transactional id and on the topic",
+        lambda c: _granted_or(
+            [t.error for t in c.undescribed],
+            "DESCRIBE on that transactional id and on the topic",
+            "ask again; coordinators leave out topics without DESCRIBE"
+            if any(t.error is None for t in c.undescribed)
+            else "ask again, until its coordinator describes it",
+        ),
     ),
     # Decided, and its coordinator cannot write the markers.
     _unknown(
@@ -298,8 +376,13 @@ RULES: tuple[Rule, ...] = (
             "__transaction_state says that "
             + (c.hidden_in_log.transactional_id if c.hidden_in_log else "")
             + f" is open with producer id {c.about.producer_id}; no coordinator lists it so"
+            + _answered(c.refused_describe, "DescribeTransactions")
         ),
-        "grant DESCRIBE on that transactional id (a DENY hides it without an error), or ask again",
+        lambda c: _granted_or(
+            [c.refused_describe.error if c.refused_describe else None],
+            "DESCRIBE on that transactional id (a DENY hides it without an error)",
+            "ask again, until its coordinator shows it",
+        ),
     ),
     _replaced(lambda c: c.lost_by_order),
     _unknown(
@@ -403,8 +486,12 @@ RULES: tuple[Rule, ...] = (
     _unknown(
         "coordinators-not-seen",
         lambda c: not c.coordinators_seen,
-        lambda c: no_owner(c).text,
-        "grant DESCRIBE on transactional id *, wait for the coordinators, or start their brokers",
+        lambda c: no_owner(c).text + _coordinators_answered(c),
+        lambda c: _granted_or(
+            _coordinator_errors(c),
+            "DESCRIBE on transactional id *",
+            "wait for the coordinators, or start their brokers",
+        ),
     ),
     _unknown(
         "topic-not-described",
@@ -548,12 +635,14 @@ def _is_owners(c: Case, remedy: Remedy) -> bool:
 
 
 def _is_over(c: Case) -> bool:
-    """A look that saw the producers no longer finds this transaction."""
+    """The first look does not show this transaction, or the second proves that it has ended."""
+    if c.second is not None and is_over(c.about, c.first, c.second):
+        return True
     pid = c.about.producer_id
-    if pid is None:
-        return c.twice and c.newest.partition.held == 0
-    rows = [s.producer(pid) for s in c.samples if s.producers is not None]
-    return any(r is None or r.current_txn_start_offset != c.about.start_offset for r in rows)
+    if pid is None or c.first.producers is None:
+        return False
+    row = c.first.producer(pid)
+    return row is None or row.current_txn_start_offset != c.about.start_offset
 
 
 def _proven(c: Case, rule: Rule) -> str | None:

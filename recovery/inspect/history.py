@@ -177,6 +177,7 @@ class History:
     lost_end: a log that names the producer id lost an end that this host's cache holds: its epochs
     may have come again.
     cached_until: records of that partition below this offset were kept by this host's cache.
+    read_until: the end of the logs that name the producer id when they were read; None = not known.
     markers: the producer's in the data log from markers_from on, up to which no offset before the
     start batch is missing (a compacted topic loses markers); None = the data log was not read.
     """
@@ -198,6 +199,7 @@ class History:
     cached_until: int = 0
     markers: tuple[Marker, ...] = ()
     markers_from: int | None = None
+    read_until: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -269,6 +271,7 @@ def read_history(
         named_before=sighting.before if sighting else 0,
         lost_end=any(log.cut_epoch is not None for log in naming),
         cached_until=max(kept.values(), default=0),
+        read_until=naming[0].end if len(naming) == 1 else None,
         markers=tuple(sorted(markers, key=lambda m: m.offset)),
         markers_from=markers_from,
     )

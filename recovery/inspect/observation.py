@@ -100,6 +100,8 @@ class Sample:
     ids of late transactions are named, and ids with a name as of Flink; groups_missing: what of all
     groups could not be seen.
     ids: the Prepare* owners with what stands between them and their markers.
+    unread: start offsets on this partition whose batch could not be read, and why. denied: what
+    coordinators answered about ids that are open by their log and that no listing has.
     collected_at: our clock, epoch ms.
     """
 
@@ -118,6 +120,8 @@ class Sample:
     groups: tuple[GroupFacts, ...] = ()
     groups_missing: tuple[Missing, ...] = ()
     ids: tuple[IdFacts, ...] = ()
+    unread: tuple[tuple[int, Missing], ...] = ()
+    denied: tuple[Missing, ...] = ()
 
     def standing(self, transactional_id: str) -> IdFacts | None:
         """Return what was seen of this id in Prepare*, if it was asked."""

@@ -28,7 +28,8 @@ class Relay:
 
     alter: a key, of all brokers or of one -> the place in its answers, and the 16 bits to be there.
     rewrite: (broker, key) -> what makes another answer of one, its length included.
-    answered: bytes of answers by (broker, key).
+    answered: bytes of answers by (broker, key). delay: gives the seconds by which the next answer
+    is late; those of one connection keep their order.
     """
 
     def __init__(self, lab: Lab) -> None:
@@ -37,6 +38,7 @@ class Relay:
         self.alter: dict[int | tuple[int, int], tuple[int, int]] = {}
         self.rewrite: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
         self.answered: Counter[tuple[int, int]] = Counter()
+        self.delay: Callable[[], float] = lambda: 0.0
         self._targets = {n.id: n.ports["PLAINTEXT"] for n in lab.record.nodes}
         self._ports: dict[int, int] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -119,6 +121,14 @@ class Relay:
         except OSError:  # a broker that is down: whoever came here sees the connection end
             return
         asked: list[int] = []  # keys of the requests under way: answers come in the same order
+        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        now = asyncio.get_running_loop().time
+
+        async def handed_on() -> None:
+            while True:
+                due, frame = await late.get()
+                await asyncio.sleep(max(0.0, due - now()))
+                writer.write(frame)
 
         async def answers() -> None:
             while True:
@@ -134,7 +144,7 @@ class Relay:
                     frame = bytes(changed)
                 if rewrite := self.rewrite.get((broker, key)):
                     frame = rewrite(frame)
-                writer.write(frame)
+                late.put_nowait((now() + self.delay(), frame))
 
         async def requests() -> None:
             while True:
@@ -144,13 +154,15 @@ class Relay:
                 asked.append(key)
                 back.write(frame)
 
-        both = [asyncio.create_task(answers()), asyncio.create_task(requests())]
+        tasks = [asyncio.create_task(work()) for work in (answers, requests, handed_on)]
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in both:
+            for one in tasks:
                 one.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            while not late.empty():
+                writer.write(late.get_nowait()[1])
             writer.close()  # what the broker has answered still goes out
             back.transport.abort()
             with suppress(ConnectionError):

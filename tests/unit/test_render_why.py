@@ -269,7 +269,10 @@ def test_a_partitions_number_survives_the_cut_of_its_name(width: int) -> None:
 
 @pytest.mark.parametrize(
     "headline",
-    ["NOT HELD  the LSO is at the high watermark: not a transaction's doing", "HELD  just ending"],
+    [
+        "NOT HELD  the LSO is at the high watermark: not a transaction's doing",
+        "HELD  moving on: what held it when it was looked at has ended",
+    ],
 )
 def test_what_is_not_held(headline: str) -> None:
     row = page_row(headline=headline, held_by=None, owner=None, history=[], if_you_wait=None)

@@ -89,6 +89,21 @@ async def _ahead(cluster: Cluster, row: TransactionFacts, now: Callable[[], int]
             return 0
         middle, high = (low + high) // 2, None
         await ask(low - NEAR)
-        return middle if high is None else None  # it ended while it was measured
+        if high is not None or not await _still_runs(cluster, row):
+            return None  # it ended while it was measured, or another one was
+        return middle
     except WireError:
         return None
+
+
+async def _still_runs(cluster: Cluster, row: TransactionFacts) -> bool:
+    """Return True if the transaction that began at the row's start is still the id's present one.
+
+    The next one of a busy id is younger: measured by it, the clock would seem to be behind.
+    """
+    question = messages.DescribeTransactionsRequest(transactional_ids=[row.transactional_id])
+    answer = await cluster.ask(row.coordinator, question)
+    return any(
+        not t.error_code and t.transaction_start_time_ms == row.start_timestamp
+        for t in answer.transaction_states
+    )

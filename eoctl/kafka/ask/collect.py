@@ -5,7 +5,7 @@ one DescribeProducers per leader for all its partitions.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,27 +37,35 @@ async def partition_offsets(
     moved meanwhile is asked once more where it moved to.
     """
     ids = {t.name: t.topic_id for t in topics}
-    offsets, missing = await _offsets_of(cluster, ids, partitions)
+    offsets, missing = await offsets_of(cluster, ids, partitions)
     moved = [p for p in partitions if offsets[p.topic, p.partition].error in MOVED]
     if moved:
-        renewed = await cluster.metadata(sorted({p.topic for p in moved}))
-        again = [
-            q
-            for p in moved
-            for q in renewed.topics[p.topic].partitions
-            if q.partition == p.partition
-        ]
-        ids |= {t.name: t.topic_id for t in renewed.topics.values()}
-        second, more = await _offsets_of(cluster, ids, again)
+        again = await led_now(cluster, ids, moved)
+        second, more = await offsets_of(cluster, ids, again)
         offsets |= second
         missing += [m for m in more if m not in missing]
     facts = [offsets[p.topic, p.partition] for p in partitions]
-    missing += [
+    return facts, [*missing, *not_given(facts, missing)]
+
+
+def not_given(facts: Iterable[PartitionFacts], missing: Sequence[Missing]) -> list[Missing]:
+    """Return why partitions have no offsets, but for those of brokers named in `missing`."""
+    return [
         Missing("partition", f.error, _partition_problem(f), f.leader, f.topic, f.partition)
         for f in facts
         if f.error is not None and f.error not in {m.error for m in missing if m.broker == f.leader}
     ]
-    return facts, missing
+
+
+async def led_now(
+    cluster: Cluster, ids: dict[str, str | None], moved: Sequence[PartitionMetadata]
+) -> list[PartitionMetadata]:
+    """Return partitions as Metadata describes them now; `ids` gets the ids of their topics."""
+    renewed = await cluster.metadata(sorted({p.topic for p in moved}))
+    ids |= {t.name: t.topic_id for t in renewed.topics.values()}
+    return [
+        q for p in moved for q in renewed.topics[p.topic].partitions if q.partition == p.partition
+    ]
 
 
 async def ids_of_leaders(
@@ -99,21 +107,39 @@ def _partition_problem(facts: PartitionFacts) -> str:
     return "the leader did not give its offsets"
 
 
-async def _offsets_of(
-    cluster: Cluster, ids: dict[str, str | None], partitions: Sequence[PartitionMetadata]
+def offset_questions(partitions: Sequence[PartitionMetadata]) -> tuple[Any, Any, Any]:
+    """Return the questions for high watermark, LSO and log start, in the order to be asked.
+
+    A broker answers in order. High watermark before LSO: see PartitionFacts.
+    """
+    high = list_offsets(partitions, LATEST, READ_UNCOMMITTED)
+    stable = type(high)(
+        replica_id=high.replica_id, isolation_level=READ_COMMITTED, topics=high.topics
+    )
+    return high, stable, list_offsets(partitions, EARLIEST, READ_UNCOMMITTED)
+
+
+AskLeader = Callable[[int, Sequence[PartitionMetadata]], Awaitable[Sequence[Any]]]
+"""Asks a broker for the partitions that it leads: its answers to `offset_questions`."""
+
+
+async def offsets_of(
+    cluster: Cluster,
+    ids: dict[str, str | None],
+    partitions: Sequence[PartitionMetadata],
+    ask_leader: AskLeader | None = None,
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
+    """Ask each leader once for offsets. ask_leader: asks for something else on the way.
+
+    A partition without offsets has an error in its facts; only silent brokers are in `missing`.
+    """
     led, leaderless = by_leader(partitions)
 
-    async def ask(broker: int) -> tuple[Any, Any, Any]:
-        # high watermark before LSO, see PartitionFacts; a broker answers in order
-        high = list_offsets(led[broker], LATEST, READ_UNCOMMITTED)
-        stable = type(high)(
-            replica_id=high.replica_id, isolation_level=READ_COMMITTED, topics=high.topics
-        )
-        start = list_offsets(led[broker], EARLIEST, READ_UNCOMMITTED)
-        return tuple(
-            await asyncio.gather(*(cluster.ask(broker, q, most=5) for q in (high, stable, start)))
-        )
+    async def ask(broker: int) -> Sequence[Any]:
+        if ask_leader is not None:
+            return await ask_leader(broker, led[broker])
+        questions = offset_questions(led[broker])
+        return await asyncio.gather(*(cluster.ask(broker, q, most=5) for q in questions))
 
     answers, failures = await cluster.ask_each({b: partial(ask, b) for b in led})
     facts: dict[TopicPartition, PartitionFacts] = {}
@@ -140,7 +166,7 @@ async def _offsets_of(
         for p in led[broker]:
             unseen(p, error.error)
     for broker, told in answers.items():
-        tables = [_offsets(answer) for answer in told]
+        tables = [offset_rows(answer) for answer in told]
         for p in led[broker]:
             key = (p.topic, p.partition)
             rows: list[Any] = [table.get(key) for table in tables]
@@ -205,7 +231,7 @@ def _refusal(rows: Iterable[Any]) -> str | None:
     return absent
 
 
-def _offsets(answer: Any) -> dict[TopicPartition, Any]:
+def offset_rows(answer: Any) -> dict[TopicPartition, Any]:
     """Return the rows of a ListOffsets answer by partition."""
     return {(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
 
@@ -220,21 +246,8 @@ async def producers(
     with ListOffsets, which does refuse.
     """
     led, leaderless = by_leader(scope)
-
-    def question(partitions: Iterable[PartitionMetadata]) -> Any:
-        request = messages.DescribeProducersRequest
-        grouped: dict[str, list[int]] = {}
-        for p in partitions:
-            grouped.setdefault(p.topic, []).append(p.partition)
-        return request(
-            topics=[
-                request.TopicRequest(name=name, partition_indexes=indexes)
-                for name, indexes in grouped.items()
-            ]
-        )
-
     answers, failures = await cluster.ask_each(
-        {b: partial(cluster.ask, b, question(partitions)) for b, partitions in led.items()}
+        {b: partial(cluster.ask, b, producers_question(mine)) for b, mine in led.items()}
     )
     states: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
     missing = [
@@ -249,28 +262,55 @@ async def producers(
         for p in leaderless
     ]
     for broker, error in failures.items():
-        missing.append(_producers_not_seen(broker, error, len(led[broker])))
+        missing.append(producers_not_seen(broker, error, len(led[broker])))
     for broker, answer in answers.items():
-        for t in answer.topics:
-            for p in t.partitions:
-                if p.error_code:
-                    name = messages.error_name(p.error_code)
-                    detail = (
-                        "producers are hidden: READ on the topic is not granted"
-                        if name == "TOPIC_AUTHORIZATION_FAILED"
-                        else p.error_message or "the leader did not describe its producers"
-                    )
-                    missing.append(
-                        Missing("partition", name, detail, broker, t.name, p.partition_index)
-                    )
-                    continue
-                states[t.name, p.partition_index] = tuple(
-                    producer_facts(t.name, p.partition_index, row) for row in p.active_producers
-                )
+        here, more = producers_of(broker, answer)
+        states |= here
+        missing += more
     return states, missing
 
 
-def _producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
+def producers_question(partitions: Iterable[PartitionMetadata]) -> Any:
+    """A DescribeProducers request for `partitions`."""
+    request = messages.DescribeProducersRequest
+    grouped: dict[str, list[int]] = {}
+    for p in partitions:
+        grouped.setdefault(p.topic, []).append(p.partition)
+    return request(
+        topics=[
+            request.TopicRequest(name=name, partition_indexes=indexes)
+            for name, indexes in grouped.items()
+        ]
+    )
+
+
+def producers_of(
+    broker: int, answer: Any
+) -> tuple[dict[TopicPartition, tuple[ProducerFacts, ...]], list[Missing]]:
+    """Return the producers in a DescribeProducers answer, and which partitions were refused."""
+    states: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
+    missing: list[Missing] = []
+    for t in answer.topics:
+        for p in t.partitions:
+            if p.error_code:
+                name = messages.error_name(p.error_code)
+                detail = (
+                    "producers are hidden: READ on the topic is not granted"
+                    if name == "TOPIC_AUTHORIZATION_FAILED"
+                    else p.error_message or "the leader did not describe its producers"
+                )
+                missing.append(
+                    Missing("partition", name, detail, broker, t.name, p.partition_index)
+                )
+                continue
+            states[t.name, p.partition_index] = tuple(
+                producer_facts(t.name, p.partition_index, row) for row in p.active_producers
+            )
+    return states, missing
+
+
+def producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
+    """A broker that did not describe the producers of the partitions that it leads, as a fact."""
     if error.error == "UNSUPPORTED_VERSION":
         return Missing(
             "feature", error.error, "DescribeProducers needs Kafka 2.8 or above", broker=broker

@@ -4,13 +4,15 @@ Each function answers for many transactions at once. What could not be read is N
 its error; nothing is guessed.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.fetch import Chunk, Range, read_all
-from recovery.facts import PartitionFacts, TopicPartition, known
+from eoctl.kafka.read.fetch import ENOUGH, Chunk, Ended, Range, read, read_all
+from recovery.facts import Missing, PartitionFacts, TopicPartition, grouped, known
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
@@ -21,6 +23,7 @@ from recovery.inspect.observation import OpenTransaction, StartBatch
 CONSUMER_OFFSETS = "__consumer_offsets"
 AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it
 PEEK_BYTES = 512 << 10
+PEEK_CHUNKS = 2
 GROUP_CHUNKS = 8
 MARKER_WINDOW = 100_000  # offsets before a start batch in which its producer's markers are sought
 MARKER_CHUNKS = 16
@@ -34,47 +37,124 @@ class Markers:
     first: int | None
 
 
+class StartBatches(NamedTuple):
+    """The batches at the start offsets, and of those that were not read why (`Missing`)."""
+
+    read: dict[OpenTransaction, StartBatch]
+    unread: dict[OpenTransaction, Missing]
+
+
 async def start_batches(
     cluster: Cluster,
     transactions: Sequence[OpenTransaction],
     partitions: Mapping[TopicPartition, PartitionFacts],
     epochs: Mapping[OpenTransaction, int],
-) -> dict[OpenTransaction, StartBatch]:
-    """The batch at each transaction's start offset, with the marker times around it.
+) -> StartBatches:
+    """Read the batch at each transaction's start offset, and the marker times around it.
 
-    A transaction whose batch could not be read is not in the result. epochs: of each producer's
+    Of one partition, starts near each other are read together: a busy partition has many. Where the
+    start was deleted, the producer's first batch that is left serves. epochs: of each producer's
     last batch, as its leader describes it: all that is known once every batch is deleted.
     """
 
-    def cut(w: OpenTransaction) -> bool:
+    def is_deleted(w: OpenTransaction) -> bool:
         return (w.start_offset or 0) < (partitions[w.topic_partition].log_start_offset or 0)
 
-    begun = [w for w in transactions if w.start_offset is not None]
-    batches = await _survivors(cluster, [w for w in begun if cut(w)], partitions, epochs)
-    for batch_of in _one_per_partition([w for w in begun if not cut(w)]):
-        before, after, groups = [], [], []
+    started = [w for w in transactions if w.start_offset is not None]
+    deleted = [w for w in started if is_deleted(w)]
+    begun = [w for w in started if not is_deleted(w)]
+    batches, unread = await _peeked(cluster, _neighbours(begun), partitions)
+    late = [w for w in unread if unread[w].error == ENOUGH]
+    more, still = await _peeked(cluster, [[w] for w in late], partitions)
+    batches |= more
+    unread = {w: m for w, m in unread.items() if w not in more} | still
+    keyed = [w for w in batches if w.topic == CONSUMER_OFFSETS]
+    for batch_of in _one_per_partition(keyed):
+        groups = [
+            Range(w.topic, w.partition, w.start_offset or 0, _high(w, partitions)) for w in batch_of
+        ]
+        chunks, _ = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
         for w in batch_of:
-            start = w.start_offset
-            assert start is not None
-            facts = partitions[w.topic_partition]
-            high = facts.high_watermark or start + 1
-            after.append(Range(w.topic, w.partition, start, min(high, start + AROUND)))
-            least = max(facts.log_start_offset or 0, start - AROUND)
-            if least < start:
-                before.append(Range(w.topic, w.partition, least, start))
-            if w.topic == CONSUMER_OFFSETS:
-                groups.append(Range(w.topic, w.partition, start, high))
-        follow, _ = await read_all(cluster, after, partition_bytes=PEEK_BYTES, most_chunks=2)
-        precede, _ = await read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=2)
-        keyed, _ = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
-        for w in batch_of:
-            batch_read = _start_batch(
-                w, follow[w.topic_partition], precede.get(w.topic_partition, ())
-            )
+            batches[w] = replace(batches[w], groups=_groups(w, chunks[w.topic_partition]))
+    left, unseen = await _survivors(cluster, deleted, partitions, epochs)
+    return StartBatches(batches | left, unread | unseen)
+
+
+def _high(w: OpenTransaction, partitions: Mapping[TopicPartition, PartitionFacts]) -> int:
+    start = w.start_offset or 0
+    return max(partitions[w.topic_partition].high_watermark or 0, start + 1)
+
+
+def _neighbours(transactions: Sequence[OpenTransaction]) -> list[list[OpenTransaction]]:
+    """Group transactions of a partition whose starts are not further apart than AROUND."""
+    neighbours: list[list[OpenTransaction]] = []
+    for w in sorted(transactions, key=lambda w: (w.topic_partition, w.start_offset or 0)):
+        last = neighbours[-1][-1] if neighbours else None
+        if (
+            last is not None
+            and last.topic_partition == w.topic_partition
+            and (w.start_offset or 0) - (last.start_offset or 0) <= AROUND
+        ):
+            neighbours[-1].append(w)
+        else:
+            neighbours.append([w])
+    return neighbours
+
+
+async def _peeked(
+    cluster: Cluster,
+    groups: Sequence[Sequence[OpenTransaction]],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> tuple[dict[OpenTransaction, StartBatch], dict[OpenTransaction, Missing]]:
+    """Read around the starts of each group, which are of one partition and in order.
+
+    One that PEEK_CHUNKS did not reach is unread by ENOUGH.
+    """
+    batches: dict[OpenTransaction, StartBatch] = {}
+    unread: dict[OpenTransaction, Missing] = {}
+    of_first = {group[0]: group for group in groups}
+    for firsts in _one_per_partition(of_first):
+        before, after = [], []
+        for w in firsts:
+            first, last = w.start_offset or 0, of_first[w][-1].start_offset or 0
+            least = max(partitions[w.topic_partition].log_start_offset or 0, first - AROUND)
+            end = min(_high(w, partitions), last + AROUND)
+            after.append(Range(w.topic, w.partition, first, max(end, last + 1)))
+            if least < first:
+                before.append(Range(w.topic, w.partition, least, first))
+        # the two stretches of one partition at once: they are of different reads
+        (follow, ended), (precede, _) = await asyncio.gather(
+            read_all(cluster, after, partition_bytes=PEEK_BYTES, most_chunks=PEEK_CHUNKS),
+            read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=PEEK_CHUNKS),
+        )
+        for w in (w for first in firsts for w in of_first[first]):
+            place = w.topic_partition
+            batch_read = _start_batch(w, follow[place], precede.get(place, ()))
             if batch_read is not None:
-                names = _groups(w, keyed.get(w.topic_partition, ()))
-                batches[w] = replace(batch_read, groups=names)
-    return batches
+                batches[w] = batch_read
+            else:
+                unread[w] = _why_unread(w, partitions[place], ended[place])
+    return batches, unread
+
+
+def _why_unread(w: OpenTransaction, p: PartitionFacts, ended: Ended) -> Missing:
+    """Return the answer by which a start batch is not there; ENOUGH: it was not reached yet."""
+    start = w.start_offset or 0
+    error, detail = ended.error, ended.detail
+    if error == ENOUGH and ended.position <= start:
+        detail = "it was not reached"
+    elif error is None or error == ENOUGH:
+        error, detail = "NO_SUCH_BATCH", "the log has no batch with that offset"
+    if p.log_start_offset is not None and start < p.log_start_offset:
+        detail = f"the log begins at {p.log_start_offset}"
+    return Missing(
+        "partition",
+        error,
+        f"Fetch of {w.name} from offset {start}: {detail}",
+        p.leader,
+        w.topic,
+        w.partition,
+    )
 
 
 async def _survivors(
@@ -82,30 +162,31 @@ async def _survivors(
     transactions: Sequence[OpenTransaction],
     partitions: Mapping[TopicPartition, PartitionFacts],
     epochs: Mapping[OpenTransaction, int],
-) -> dict[OpenTransaction, StartBatch]:
-    """Return the first batch that is left of each transaction that began below the log start."""
+) -> tuple[dict[OpenTransaction, StartBatch], dict[OpenTransaction, Missing]]:
+    """Read the first batch that is left of each transaction that began below the log start."""
     batches: dict[OpenTransaction, StartBatch] = {}
+    unread: dict[OpenTransaction, Missing] = {}
     for batch_of in _one_per_partition(transactions):
-        ranges = []
+        ranges: dict[TopicPartition, Range] = {}
         for w in batch_of:
-            facts = partitions[w.topic_partition]
-            low = facts.log_start_offset or 0
-            ranges.append(Range(w.topic, w.partition, low, facts.high_watermark or low))
-        chunks, ended = await read_all(
-            cluster, [r for r in ranges if r.start < r.end], most_chunks=MARKER_CHUNKS
-        )
-        for w, place in zip(batch_of, ranges, strict=True):
-            read_here = chunks.get(w.topic_partition, [])
-            found = _first_left(w, read_here, place.start)
-            end = ended.get(w.topic_partition)
-            whole = place.start == place.end or (
-                end is not None and end.error is None and end.position >= place.end
-            )
+            p = partitions[w.topic_partition]
+            low = p.log_start_offset or 0
+            ranges[w.topic_partition] = Range(w.topic, w.partition, low, p.high_watermark or low)
+        filled = [r for r in ranges.values() if r.start < r.end]
+        chunks, ended = await read_all(cluster, filled, most_chunks=MARKER_CHUNKS)
+        for w in batch_of:
+            place = w.topic_partition
+            read_here = chunks.get(place, [])
+            found = _first_left(w, read_here, ranges[place].start)
+            end = ended.get(place)
+            is_complete = end is None or (end.error is None and end.position >= ranges[place].end)
             if found is not None:
                 batches[w] = replace(found, groups=_groups(w, read_here))
-            elif whole and w in epochs and w.producer_id is not None:
+            elif is_complete and w in epochs and w.producer_id is not None:
                 batches[w] = StartBatch(w.producer_id, epochs[w], deleted=True)
-    return batches
+            elif end is not None:
+                unread[w] = _why_unread(w, partitions[place], end)
+    return batches, unread
 
 
 def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartBatch | None:
@@ -134,24 +215,24 @@ def _one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[Ope
 def _start_batch(
     w: OpenTransaction, after: Iterable[Chunk], before: Iterable[Chunk]
 ) -> StartBatch | None:
+    """after: from the start batch or before it on. before: what precedes those."""
     assert w.start_offset is not None
     first: BatchHeader | None = None
     marker_after: int | None = None
-    for chunk in after:
+    marker_before: int | None = None
+    for chunk in (*before, *after):
         for h in batch_headers(chunk.records):
-            if first is None:
-                if not h.base_offset <= w.start_offset <= h.last_offset:
+            if h.last_offset < w.start_offset:
+                if h.is_control:
+                    marker_before = known(h.max_timestamp)
+            elif first is None:
+                if h.base_offset > w.start_offset:
                     return None  # that batch is gone
                 first = h
             elif h.is_control and marker_after is None:
                 marker_after = known(h.max_timestamp)
     if first is None:
         return None
-    marker_before: int | None = None
-    for chunk in before:
-        for h in batch_headers(chunk.records):
-            if h.is_control and h.last_offset < w.start_offset:
-                marker_before = known(h.max_timestamp)
     return _of_header(first, marker_before, marker_after)
 
 
@@ -190,68 +271,98 @@ async def markers(
 ) -> dict[OpenTransaction, Markers]:
     """Read each producer's markers in the data log before and after its start batch.
 
-    At most MARKER_WINDOW offsets and MARKER_CHUNKS responses back; `first` says from where.
+    At most MARKER_WINDOW offsets back and MARKER_CHUNKS responses; `first` says from where.
+    Transactions of one partition are read together as far as these responses reach.
     """
-    by_transaction: dict[OpenTransaction, Markers] = {}
-    for batch_of in _one_per_partition([w for w in transactions if w.start_offset is not None]):
-        ranges: dict[TopicPartition, Range] = {}
-        for w in batch_of:
-            facts, start = partitions[w.topic_partition], w.start_offset
-            assert start is not None
-            least = max(facts.log_start_offset or 0, start - MARKER_WINDOW)
-            end = facts.high_watermark or start + 1
-            ranges[w.topic_partition] = Range(w.topic, w.partition, least, end)
-        chunks, ended = await read_all(cluster, list(ranges.values()), most_chunks=MARKER_CHUNKS)
-        for w in batch_of:
-            assert w.start_offset is not None
-            if ended[w.topic_partition].position <= w.start_offset:
-                by_transaction[w] = Markers((), None)  # not read as far as the batch
-                continue
-            begin = ranges[w.topic_partition].start
-            by_transaction[w] = _markers(w, chunks[w.topic_partition], begin)
-    return by_transaction
+    by_partition = grouped(
+        (w.topic_partition, w) for w in transactions if w.start_offset is not None
+    )
+    found = await _marked(cluster, list(by_partition.values()), partitions)
+    late = [
+        w for w, m in found.items() if m.first is None and len(by_partition[w.topic_partition]) > 1
+    ]
+    return found | await _marked(cluster, [[w] for w in late], partitions)
 
 
-def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers:
-    rows: list[Marker] = []
-    first, expected = begin, begin
-    wrote: bool | None = False if begin == 0 else None  # since the marker before
-    assert w.start_offset is not None
-    for chunk in chunks:
-        for h in batch_headers(chunk.records):
-            if h.last_offset < expected:
-                continue
-            whole = h.records_count == h.last_offset - h.base_offset + 1
-            if h.base_offset <= w.start_offset:
-                if h.base_offset > expected:
-                    first = h.base_offset
-                if not whole:
-                    first = h.last_offset + 1
-                if first > begin and not wrote:
-                    wrote = None
-            expected = h.last_offset + 1
-            if h.producer_id != w.producer_id:
-                continue
-            if not h.is_control:
-                wrote = True
-                continue
-            end_marker = marker(chunk.records, h)
-            if (
-                end_marker is None
-                or end_marker.type is ControlType.OTHER
-                or end_marker.coordinator_epoch is None
-            ):
-                continue
-            rows.append(
-                Marker(
-                    offset=h.base_offset,
-                    outcome=end_marker.type.value,
-                    producer_epoch=h.producer_epoch,
-                    coordinator_epoch=end_marker.coordinator_epoch,
-                    timestamp=h.max_timestamp,
-                    data=wrote,
-                    leader_epoch=h.leader_epoch,
-                )
+async def _marked(
+    cluster: Cluster,
+    groups: Sequence[Sequence[OpenTransaction]],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> dict[OpenTransaction, Markers]:
+    """Read the markers of each group, which is of one partition; first None: not reached."""
+    found: dict[OpenTransaction, Markers] = {}
+    of_first = {group[0]: group for group in groups}
+    for firsts in _one_per_partition(of_first):
+        ranges: list[Range] = []
+        scans: dict[TopicPartition, list[_MarkerScan]] = {}
+        for w in firsts:
+            p = partitions[w.topic_partition]
+            earliest = min(w.start_offset or 0 for w in of_first[w])
+            begin = max(p.log_start_offset or 0, earliest - MARKER_WINDOW)
+            end = max(_high(w, partitions) for w in of_first[w])
+            ranges.append(Range(w.topic, w.partition, begin, end))
+            scans[w.topic_partition] = [_MarkerScan(w, begin) for w in of_first[w]]
+        async for item in read(cluster, ranges, most_chunks=MARKER_CHUNKS):
+            here = scans[item.topic, item.partition]
+            if isinstance(item, Chunk):
+                for h in batch_headers(item.records):
+                    for scan in here:
+                        scan.add(h, item.records)
+            else:
+                for scan in here:
+                    found[scan.about] = scan.markers(item.position)
+    return found
+
+
+class _MarkerScan:
+    """The markers of one producer in a stretch of its partition, taken batch by batch."""
+
+    def __init__(self, about: OpenTransaction, begin: int) -> None:
+        self.about = about
+        self._start = about.start_offset or 0
+        self._begin = self._first = self._expected = begin
+        self._wrote: bool | None = False if begin == 0 else None  # since the marker before
+        self._rows: list[Marker] = []
+
+    def add(self, h: BatchHeader, chunk: bytes) -> None:
+        """Take the next batch of the chunk. Batches may come twice."""
+        if h.last_offset < self._expected:
+            return
+        if h.base_offset <= self._start:
+            if h.base_offset > self._expected:
+                self._first = h.base_offset
+            if h.records_count != h.last_offset - h.base_offset + 1:
+                self._first = h.last_offset + 1
+            if self._first > self._begin and not self._wrote:
+                self._wrote = None
+        self._expected = h.last_offset + 1
+        if h.producer_id != self.about.producer_id:
+            return
+        if not h.is_control:
+            self._wrote = True
+            return
+        end_marker = marker(chunk, h)
+        if (
+            end_marker is None
+            or end_marker.type is ControlType.OTHER
+            or end_marker.coordinator_epoch is None
+        ):
+            return
+        self._rows.append(
+            Marker(
+                offset=h.base_offset,
+                outcome=end_marker.type.value,
+                producer_epoch=h.producer_epoch,
+                coordinator_epoch=end_marker.coordinator_epoch,
+                timestamp=h.max_timestamp,
+                data=self._wrote,
+                leader_epoch=h.leader_epoch,
             )
-            wrote = False
-    return Markers(tuple(rows), first)
+        )
+        self._wrote = False
+
+    def markers(self, position: int) -> Markers:
+        """Return what was found. position: up to which the partition was read."""
+        if position <= self._start:
+            return Markers((), None)  # not read as far as the batch
+        return Markers(tuple(self._rows), self._first)

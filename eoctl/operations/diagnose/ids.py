@@ -94,7 +94,7 @@ async def judge_ids(
     judged = _judge(first, {}, records, settings)
     again = [j.first.row for j in judged if j.verdict.rule in LOOK_AGAIN]
     if not again:
-        return JudgedIds(tuple(judged), listed, tuple(dict.fromkeys(missing)))
+        return await _confirmed(cluster, judged, listed, missing, None)
     wait = max(0.0, began + pause - time.monotonic())
     left = cluster.deadline.seconds_left
     if left is not None and left < wait + 1.0:
@@ -118,9 +118,47 @@ async def judge_ids(
     second = await _asked_further(cluster, second, records, settings)
     kept = [look for look in first if look.row.transactional_id not in over]
     newest = {look.row.transactional_id: look for look in second}
-    distinct_missing = tuple(dict.fromkeys(missing))
+    return await _confirmed(
+        cluster, _judge(kept, newest, records, settings), listed, missing, pause
+    )
+
+
+async def _confirmed(
+    cluster: Cluster,
+    judged: Sequence[JudgedId],
+    listed: Transactions,
+    missing: Sequence[Missing],
+    pause: float | None,
+) -> JudgedIds:
+    """Return what is judged without transactions that moved on before more could be asked.
+
+    A finding, and what could not be judged, is believed of one that is described so once more.
+    """
+    doubtful = [j for j in judged if j.verdict.name not in ("open", "prepare")]
+    over: set[str] = set()
+    if doubtful:
+        rows, _ = await _described(cluster, [j.verdict.about for j in doubtful])
+        now = {t.transactional_id: t for t in rows}
+        over = {j.name for j in doubtful if _moved_on(j.verdict.about, now.get(j.name))}
     return JudgedIds(
-        tuple(_judge(kept, newest, records, settings)), listed, distinct_missing, pause
+        tuple(j for j in judged if j.name not in over),
+        listed,
+        tuple(dict.fromkeys(m for m in missing if m.scope != "transaction" or m.id not in over)),
+        pause,
+    )
+
+
+def _moved_on(before: TransactionFacts, now: TransactionFacts | None) -> bool:
+    """Return True if the id has ended, or is described in another state or transaction."""
+    if now is None:
+        return True
+    if now.error is not None:
+        return False
+    known = before.start_timestamp is not None
+    return (before.state, before.producer_id) != (now.state, now.producer_id) or (
+        known
+        and (before.producer_epoch, before.start_timestamp)
+        != (now.producer_epoch, now.start_timestamp)
     )
 
 
@@ -379,8 +417,11 @@ async def past_limits(
     over_stuck: frozenset[str] | None = frozenset()
     if ongoing:
         over_long = await _past(cluster, ["Ongoing"], settings.long_after, producer_ids)
-    for limit in sorted({t.timeout_ms for t in ongoing if t.timeout_ms is not None}):
-        ids = await _past(cluster, ["Ongoing"], limit, producer_ids)
+    limits = sorted({t.timeout_ms for t in ongoing if t.timeout_ms is not None})
+    answers = await asyncio.gather(
+        *(_past(cluster, ["Ongoing"], limit, producer_ids) for limit in limits)
+    )
+    for limit, ids in zip(limits, answers, strict=True):
         mine = {t.transactional_id for t in ongoing if t.timeout_ms == limit}
         over_timeout = None if ids is None or over_timeout is None else over_timeout | (ids & mine)
     if any(t.state in PREPARING for t in rows):

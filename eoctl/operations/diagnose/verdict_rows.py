@@ -180,11 +180,16 @@ def unknown_as_missing(d: Diagnosis) -> list[Missing]:
         Missing(
             scope="transaction",
             error="UNKNOWN_VERDICT",
-            detail=f"{j.verdict.rule}: {j.verdict.remedy.does}",
+            detail=f"{j.verdict.rule}: {_reason(j)}{j.verdict.remedy.does}",
             **_subject(j),
         )
         for j in d.unknown
     ]
+
+
+def _reason(j: Judged | JudgedId) -> str:
+    """Return the evidence of an `unknown`: the answer that it stands on."""
+    return next((f"{e.text}: " for e in j.verdict.evidence if e.code == j.verdict.rule), "")
 
 
 class _Subject(TypedDict):

@@ -472,7 +472,7 @@ def _first_row(
         topic_id=p.topic_id,
         partition=p.partition,
         leader=p.leader,
-        stuck=None if p.held is None else True,
+        stuck=None if p.held is None else first is not None,
         headline=_headline(p, first),
         log_start_offset=p.log_start_offset,
         last_stable_offset=p.last_stable_offset,
@@ -531,7 +531,7 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
     if p.error is not None:
         return "NOT SEEN"
     if first is None:
-        return "HELD  just ending"
+        return "HELD  moving on: what held it when it was looked at has ended"
     v = first.verdict
     name = "marker-lost, mixed" if v.mixed else v.name
     if v.short_log is not None:
@@ -604,7 +604,13 @@ async def _history(source: Source, j: Judged) -> list[HistoryRow]:
     if j.history and not ids:
         return []  # all partitions were looked through for its producer id
     answer = await history(source, ids, [] if ids else [j.about.producer_id])
-    rows = [row for row in answer.rows if isinstance(row, HistoryRow)]
+    # what was written since is not of the moment that was judged
+    end = j.history.read_until if j.history else None
+    rows = [
+        row
+        for row in answer.rows
+        if isinstance(row, HistoryRow) and (end is None or row.offset < end)
+    ]
     return rows[-HISTORY_RECORDS:]
 
 
@@ -680,7 +686,9 @@ async def _healthy(
     return [
         _first_row(context, d, p, (), None).but(
             stuck=False,
-            headline="NOT HELD  the LSO is at the high watermark: not a transaction's doing",
+            headline=_headline(p, None)
+            if p.held
+            else "NOT HELD  the LSO is at the high watermark: not a transaction's doing",
             groups=[_group_row(g, p) for g in here if _offset(g, p) is not None],
             groups_said=_groups_said(here, p),
             samples=1,

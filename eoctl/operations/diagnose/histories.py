@@ -1,0 +1,121 @@
+"""The past of open transactions: what `__transaction_state` and the data logs' markers say."""
+
+from collections.abc import Collection, Sequence
+
+from eoctl.kafka.ask import collect, coordinators
+from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.kafka.read import evidence
+from eoctl.kafka.read.state_logs import state_logs
+from eoctl.operations.diagnose.looking import Look
+from eoctl.stores.history_cache import StateCache, state_cache
+from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.formats.coordinator import coordinator_partition
+from recovery.inspect.chains import wanted_of
+from recovery.inspect.history import History, StateLog, read_history
+from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
+from recovery.inspect.topic_sightings import Sightings
+
+
+async def histories(
+    cluster: Cluster,
+    transactions: Sequence[OpenTransaction],
+    starts: dict[OpenTransaction, StartBatch],
+    look: Look,
+    facts: dict[TopicPartition, PartitionFacts],
+    topics: Sequence[TopicMetadata],
+) -> tuple[dict[OpenTransaction, History], list[Missing]]:
+    """Read what `__transaction_state` and, for transactions v1, the data logs' markers say."""
+    partitions = await coordinators.state_partitions(cluster)
+    if isinstance(partitions, Missing):
+        return {}, [partitions]
+    starts = starts | {
+        # nobody could read the batch: the epoch that its coordinator decided bounds it
+        w: StartBatch(w.producer_id, t.producer_epoch)
+        for w in transactions
+        if w.start_offset is None and w.producer_id is not None
+        for t in look.transactions.owners(w.producer_id)
+        if t.producer_epoch is not None
+    }
+    candidates = [w for w in transactions if w in starts and w.producer_id is not None]
+    pids = wanted_of(candidates, starts)
+    ids = {t.transactional_id for t in look.transactions.rows if t.producer_id in pids}
+    cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
+    homes = {coordinator_partition(name, len(partitions)) for name in ids if partitions}
+    logs = await state_logs(
+        cluster, [p for p in partitions if p.partition in homes], pids, ids, cache
+    )
+    if any(not any(log.naming(pid) for log in logs) for pid in pids):
+        # an id lives where its records are, and that need not be where its hash points
+        others = [p for p in partitions if p.partition not in homes]
+        logs += await state_logs(cluster, others, pids, ids, cache)
+    sighted = await _sight(cluster, topics, {w.topic_partition for w in candidates}, logs, cache)
+    unread = [log for log in logs if log.error is not None]
+    missing = [
+        Missing(
+            "partition",
+            log.error or "",
+            "the history of its transactional ids could not be read",
+            topic=coordinators.TRANSACTION_STATE,
+            partition=log.partition,
+        )
+        for log in unread
+    ]
+
+    def history(w: OpenTransaction, markers: evidence.Markers | None) -> History:
+        known = look.transactions.owners(w.producer_id or 0)
+        return read_history(
+            starts[w],
+            w.topic_partition,
+            logs,
+            len(partitions),
+            known_ids=[t.transactional_id for t in known],
+            confirmed_ids=[t.transactional_id for t in known if t.error is None],
+            sightings=sighted.get(w.topic),
+            markers=markers.found if markers else (),
+            markers_from=markers.first if markers else None,
+        )
+
+    histories = {w: history(w, None) for w in candidates}
+    owned = {
+        (t.producer_id, place)
+        for t in look.transactions.rows
+        if t.state not in CLOSED_STATES and not t.ghost
+        for place in t.partitions or ()
+    }
+    # v1 tells by order; of what nobody owns the markers are shown, and must be explained
+    uncertain = [
+        w
+        for w, h in histories.items()
+        if any(d.client_version < 2 for d in h.decisions)
+        or (w.producer_id, w.topic_partition) not in owned
+    ]
+    if uncertain:
+        read = await evidence.markers(cluster, uncertain, facts)
+        histories |= {w: history(w, read.get(w)) for w in uncertain}
+    return histories, missing
+
+
+async def _sight(
+    cluster: Cluster,
+    topics: Sequence[TopicMetadata],
+    places_in_scope: Collection[TopicPartition],
+    logs: Sequence[StateLog],
+    cache: StateCache | None,
+) -> dict[str, Sightings]:
+    """Return the ids that each topic's name had, and note the ids of all topics now.
+
+    topics: described before the logs were read. Records are read by name from the leader: where it
+    knows the topic by another id than the broker that described it, the present id is not known.
+    """
+    if cache is None:
+        return {}
+    before = cache.noted_ends()
+    now = {t.name: t.topic_id for t in topics if t.topic_id is not None}
+    places = [p for t in topics for p in t.partitions if (p.topic, p.partition) in places_in_scope]
+    of_leaders = await collect.ids_of_leaders(cluster, places)
+    confirmed = {name for name, ids in of_leaders.items() if ids == {now.get(name)}}
+    ends = {log.partition: log.end for log in logs if log.end is not None}
+    await cache.sight(now, ends, confirmed, before)
+    names = {topic for topic, _ in places_in_scope}
+    former = cache.sightings(names)
+    return {n: Sightings(now[n] if n in confirmed else None, former[n]) for n in names}

@@ -1,0 +1,176 @@
+"""One look at open transactions: many requests, in the order in which their answers fit together.
+
+Each partition's offsets and producers at one moment, the coordinators after them: an owner that
+ends meanwhile is no orphan. Whether a transaction is still there is asked of its leader alone.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eoctl.host.clock import now_ms
+from eoctl.kafka.ask import clocks, coordinators, moments
+from eoctl.kafka.ask.standing import leaderless, standing, with_least_in_sync
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, TopicMetadata
+from eoctl.operations.diagnose.ids import PREPARING, Past, past_limits
+from eoctl.operations.diagnose.owners import Owners, look_for_life
+from recovery.facts import Missing, TopicPartition, TransactionFacts, Transactions
+from recovery.inspect.id_facts import IdFacts
+from recovery.inspect.observation import OpenTransaction, Sample, Settings
+from recovery.inspect.two_phase import looks_precommitted
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One sample of many partitions at once. at: when it began, on the monotonic clock."""
+
+    samples: Mapping[TopicPartition, Sample]
+    transactions: Transactions
+    missing: tuple[Missing, ...]
+    at: float
+
+
+async def moment(
+    cluster: Cluster, topics: Sequence[TopicMetadata], partitions: Sequence[PartitionMetadata]
+) -> Look:
+    """Ask the leaders alone: samples without coordinators, enough to see what is over."""
+    at = time.monotonic()
+    offsets, rows, missing = await moments.at_one_moment(cluster, topics, partitions)
+    refused = {
+        (m.topic, m.partition): m for m in missing if m.scope == "partition" and m.topic is not None
+    }
+    samples = {
+        place: Sample(
+            partition=p,
+            producers=rows.get(place),
+            transactions=Transactions(),
+            collected_at=now_ms(),
+            topic_describe=p.error is None,
+            producers_missing=refused.get(place),
+        )
+        for p in offsets
+        for place in [(p.topic, p.partition)]
+    }
+    return Look(samples, Transactions(), tuple(missing), at)
+
+
+async def look(
+    cluster: Cluster,
+    topics: Sequence[TopicMetadata],
+    partitions: Sequence[PartitionMetadata],
+    settings: Settings,
+) -> Look:
+    """Ask the leaders, then the coordinators."""
+    return await with_coordinators(cluster, await moment(cluster, topics, partitions), settings)
+
+
+async def with_coordinators(cluster: Cluster, seen: Look, settings: Settings) -> Look:
+    """Return the look with what the coordinators say of what is open there.
+
+    What waits for a partition whose leader does not answer is seen from the other side: an id in
+    Prepare* that names it cannot write its markers.
+    """
+    missing = list(seen.missing)
+    pids = {
+        p.producer_id
+        for sample in seen.samples.values()
+        for p in sample.producers or ()
+        if p.current_txn_start_offset is not None
+    }
+    transactions = Transactions()
+    past = Past(None, None, None)
+    ids: tuple[IdFacts, ...] = ()
+    owners = Owners()
+    if any(s.partition.error is not None for s in seen.samples.values()):
+        preparing = await coordinators.transactions(cluster, states=PREPARING)
+        missing += preparing.missing
+        pids |= {t.producer_id for t in preparing.rows}
+    if pids:
+        listed = await coordinators.transactions(cluster, producer_ids=sorted(pids))
+        listed = await with_least_in_sync(cluster, listed)
+        described, more = await coordinators.described(cluster, listed.rows)
+        # an id that could not be described keeps its row: the rules know what to do with it
+        transactions = listed.but(rows=tuple(described), missing=(*listed.missing, *more))
+        preparing_rows = [t for t in described if t.state in PREPARING]
+        measured, past, id_facts = await asyncio.gather(
+            clocks.measured(cluster, described, now_ms),
+            past_limits(cluster, described, settings, pids),
+            standing(cluster, preparing_rows, now_ms()) if preparing_rows else _none(),
+        )
+        transactions = transactions.but(clocks=measured)
+        missing += transactions.missing
+        ids = tuple(_young_or_not(i, past) for i in id_facts)
+        guessed = [t for t in described if looks_precommitted(t, settings)]
+        owners = await look_for_life(cluster, _late(described, past), guessed)
+    named = {p.topic_partition: p.facts for i in ids for p in i.named or ()}
+    named |= await leaderless(cluster, transactions)
+    samples = {
+        place: replace(
+            sample,
+            transactions=transactions,
+            collected_at=now_ms(),
+            over_timeout=past.over_timeout,
+            over_long=past.over_long,
+            over_stuck=past.over_stuck,
+            list_version=None if past.over_long is None else 1,
+            named=tuple(named.values()),
+            abort_cycles=owners.abort_cycles,
+            groups=owners.groups,
+            groups_missing=owners.groups_missing,
+            ids=ids,
+        )
+        for place, sample in seen.samples.items()
+    }
+    return Look(samples, transactions, tuple(missing), seen.at)
+
+
+async def _none() -> list[IdFacts]:
+    return []
+
+
+def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
+    """The look with what its coordinator's clock says: begun lately, it was not decided before."""
+    young = past.over_stuck is not None and look.row.transactional_id not in past.over_stuck
+    return replace(look, decided_long_ago=False) if young else look
+
+
+def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts]:
+    """Those past a limit; all that are Ongoing where no coordinator's clock could be asked."""
+    ongoing = [t for t in rows if t.state == "Ongoing"]
+    if past.over_timeout is None or past.over_long is None:
+        return ongoing
+    return [t for t in ongoing if t.transactional_id in past.over_timeout | past.over_long]
+
+
+def open_transactions(look: Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:
+    """Return each producer's open transaction per held partition, None where nobody could tell.
+
+    One that begins at or above the high watermark holds nothing yet. On a partition that was not
+    seen at all: those of ids in Prepare* that name it. held: the partitions that a look before saw
+    held.
+    """
+    transactions: list[OpenTransaction] = []
+    for (topic, partition), sample in sorted(look.samples.items()):
+        if sample.partition.error is not None:
+            decided = [
+                OpenTransaction(topic, partition, t.producer_id, None)
+                for t in sample.transactions.rows
+                if t.state in PREPARING and (topic, partition) in (t.partitions or ())
+            ]
+            if not decided and (topic, partition) in held:
+                decided = [OpenTransaction(topic, partition, None, None)]
+            transactions += decided
+            continue
+        if sample.partition.held == 0:
+            continue
+        opened = [
+            OpenTransaction(topic, partition, p.producer_id, start)
+            for p in sample.producers or ()
+            if (start := p.current_txn_start_offset) is not None
+            and start < (sample.partition.high_watermark or 0)
+        ]
+        if not opened:
+            opened = [OpenTransaction(topic, partition, None, None)]
+        transactions += sorted(opened, key=lambda o: o.start_offset or 0)
+    return transactions
