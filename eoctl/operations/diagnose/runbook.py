@@ -1,17 +1,21 @@
 """`runbook`: all that is open in a cluster, with what is needed to write down what to do now."""
 
 import time
+from dataclasses import replace
 
-from eoctl.operations.diagnose.status import status_of
-from eoctl.operations.diagnose.why import id_row, rows_until
+from eoctl.operations.diagnose.status import status_of, status_seen
+from eoctl.operations.diagnose.why import id_row, id_row_seen, in_time, rows_until
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import Context
 from recovery.diagnose.diagnosis import ORDER, Diagnosis
-from recovery.facts import PartitionFacts
+from recovery.facts import Missing, PartitionFacts
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
+from recovery.times import not_done_within
 
+OF_JUDGING = 0.7
+"""Of the time; where judging takes longer, the page is made of its first look."""
 MOST_TOLD = 100
 """Partitions that are told one by one, the worst first: each is read to count what waits."""
 
@@ -34,12 +38,23 @@ async def runbook(
     knows, and is among the errors. extra: also `left_out`, how many held partitions are not among
     the rows.
     """
-    until = None if seconds is None else time.monotonic() + seconds - TO_WRITE_SECONDS
-    d = await source.diagnose(Scope(), settings, pause=pause)
-    answer = await status_of(source, context, d)
+    begun = time.monotonic()
+    until = None if seconds is None else begun + seconds - TO_WRITE_SECONDS
+    looked: list[Diagnosis] = []
+    found = await in_time(
+        source.diagnose(Scope(), settings, pause=pause, on_first_look=looked.append),
+        None if seconds is None else begun + seconds * OF_JUDGING,
+    )
+    if found is None and not looked:
+        raise not_done_within(seconds, "nothing was judged")
+    d = found if found is not None else _once(looked[-1])
+    answer = await in_time(status_of(source, context, d), until)
+    answer = answer or status_seen(context, d)
     held = _worst_first(d)
     rows, missing, cut = await rows_until(source, context, d, held[:MOST_TOLD], until)
-    rows += [await id_row(source, context, d, j) for j in d.ids]
+    for j in d.ids:
+        row = await in_time(id_row(source, context, d, j), until)
+        rows.append(row or id_row_seen(context, d, j))
     return answer.but(
         schema="runbook",
         rows=rows,
@@ -55,3 +70,9 @@ def _worst_first(d: Diagnosis) -> list[PartitionFacts]:
         (p for p in d.partitions if p.held),
         key=lambda p: severity.get((p.topic, p.partition), len(ORDER)),
     )
+
+
+def _once(d: Diagnosis) -> Diagnosis:
+    """Return a diagnosis of one look that says so."""
+    detail = "no time was left for the second look; give more with --timeout"
+    return replace(d, missing=(*d.missing, Missing("cluster", "NO_TIME", detail)))

@@ -66,3 +66,8 @@ def _answer(context: Context, diagnosis: Diagnosis, everywhere: Transactions) ->
         judging=True,
         finding=bool(diagnosis.findings),
     )
+
+
+def status_seen(context: Context, diagnosis: Diagnosis) -> Answer:
+    """Return the status as far as a diagnosis alone knows it."""
+    return _answer(context, diagnosis, diagnosis.transactions)

@@ -62,7 +62,7 @@ async def why(
         d: Diagnosis, targets: Sequence[PartitionFacts], ids: Sequence[JudgedId]
     ) -> None:
         if on_first_look is not None:
-            rows = [_id_row(context, d, j) for j in ids]
+            rows = [id_row_seen(context, d, j) for j in ids]
             rows += [_seen_row(context, d, p, _holder(d, p)) for p in targets]
             on_first_look(_answer(source, rows, [], [], group, d))
 
@@ -286,11 +286,11 @@ async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) ->
     answer = await history(source, [j.name], [])
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
-    row = _id_row(context, d, j, connect)
+    row = id_row_seen(context, d, j, connect)
     return row.but(history=rows[-HISTORY_RECORDS:])
 
 
-def _id_row(
+def id_row_seen(
     context: Context, d: Diagnosis, j: JudgedId, connect: ConnectRow | None = None
 ) -> WhyRow:
     """Return what the diagnosis says of an id that holds no partition."""
@@ -376,16 +376,16 @@ async def rows_until(
     """
     few = asyncio.Semaphore(STORIES_AT_ONCE)
     cut: list[Missing] = []
-    groups = await _in_time(_groups(source, partitions), until)
+    groups = await in_time(_groups(source, partitions), until)
     topics = sorted({p.topic for p in partitions})
-    configs = await _in_time(source.topic_configs(topics), until)
+    configs = await in_time(source.topic_configs(topics), until)
     facts, missing = groups if groups is not None else ([], [_no_time("group")])
     retention, more = configs if configs is not None else ({}, [_no_time("topic")])
 
     async def row(p: PartitionFacts) -> WhyRow:
         async with few:
             story = _row(source, context, d, p, facts, retention.get(p.topic, {}))
-            found = await _in_time(story, until)
+            found = await in_time(story, until)
         if found is None:
             cut.append(_no_time("partition", p.topic, p.partition))
             return _seen_row(context, d, p, _holder(d, p))
@@ -395,7 +395,7 @@ async def rows_until(
     return list(rows), [*missing, *more], cut
 
 
-async def _in_time(work: Coroutine[Any, Any, T], until: float | None) -> T | None:
+async def in_time(work: Coroutine[Any, Any, T], until: float | None) -> T | None:
     """Return the result, or None where it is not there by then."""
     if until is None:
         return await work
