@@ -156,7 +156,7 @@ def soak(minutes: float) -> list[str]:
         server = ("--bootstrap-server", servers)
         exporter = subprocess.Popen(
             [*EOCTL, *server, "exporter", "--listen", "127.0.0.1:0", "--interval", "5s"],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         subjects = [Subject("dashboard"), Subject("exporter"), Subject("check")]
         statuses: list[int] = []
@@ -168,8 +168,8 @@ def soak(minutes: float) -> list[str]:
                 time.sleep(max(0.0, min(5 * minutes / 2, until - time.monotonic())))
         finally:
             end()
-            exporter.terminate()
-            exporter.wait(10)
+            exporter.kill()
+            exporter.wait()
         kept = sum(p.stat().st_size for p in Path(folder).rglob("*.log"))
         print(f"{sum(counts)} transactions in {time.monotonic() - begin:.0f} s")
         print(
