@@ -232,10 +232,10 @@ class KeptLog:
             at = extent.end
         if self.extents:
             extent = self.extents[-1]
-            part = _sound(self._bytes(extent.begin, extent.end))
-            if part.scan.end != extent.end - extent.begin:
+            data = self._bytes(extent.begin, extent.end)
+            if len(data) != extent.end - extent.begin or crc32c(data) != extent.check:
                 return False
-            self.last = part.header(-1)
+            self.last = part_of(data).header(-1)
         return True
 
     def _index_from(self, begin: int, on_disk: int) -> int:
