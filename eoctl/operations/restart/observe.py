@@ -20,6 +20,7 @@ from eoctl.operations.inspect.history import read_state_logs
 from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart.request import RestartRequest
+from eoctl.stores.offsets.group import refuse_kind
 from eoctl.stores.offsets.store import Contents, OffsetStore, open_store
 from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError
@@ -115,7 +116,11 @@ async def look(
 
 
 def refuse_members(contents: Contents, where: str) -> None:
-    """Raises RefusedError while a group has members; of other stores there is nothing to say."""
+    """Raises RefusedError while a group has members, or is of a kind that is never written.
+
+    Of other stores there is nothing to say.
+    """
+    refuse_kind(contents.facts.get("type"), where)
     state, members = contents.facts.get("state"), contents.facts.get("members")
     if state not in EMPTY or members:
         known = "" if members is None else f" with {plurals.counted(members, 'member')}"
