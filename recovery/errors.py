@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from enum import IntEnum
 
-from recovery.quoting import addresses
+from recovery.quoting import addresses, without_passwords
 
 
 class Exit(IntEnum):
@@ -41,10 +41,13 @@ class EoctlError(Exception):
 
     @property
     def sentence(self) -> str:
-        """`where: what; remedy`, on one line; `where` once, if `what` begins with it."""
+        """`where: what; remedy`, on one line; `where` once, if `what` begins with it.
+
+        No URL in it shows its password.
+        """
         named = not self.where or self.what.startswith((f"{self.where}:", f"{self.where} "))
         text = self.what if named else f"{self.where}: {self.what}"
-        return f"{text}; {self.remedy}" if self.remedy else text
+        return without_passwords(f"{text}; {self.remedy}" if self.remedy else text)
 
 
 class UsageError(EoctlError):

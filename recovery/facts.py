@@ -147,6 +147,8 @@ class GroupOffsetFacts(Value):
 
     pending: a transaction holds a newer commit that is not decided yet
     (UNSTABLE_OFFSET_COMMIT); committed_offset is then the last stable one.
+    is_share: it is the start offset of a share group (KIP-932), and lag, in records, is what Kafka
+    tells of it (KIP-1226); None: Kafka does not.
     """
 
     group: str
@@ -157,6 +159,8 @@ class GroupOffsetFacts(Value):
     metadata: str | None = None
     pending: bool | None = None
     error: str | None = None
+    is_share: bool = False
+    lag: int | None = None
 
 
 class ConnectTask(NamedTuple):
@@ -192,6 +196,7 @@ class GroupFacts(Value):
     protocol: of a classic group that was described: `consumer`, `connect`, or what else it speaks.
     workers: the members of a group that speaks `connect`, as far as they could be read.
     processes: the members of a streams group (KIP-1071), with their processes.
+    isolation: of a share group, its share.isolation.level; None: hidden, or not asked for.
     """
 
     group: str
@@ -203,6 +208,7 @@ class GroupFacts(Value):
     protocol: str | None = None
     workers: tuple[ConnectWorker, ...] = ()
     processes: tuple[StreamsProcess, ...] = ()
+    isolation: str | None = None
 
 
 class CommitTime(NamedTuple):

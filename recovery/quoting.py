@@ -1,11 +1,25 @@
 """Quote in an error what somebody typed, and write addresses as a command line takes them."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 
 def quoted(given: str) -> str:
-    """At most 60 characters of it, in quotes, controls and invisible characters escaped."""
+    """At most 60 characters of it, in quotes, controls and invisible characters escaped.
+
+    A password in a URL is hidden: a part of it would be shown.
+    """
+    given = without_passwords(given)
     return repr(given if len(given) <= 60 else given[:59] + "…")
+
+
+def without_passwords(text: str) -> str:
+    """Hide the password of each URL.
+
+    >>> without_passwords("http://u:secret@h/x")
+    'http://u:***@h/x'
+    """
+    return re.sub(r"(://[^\s/:@]*):\S*@", r"\1:***@", text)
 
 
 def addresses(servers: Iterable[tuple[str, int]]) -> str:

@@ -155,9 +155,9 @@ class Connection(Ranked):
 
     def name_in_force(self) -> str | None:
         """The context that would be used, or None."""
-        from eoctl.settings.context import context_name, load_config
+        from eoctl.settings.context import config_for, context_name
 
-        return context_name(self.connect, load_config())
+        return context_name(self.connect, config_for(self.connect))
 
 
 def _warned(context: "Context") -> "Context":

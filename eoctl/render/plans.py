@@ -77,7 +77,9 @@ def _records(row: Mapping[str, Any]) -> str:
     mine = row.get("records")
     if mine and not row["dropped"]:
         others = row["freed"] - mine
-        return f"{least}{mine} delivered{octets}, {least}{others} freed; an abort drops the {mine}"
+        freed = f", {least}{counted(others, 'other')} freed" if others else ""
+        delivered = f"{least}{counted(mine, 'record')} delivered{octets}"
+        return f"{delivered}{freed}; an abort drops the {mine}"
     octets = octets if row["dropped"] else ""
     return f"{least}{row['dropped']} dropped{octets}, {least}{row['freed']} freed"
 

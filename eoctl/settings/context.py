@@ -159,6 +159,12 @@ def _warnings(
             f"context {dropped} is {guard}, but {option} names a cluster without it: that guard "
             "does not hold here (give --context too to keep it)"
         )
+    path = config_path()
+    if name is None and os.environ.get("EOCTL_CONFIG") and path and not path.exists():
+        warnings.append(
+            f"{path}, which EOCTL_CONFIG names, is not there: no guard of a context holds, and "
+            "`check` has its default limits"
+        )
     if properties.get("enable.ssl.certificate.verification", "").strip().lower() == "false":
         warnings.append(
             "the brokers' certificates are not checked (enable.ssl.certificate.verification="
@@ -225,6 +231,21 @@ def _read(table: object, kind: type[_T], *where: str) -> _T:
         raise ValueError(f"{'.'.join(at)}: {what}") from None
 
 
+def config_for(connect: Connect) -> ConfigFile:
+    """Return the config file's content; a cluster that is named by its address needs no file.
+
+    Raises UsageError, also where EOCTL_CONFIG names a file that is not there and a context is
+    asked for.
+    """
+    named = connect.context or os.environ.get("EOCTL_CONTEXT")
+    server = connect.bootstrap_server or connect.command_config
+    server = server or os.environ.get("EOCTL_BOOTSTRAP_SERVER")
+    server = server or os.environ.get("EOCTL_COMMAND_CONFIG")
+    return load_config(
+        new=bool(connect.context is None and server and (connect.bootstrap_server or not named))
+    )
+
+
 def contexts(config: ConfigFile) -> dict[str, ContextFile]:
     """List named clusters: the config file's, and running labs whose names it does not take."""
     by_name: dict[str, ContextFile] = {}
@@ -275,7 +296,7 @@ def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
 
     Raises UsageError: no cluster named, an unknown context, an unreadable file, a bad -X.
     """
-    config = load_config() if config is None else config
+    config = config_for(connect) if config is None else config
     name = context_name(connect, config)
     known = contexts(config)
     entry = ContextFile()

@@ -16,6 +16,7 @@ from recovery.facts import GroupFacts, Missing, TopicPartition
 
 MOST_NAMED = 20  # partitions, and groups, that a plan names of one transaction on one partition
 MOST_UNSEEN = 3
+READ_COMMITTED = "read_committed"
 
 
 class Beyond(NamedTuple):
@@ -82,6 +83,22 @@ def is_beyond(committed_offset: int | None, start_offset: int | None) -> bool | 
     if committed_offset is None or start_offset is None:
         return None
     return committed_offset > start_offset
+
+
+def share_held_up(isolation: str | None, lag: int | None, held: int | None) -> bool | None:
+    """Return True for a share group that has read all that open transactions let it read.
+
+    isolation: its share.isolation.level; read_uncommitted is never held. lag: Kafka's, to the high
+    watermark. held: offsets between LSO and high watermark. None: the level or the lag is hidden.
+
+    >>> share_held_up("read_uncommitted", 5, 5), share_held_up("read_committed", 5, 5)
+    (False, True)
+    """
+    if not held:
+        return False
+    if isolation is None or lag is None:
+        return None
+    return isolation == READ_COMMITTED and lag <= held
 
 
 def offsets_by_place(groups: Iterable[GroupFacts]) -> dict[TopicPartition, list[Beyond]]:

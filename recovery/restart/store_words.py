@@ -35,12 +35,16 @@ def parse_store(word: str) -> Store | None:
     Raises UsageError, which never shows a url or a connect string: both may hold a password.
     """
     kind, colon, rest = word.partition(":")
-    if not colon or kind not in _KINDS:
+    if kind not in _KINDS or not colon:
+        if "@" in word or (colon and not word.endswith(".toml")):  # a password may be in it
+            shown = f"{quoted(kind + ':')} begins no store; " if kind.isalpha() and colon else ""
+            raise UsageError(f"{shown}write {WORDS}", where="--store")
         return None
     try:
         return _KINDS[kind](rest)
     except (ValidationError, ValueError):
-        shown = "" if kind in ("sql", "zookeeper") else f"{quoted(word)} is no store; "
+        hidden = kind in ("sql", "zookeeper") or "@" in word
+        shown = "" if hidden else f"{quoted(word)} is no store; "
         raise UsageError(f"{shown}write {_FORMS[kind]}", where="--store") from None
 
 

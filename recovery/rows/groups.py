@@ -32,13 +32,23 @@ def offsets_show_rows(
                 pending_producer_id=pending_producers.get((o.group, o.topic, o.partition)),
                 last_stable_offset=stable,
                 high_watermark=high,
-                lag=None if stable is None or committed is None else stable - committed,
-                lag_hw=None if high is None or committed is None else high - committed,
-                data_records=None if committed is None else counted.get(committed),
+                lag=_lag(o, stable),
+                lag_hw=_lag(o, high),
+                data_records=None if committed is None or o.is_share else counted.get(committed),
                 error=o.error or ends.error,
             )
         )
     return rows
+
+
+def _lag(o: GroupOffsetFacts, end: int | None) -> int | None:
+    """Return how many offsets lie between a group and an end; of a share group what Kafka says.
+
+    A share group acknowledges records one by one: many above its start offset may be done.
+    """
+    if o.is_share:
+        return o.lag
+    return None if end is None or o.committed_offset is None else end - o.committed_offset
 
 
 def offsets_count_row(

@@ -12,6 +12,8 @@ class HeldGroupRow(Row):
 
     beyond: its committed offset is above the transaction's first record: unless that offset was
     set by hand, it reads uncommitted records, and may have used some that an abort drops.
+    members_seen: false: `members` is empty since they were not seen. Of a share group: lag and
+    lag_hw are Kafka's own; isolation is its share.isolation.level, null where that is hidden.
     """
 
     group: str
@@ -24,6 +26,8 @@ class HeldGroupRow(Row):
     held_up: bool | None
     members: list[str]
     beyond: bool | None = None
+    members_seen: bool = True
+    isolation: str | None = None
 
 
 class WaitingRow(Row):

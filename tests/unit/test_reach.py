@@ -202,9 +202,9 @@ def test_it_is_no_part_of_what_is_approved() -> None:
     [
         ({"records": 3}, "3 dropped (2.0 KiB), 4 freed"),
         ({"records": 3, "dropped": 0, "freed": 7},
-         "3 delivered (2.0 KiB), 4 freed; an abort drops the 3"),
+         "3 records delivered (2.0 KiB), 4 others freed; an abort drops the 3"),
         ({"records": 3, "dropped": 0, "freed": 7, "counted_whole": False},
-         "at least 3 delivered (2.0 KiB), at least 4 freed; an abort drops the 3"),
+         "at least 3 records delivered (2.0 KiB), at least 4 others freed; an abort drops the 3"),
         ({"records": 0, "dropped": 0, "freed": 7}, "0 dropped, 7 freed"),
         ({"dropped": 0, "freed": 7}, "0 dropped, 7 freed"),
         ({"records": None, "dropped": None, "freed": None}, "not counted"),

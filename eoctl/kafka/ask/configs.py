@@ -6,9 +6,10 @@ from typing import Any
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, missing_broker
-from recovery.facts import Missing
+from recovery.facts import GroupFacts, Missing
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
+ISOLATION = "share.isolation.level"
 
 
 async def broker_configs(
@@ -72,3 +73,30 @@ async def topic_configs(
         else:
             values[result.resource_name] = {c.name: c.value for c in result.configs}
     return values, missing
+
+
+async def with_isolation(cluster: Cluster, groups: Sequence[GroupFacts]) -> list[GroupFacts]:
+    """`groups`, the share groups among them with their isolation level; None where it is hidden."""
+    share = [g.group for g in groups if (g.type or "").lower() == "share"]
+    if not share:
+        return list(groups)
+    request = messages.DescribeConfigsRequest
+    question = request(
+        resources=[
+            request.DescribeConfigsResource(
+                resource_type=GROUP, resource_name=name, configuration_keys=[ISOLATION]
+            )
+            for name in share
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    answer: Any = await cluster.ask_any(question)
+    levels = {
+        result.resource_name: c.value
+        for result in answer.results
+        if not result.error_code
+        for c in result.configs
+        if c.name == ISOLATION
+    }
+    return [g.but(isolation=levels[g.group]) if g.group in levels else g for g in groups]

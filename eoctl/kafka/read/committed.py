@@ -240,7 +240,7 @@ async def _share_offsets(
     broker: int,
     names: list[str],
 ) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-    """The first offset that each share group has not finished with."""
+    """The first offset that each share group has not finished with, and Kafka's own lag."""
     request = messages.DescribeShareGroupOffsetsRequest
     question = request(
         groups=[
@@ -261,6 +261,8 @@ async def _share_offsets(
                     leader_epoch=p.leader_epoch if p.leader_epoch > 0 else None,
                     pending=False,
                     error=messages.error_name(p.error_code) if p.error_code else None,
+                    is_share=True,
+                    lag=known(p.lag),
                 )
                 for t in g.topics
                 for p in t.partitions

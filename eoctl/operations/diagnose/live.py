@@ -107,7 +107,7 @@ class Live:
     async def groups(
         self, partitions: Sequence[TopicPartition] | None
     ) -> tuple[list[GroupFacts], list[Missing]]:
-        from eoctl.kafka.ask import groups
+        from eoctl.kafka.ask import configs, groups
         from eoctl.kafka.read import committed
 
         listed, missing = await groups.list_groups(self.cluster)
@@ -115,14 +115,16 @@ class Live:
         if partitions is not None:
             with_commits = [g for g in with_commits if g.offsets]
         described, also = await groups.describe_groups(self.cluster, with_commits)
+        described = await configs.with_isolation(self.cluster, described)
         return described, [*missing, *more, *also]
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
-        from eoctl.kafka.ask import groups
+        from eoctl.kafka.ask import configs, groups
         from eoctl.kafka.read import committed
 
         facts, missing = await groups.find_groups(self.cluster, names)
         with_offsets, more = await committed.with_offsets(self.cluster, facts)
+        with_offsets = await configs.with_isolation(self.cluster, with_offsets)
         return with_offsets, [*missing, *more]
 
     async def group_times(

@@ -17,7 +17,7 @@ from eoctl.settings.context import Context
 from recovery.diagnose.case import named_after
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.prospect import prospect
-from recovery.diagnose.reach import also_holds, is_beyond
+from recovery.diagnose.reach import READ_COMMITTED, also_holds, is_beyond, share_held_up
 from recovery.diagnose.waiting import Waiting
 from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
 from recovery.inspect.group_life import own_process
@@ -63,7 +63,7 @@ async def why(
     ) -> None:
         if on_first_look is not None:
             rows = [id_row_seen(context, d, j) for j in ids]
-            rows += [_seen_row(context, d, p, _holder(d, p)) for p in targets]
+            rows += [_seen_row(context, d, p, _about(d, p, transactional_id)) for p in targets]
             on_first_look(_answer(source, rows, [], [], group, d))
 
     missing: list[Missing] = []
@@ -107,6 +107,8 @@ async def _of_group(
     """
     facts, missing = await source.named_groups([group])
     read = sorted({(o.topic, o.partition) for g in facts for o in g.offsets})
+    if any(g.state == "Dead" and not g.offsets for g in facts):
+        missing.append(Missing("group", "GROUP_ID_NOT_FOUND", "no such group", id=group))
     own = await source.group_partition(group)
     if isinstance(own, Missing):
         missing.append(own)
@@ -232,12 +234,7 @@ async def _of_id(
     """Judge what one transactional id holds; it has a row without a partition if nothing."""
 
     def held_by_it(d: Diagnosis) -> tuple[list[PartitionFacts], list[JudgedId]]:
-        holds = {
-            j.about.topic_partition
-            for j in d.judged
-            if (j.verdict.owner is not None and j.verdict.owner.transactional_id == name)
-            or (j.history is not None and name in j.history.transactional_ids)
-        }
+        holds = {j.about.topic_partition for j in d.judged if _is_of(j, name)}
         targets = [p for p in d.partitions if (p.topic, p.partition) in holds]
         return targets, [j for j in d.ids if j.name == name]
 
@@ -250,8 +247,14 @@ async def _of_id(
     missing, notes = list(d.missing), []
     targets, ids = held_by_it(d)
     holds = {(p.topic, p.partition) for p in targets}
-    rows, more = await rows_of(source, context, d, targets)
+    rows, more = await rows_of(source, context, d, targets, name)
     missing += more
+    notes = [
+        f"{p.topic}:{p.partition}: another transaction, producer id {at_lso.about.producer_id}, "
+        f"holds its readers first; this page and its remedy are about {name}"
+        for p in targets
+        if (at_lso := _holder(d, p)) is not None and at_lso is not _about(d, p, name)
+    ]
     rows += [await id_row(source, context, d, j) for j in ids]
     if not rows:
         transactions, _ = await source.find([name])
@@ -347,13 +350,29 @@ def _id_waits(j: JudgedId) -> str:
 
 
 async def rows_of(
-    source: Source, context: Context, d: Diagnosis, partitions: Sequence[PartitionFacts]
+    source: Source,
+    context: Context,
+    d: Diagnosis,
+    partitions: Sequence[PartitionFacts],
+    transactional_id: str | None = None,
 ) -> tuple[list[WhyRow], list[Missing]]:
-    """Return the stories of some partitions of a diagnosis, and what of them could not be seen."""
+    """Return the stories of some partitions of a diagnosis, and what of them could not be seen.
+
+    transactional_id: whose transaction each story is about; None: the one at the LSO.
+    """
     facts, missing = await _groups(source, partitions)
     retention, more = await source.topic_configs(sorted({p.topic for p in partitions}))
     rows = [
-        await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in partitions
+        await _row(
+            source,
+            context,
+            d,
+            p,
+            facts,
+            retention.get(p.topic, {}),
+            _about(d, p, transactional_id),
+        )
+        for p in partitions
     ]
     return rows, [*missing, *more]
 
@@ -513,6 +532,19 @@ def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
     return [f"{t}:{p}" for t, p in also_holds(about.topic_partition, listed, opened)]
 
 
+def _is_of(j: Judged, name: str) -> bool:
+    """An id owns the transaction, or bore its producer id."""
+    owns = j.verdict.owner is not None and j.verdict.owner.transactional_id == name
+    return owns or (j.history is not None and name in j.history.transactional_ids)
+
+
+def _about(d: Diagnosis, p: PartitionFacts, name: str | None) -> Judged | None:
+    """Return the transaction that a story is about: an id's own, or the one at the LSO."""
+    place = p.topic, p.partition
+    mine = (j for j in d.judged if name and j.about.topic_partition == place and _is_of(j, name))
+    return next(mine, None) or _holder(d, p)
+
+
 def _holder(d: Diagnosis, p: PartitionFacts) -> Judged | None:
     return holder_of(p, [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)])
 
@@ -629,6 +661,11 @@ def _group_row(g: GroupFacts, p: PartitionFacts, j: Judged | None = None) -> Hel
     o = next(o for o in g.offsets if (o.topic, o.partition) == (p.topic, p.partition))
     at, lso, hw = o.committed_offset, p.last_stable_offset, p.high_watermark
     lag = None if at is None or lso is None else max(0, lso - at)
+    lag_hw = None if at is None or hw is None else max(0, hw - at)
+    held_up = None if lag is None else lag == 0 and bool(p.held)
+    if o.is_share:
+        lag = lag_hw = o.lag
+        held_up = share_held_up(g.isolation, o.lag, p.held)
     start = j.about.start_offset if j is not None else None
     return HeldGroupRow(
         group=g.group,
@@ -636,10 +673,12 @@ def _group_row(g: GroupFacts, p: PartitionFacts, j: Judged | None = None) -> Hel
         state=g.state,
         committed_offset=at,
         lag=lag,
-        lag_hw=None if at is None or hw is None else max(0, hw - at),
+        lag_hw=lag_hw,
         pending=o.pending,
-        held_up=None if lag is None else lag == 0 and bool(p.held),
+        held_up=held_up,
         members=[f"{client} at {host}" for client, host in g.members or ()],
+        members_seen=g.members is not None,
+        isolation=g.isolation,
         beyond=is_beyond(at, start),
     )
 
@@ -651,10 +690,24 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts, j: Judged | Non
     words = []
     for row in sorted(here, key=lambda r: (not r.held_up, r.group)):
         lags = f"lag {row.lag} to LSO, {row.lag_hw} to HW" if row.lag is not None else "no offset"
+        if (row.type or "").lower() == "share":
+            lags = _share_said(row)
         if row.beyond:
             lags += ", beyond this transaction's first record"
         words.append(f"{row.group} ({lags}{', commit pending' if row.pending else ''})")
     return ", ".join(words)
+
+
+def _share_said(row: HeldGroupRow) -> str:
+    """Return a share group's lag, and whether what is undecided holds it."""
+    lag = "lag not told by this Kafka" if row.lag is None else f"lag {row.lag}"
+    if row.isolation is None:
+        return (
+            f"share group, {lag}; whether open transactions hold it is not known: grant "
+            "DESCRIBE_CONFIGS on the group"
+        )
+    held = "not held by open transactions" if row.isolation != READ_COMMITTED else "held by them"
+    return f"share group, {lag}; {row.isolation}: {held}"
 
 
 def _if_you_wait(

@@ -183,7 +183,7 @@ async def _waiting(
     """
     starts: dict[TopicPartition, set[int]] = {}
     for o in offsets:
-        if o.committed_offset is not None:
+        if o.committed_offset is not None and not o.is_share:
             starts.setdefault((o.topic, o.partition), set()).add(o.committed_offset)
     waiting: dict[TopicPartition, dict[int, int]] = {}
     cuts = []

@@ -260,10 +260,14 @@ def _evidence(verdict: Verdict | IdVerdict) -> list[dict[str, Any]]:
 
 
 def amounts(about: Mapping[str, Any]) -> str:
-    """`3 records dropped, 4 freed`, or what of it is known."""
+    """`3 records dropped, 4 freed`, `2 records delivered`, or what of it is known."""
     if about["dropped"] is None:
         return "records not counted"
     least = "" if about["counted_whole"] else "at least "
+    if (mine := about.get("records")) and not about["dropped"]:
+        others = about["freed"] - mine
+        freed = f", {counted(others, 'other')} freed" if others else ""
+        return f"{least}{counted(mine, 'record')} delivered{freed}"
     dropped = (
         f"{counted(about['dropped'], 'record')} dropped" if about["dropped"] else "none dropped"
     )

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from eoctl.kafka.ask.groups import find_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.restart.request import AdHoc
+from eoctl.stores.offsets.group import refuse_kind
 from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
@@ -35,7 +37,9 @@ async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
         places = sorted((p.topic, p.partition) for p in chosen)
     else:
-        facts = GroupFacts(wish.group, None)
+        found, _ = await find_groups(cluster, [wish.group])
+        facts = found[0] if found else GroupFacts(wish.group, None)
+        refuse_kind((facts.type or "classic").lower(), f"group {wish.group}")
         [group_facts], missing = await committed.with_offsets(cluster, [facts])
         if missing:
             raise IncompleteError(missing[0].detail, where=f"group {wish.group}")
@@ -59,7 +63,7 @@ async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -
     if described is None:
         raise UsageError(
             "is no store",
-            where=f"--from-store {word}",
+            where="--from-store",
             remedy=f"write {WORDS.removesuffix(' or APP.toml')}",
         )
     async with open_store(described, cluster=cluster) as store:

@@ -21,6 +21,7 @@ from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart.output_owners import with_owners
 from eoctl.operations.restart.request import RestartRequest
+from eoctl.stores.offsets.group import refuse_kind
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents, OffsetStore
 from recovery import plurals
@@ -117,7 +118,11 @@ async def look(
 
 
 def refuse_members(contents: Contents, where: str) -> None:
-    """Raises RefusedError while a group has members; of other stores there is nothing to say."""
+    """Raises RefusedError while a group has members, or is of a kind that is never written.
+
+    Of other stores there is nothing to say.
+    """
+    refuse_kind(contents.facts.get("type"), where)
     state, members = contents.facts.get("state"), contents.facts.get("members")
     if state not in EMPTY or members:
         known = "" if members is None else f" with {plurals.counted(members, 'member')}"

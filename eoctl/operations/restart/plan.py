@@ -148,6 +148,11 @@ def summary(decision: RestartPlan) -> str:
     moved = sum(s.current_offset != s.restart_offset for s in decision.sources)
     if moved:
         parts.append(f"{counted(moved, 'source offset')} set")
+    first = [
+        i for i in decision.inputs if i.current_offset is None and i.restart_offset is not None
+    ]
+    if first and not parts:
+        parts.append(f"{counted(len(first), 'first position')} set")
     if not parts:
         parts.append("no position moves")
     drops = sum(o.drop_first for o in decision.outputs)

@@ -65,6 +65,29 @@ _UNKNOWN = frozenset(  # answers that may also follow an append
 )
 
 
+_NEVER_WRITTEN = {
+    "share": (
+        "a share group has no positions: its records are acknowledged one by one",
+        "kafka-share-groups.sh --reset-offsets moves its start offset",
+    ),
+    "streams": (
+        "eoctl never writes the offsets of a streams group (KIP-1071): they belong to its tasks",
+        "kafka-streams-groups.sh --reset-offsets moves them, or the application itself",
+    ),
+}
+
+
+def refuse_kind(kind: str | None, where: str) -> None:
+    """Refuse a group of a kind that is never written, and name the tool that can.
+
+    kind: in lower case; None: no group's. Raises RefusedError.
+    """
+    if kind is None or kind in WRITABLE:
+        return
+    what, remedy = _NEVER_WRITTEN.get(kind, (f"a {kind} group is not written", None))
+    raise RefusedError(what, where=where, remedy=remedy)
+
+
 class GroupOffsets:
     """The store of [app.store] kind = "kafka-group"."""
 
@@ -82,10 +105,7 @@ class GroupOffsets:
         self._cluster.forgive()
         groups, missing = await find_groups(self._cluster, [self._described.group])
         if groups and (groups[0].type or "").lower() == "share":
-            raise RefusedError(
-                "a share group has no positions: its records are acknowledged one by one",
-                where=self.name,
-            )
+            refuse_kind("share", self.name)
         if groups:
             groups, more = await with_offsets(self._cluster, groups)
             missing += more
@@ -221,8 +241,7 @@ class GroupOffsets:
 
     def _refuse_unsafe(self, contents: Contents) -> None:
         kind, state = contents.facts["type"], contents.facts["state"]
-        if kind not in WRITABLE:
-            raise RefusedError(f"a {kind} group is not written", where=self.name)
+        refuse_kind(kind, self.name)
         if state not in EMPTY:
             members = contents.facts["members"]
             known = "" if members is None else f" with {counted(members, 'member')}"

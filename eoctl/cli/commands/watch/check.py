@@ -16,7 +16,7 @@ from eoctl.operations.session.session import with_cluster
 from eoctl.operations.watch import check as operation
 from eoctl.operations.watch.check import Checked
 from eoctl.render.columns.watch import CHECK, amount
-from eoctl.settings.context import Context, load_config, state_dir
+from eoctl.settings.context import Context, config_for, state_dir
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.textfile import write_whole
 from recovery.errors import BusyError, EoctlError, Exit, UnreachableError, UsageError
@@ -68,7 +68,7 @@ def check(
 def _run(
     connection: Connection, limits: Limits, all_contexts: bool
 ) -> tuple[Sequence[Context], Sequence[Result]]:
-    thresholds = operation.thresholds(load_config().check)
+    thresholds = operation.thresholds(config_for(connection.connect).check)
 
     async def looked(source: Source, context: Context) -> Checked:
         settings, interval = limits.settings(context), limits.interval
