@@ -197,7 +197,8 @@ class Writer:
 
         self._call("the records were not taken", self._producer.flush, CALL_SECONDS)
         places = [
-            Place(*place, p.offset, p.metadata, p.leader_epoch) for place, p in positions.items()
+            Place(*place, p.offset, p.metadata, -1 if p.leader_epoch is None else p.leader_epoch)
+            for place, p in positions.items()
         ]
         self._call(
             "its position was not taken",
