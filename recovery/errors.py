@@ -3,7 +3,7 @@
 `eoctl.cli.main` is the only place that prints them. Nothing else ends the process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from recovery.quoting import addresses, without_passwords
@@ -82,16 +82,27 @@ def topic_problem(error: str) -> str:
     return "the topic could not be described"
 
 
-def no_topic(name: str, partitions: int, servers: Sequence[tuple[str, int]]) -> RefusedError:
+def no_topic(
+    name: str,
+    partitions: int,
+    servers: Sequence[tuple[str, int]],
+    replicas: int | None = None,
+    settings: Mapping[str, str | None] | None = None,
+) -> RefusedError:
     """Return the refusal of a topic to write to that is missing, with the line that creates it.
 
-    servers: the cluster's bootstrap servers, (host, port) each.
+    servers: the cluster's bootstrap servers, (host, port) each. replicas, settings: that it is to
+    have; None = the cluster's defaults.
     """
+    more = "" if replicas is None else f" --replication-factor {replicas}"
+    for key, value in sorted((settings or {}).items()):
+        if value is not None:
+            more += f" --config {key}={f'[{value}]' if ',' in value else value}"
     return RefusedError(
         "the topic does not exist",
         where=name,
         remedy=f"create it: `kafka-topics.sh --bootstrap-server {addresses(servers)} --create "
-        f"--topic {name} --partitions {partitions}`, "
+        f"--topic {name} --partitions {partitions}{more}`, "
         f"in a lab `eoctl lab topic {name} --partitions {partitions}`",
     )
 

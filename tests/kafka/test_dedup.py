@@ -252,7 +252,7 @@ def test_refusals_of_topics(lab1: Lab, topic: MakeTopic) -> None:
     for output, status, why in (
         (small, 4, f"it has 1 partition, {dirty} has 2"),
         (clean, 4, "has been written to"),
-        ("not-there", 4, "does not exist"),
+        ("not-there", 4, "--replication-factor 1 --config cleanup.policy="),
         (dirty, 2, "its own clean copy"),
     ):
         refused = dedup(lab1, dirty, output)

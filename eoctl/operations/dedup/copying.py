@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.engine import dedup_memory, dedup_task
+from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.new_plan import known_id, new_plan
@@ -160,6 +161,17 @@ def _step(job: DedupJob, part: DedupPart, tally: Tally) -> Step:
     )
 
 
+KEPT_SETTINGS = (
+    "cleanup.policy",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
+"""Settings of the input that its copy should have, or it loses or refuses records otherwise."""
+
+
 async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     """Both topics' ids and partition counts. Raises RefusedError where they do not fit."""
     if wish.source == wish.output:
@@ -168,7 +180,14 @@ async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     source = _there(topics.get(wish.source), wish.source)
     output = topics.get(wish.output)
     if output is not None and output.error == "UNKNOWN_TOPIC_OR_PARTITION":
-        raise no_topic(wish.output, len(source.partitions), cluster.settings.bootstrap_servers)
+        settings, _ = await configs.topic_configs(cluster, [wish.source], KEPT_SETTINGS)
+        raise no_topic(
+            wish.output,
+            len(source.partitions),
+            cluster.settings.bootstrap_servers,
+            max((len(p.replicas) for p in source.partitions), default=None),
+            settings.get(wish.source),
+        )
     output = _there(output, wish.output)
     if len(source.partitions) != len(output.partitions):
         raise RefusedError(
