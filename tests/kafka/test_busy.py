@@ -80,5 +80,6 @@ def test_what_is_broken_is_found_and_nothing_else(
     finally:
         from confluent_kafka.admin import AdminClient
 
-        AdminClient(lab3.client_properties()).delete_topics([truth.topic])[truth.topic].result(30)
+        admin = AdminClient(lab3.client_properties())  # its futures end with it
+        admin.delete_topics([truth.topic])[truth.topic].result(30)
         asyncio.run(asyncio.sleep(1))

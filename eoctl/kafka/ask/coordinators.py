@@ -26,6 +26,9 @@ from recovery.plurals import counted
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
+MOVING = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"})
+MOVING_TRIES = 5
+MOVING_SECONDS = 0.25
 
 
 @cache
@@ -74,7 +77,22 @@ async def transactions(
 
     running_longer_than_ms is compared with the coordinator's own clock (KIP-994): Missing scope
     `feature` names brokers that cannot. Rows carry id, PID and state; see `described`.
+    Coordinators that move or load do so for moments: all are asked again, for about a second.
     """
+    for left in reversed(range(MOVING_TRIES)):
+        listed = await _listed_once(cluster, states, producer_ids, running_longer_than_ms)
+        if not left or not any(c.error in MOVING for c in listed.coordinators):
+            break
+        await asyncio.sleep(MOVING_SECONDS)
+    return listed
+
+
+async def _listed_once(
+    cluster: Cluster,
+    states: Sequence[str],
+    producer_ids: Sequence[int],
+    running_longer_than_ms: int | None,
+) -> Transactions:
     partitions = await state_partitions(cluster)
     if isinstance(partitions, Missing):
         return Transactions(missing=(partitions,))
