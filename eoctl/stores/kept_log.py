@@ -35,9 +35,8 @@ from recovery.formats.batches import (
 )
 from recovery.formats.batches import batch_headers as headers_of
 from recovery.formats.reader import Buffer, CorruptError
-from recovery.inspect.log_part import LogPart, part_of
+from recovery.inspect.log_part import LogPart, Wholeness, part_of
 from recovery.inspect.log_tokens import encoded, id_token, tokens
-from recovery.inspect.wholeness import Wholeness
 
 VERSION = 2  # of the index; 0 and 1 were of another file (eoctl.stores.former_cache)
 EXTENT_BYTES = 128 << 10

@@ -15,9 +15,8 @@ from eoctl.stores.locks.folder_lock import held
 from eoctl.stores.log_pruning import is_due, prune
 from recovery.formats.batches import BatchHeader
 from recovery.formats.reader import CorruptError
-from recovery.inspect.log_part import LogPart
+from recovery.inspect.log_part import LogPart, Wholeness
 from recovery.inspect.state_log import Extent, InMemory, KeptBatches
-from recovery.inspect.wholeness import Wholeness
 
 ASIDE = (".lost", ".damaged")
 

@@ -13,9 +13,8 @@ from typing import Protocol
 from recovery.formats.reader import UnknownVersion
 from recovery.inspect.chains import Chain, Wanted, most_records
 from recovery.inspect.history import StateLog, StateRecord, producer_ids_of
-from recovery.inspect.log_part import LogPart, parts_of
+from recovery.inspect.log_part import LogPart, Wholeness, parts_of
 from recovery.inspect.log_tokens import encoded, id_token, producer_token
-from recovery.inspect.wholeness import Wholeness
 
 
 class Extent(Protocol):
