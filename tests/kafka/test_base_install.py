@@ -16,7 +16,16 @@ from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, environment, eoctl, said
 from tests.kafka.conftest import MakeTopic
 
-MOVES = {"collected_at", "samples", "left_ms", "observed", "created", "expires", "sha256"}
+MOVES = {
+    "collected_at",
+    "samples",
+    "apart_ms",
+    "left_ms",
+    "observed",
+    "created",
+    "expires",
+    "sha256",
+}
 """What differs from one look to the next, whoever looks."""
 
 

@@ -121,10 +121,9 @@ def _its_owners_commit_saves(lab: Lab, t: GroundTruth, folder: Path) -> None:
         assert relay.changing == []
         done = eoctl(*act, "-o", "json", env=env)
         assert done.status == 0, done.stderr
-        v1 = lab.record.spec.transaction_version == 1
         keys = [key for _, key in relay.changing]
         assert keys[:1] == [END_TXN]
-        assert set(keys[1:]) == ({INIT_PRODUCER_ID} if v1 else set())
+        assert set(keys[1:]) == {INIT_PRODUCER_ID}  # until its owner can write no more
     after = read_committed(lab, t.topic, t.partition)
     data = [o for o in t.offsets if o.content in ("plain", "committed", "idempotent")]
     assert len(after) == len(data) + len(lost) + len(undecided) + 1
@@ -182,7 +181,9 @@ def test_a_lost_commit_is_resolved_not_aborted(lossy: Lab, tmp_path: Path) -> No
     assert last == (lost.leader, WRITE_TXN_MARKERS)
     # under v1 its idle id could still write with the marker's epoch
     assert [key for _, key in raised] == (
-        [END_TXN] if lossy.record.spec.transaction_version == 1 else []
+        [END_TXN, INIT_PRODUCER_ID, INIT_PRODUCER_ID]
+        if lossy.record.spec.transaction_version == 1
+        else []
     )
     after = read_committed(lossy, lost.topic, lost.partition)
     assert len(after) == sum(

@@ -19,7 +19,7 @@ from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.diagnose import judging as diagnose
+from eoctl.operations.diagnose import looking
 from recovery.diagnose.diagnosis import Judged
 from recovery.inspect.observation import Settings
 from recovery.times import rfc3339
@@ -186,7 +186,7 @@ def test_a_clock_that_disagrees_is_measured_and_told(
     """The coordinator's filter decides; no age is negative, and the deadline is by its clock."""
     where = topic(late)
     begin(late, where, {f"clock{hours}.a": 600_000})
-    monkeypatch.setattr(diagnose, "now_ms", lambda: now_ms() - hours * HOUR)
+    monkeypatch.setattr(looking, "now_ms", lambda: now_ms() - hours * HOUR)
     found = one(late, where)
     v = found.verdict
     assert v.name == "open"

@@ -64,7 +64,9 @@ class World:
 
     def asked(self) -> Asked:
         """The query, changed in what may change."""
-        selects = self.draw.choice([{"subscribe": self.topic}, {"subscribePattern": self.topic}])
+        selects = self.draw.choice(
+            [{"subscribe": self.topic}, {"subscribePattern": f"^{self.topic}$"}]
+        )
         return Asked(
             server=self.lab.bootstrap_servers,
             topic=self.topic,

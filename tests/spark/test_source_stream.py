@@ -139,7 +139,7 @@ def test_a_stream_gives_what_a_plain_consumer_reads(query: Query, lab1: Lab) -> 
     clients.create_partitions([NewPartitions(name, 3)])[name].result(20)
     send(lab1, name, "third", 9, partitions=3)
     query.repeat_last_batch()  # as after a crash, and with another limit
-    progress = query.run({"subscribePattern": name})
+    progress = query.run({"subscribePattern": f"^{name}$"})
     assert progress[-1]["batchId"] == 3
     assert (query.checkpoint / "commits" / "2").exists()  # Spark tells nothing of its repeat
     assert values(lab1, name).total() == 98 + 9
