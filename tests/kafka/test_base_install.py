@@ -62,7 +62,7 @@ def still(value: Any) -> list[str]:
 
 def kept(cache: Path) -> dict[str, bytes]:
     """What a cache holds of the log of transactions, by the partition's file."""
-    return {p.name: p.read_bytes() for p in cache.glob("transaction-state/*/*.batches")}
+    return {p.name: p.read_bytes() for p in cache.glob("transaction-state/*/*.log")}
 
 
 def test_the_base_commands_answer_as_with_numpy(
