@@ -27,7 +27,8 @@ async def histories(
     """Read what `__transaction_state` and, for transactions v1, the data logs' markers say."""
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
-        return {}, [partitions]
+        unread_past = {w: _not_read(w, partitions) for w in transactions if w in starts}
+        return unread_past, [partitions]
     starts = starts | {
         # nobody could read the batch: the epoch that its coordinator decided bounds it
         w: StartBatch(w.producer_id, t.producer_epoch)
@@ -93,6 +94,11 @@ async def histories(
         read = await evidence.markers(cluster, uncertain, facts)
         histories |= {w: history(w, read.get(w)) for w in uncertain}
     return histories, missing
+
+
+def _not_read(w: OpenTransaction, why: Missing) -> History:
+    pid = w.producer_id or 0
+    return History(pid, (), (), (), "history-not-read", 0, log_error=why.error)
 
 
 async def _sight(
