@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
-from eoctl.kafka.read import evidence
+from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import state_logs
 from eoctl.operations.diagnose.looking import Look
 from eoctl.stores.history_cache import StateCache, state_cache
@@ -62,7 +62,7 @@ async def histories(
         for log in unread
     ]
 
-    def history(w: OpenTransaction, markers: evidence.Markers | None) -> History:
+    def history(w: OpenTransaction, markers: producer_markers.Markers | None) -> History:
         known = look.transactions.owners(w.producer_id or 0)
         return read_history(
             starts[w],
@@ -91,7 +91,7 @@ async def histories(
         or (w.producer_id, w.topic_partition) not in owned
     ]
     if uncertain:
-        read = await evidence.markers(cluster, uncertain, facts)
+        read = await producer_markers.markers(cluster, uncertain, facts)
         histories |= {w: history(w, read.get(w)) for w in uncertain}
     return histories, missing
 

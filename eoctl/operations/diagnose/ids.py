@@ -16,7 +16,7 @@ from eoctl.kafka.ask.standing import standing, with_least_in_sync
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from eoctl.kafka.read import evidence
+from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import noted_state_logs
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.stores.history_cache import state_cache
@@ -319,7 +319,7 @@ async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[Id
     if not ended:
         return list(looks)
     places = {(f.topic, f.partition): f for f in ended.values()}
-    read = await evidence.markers(cluster, list(ended), places)
+    read = await producer_markers.markers(cluster, list(ended), places)
     last = {(w.producer_id, w.topic_partition): m.found[-1] for w, m in read.items() if m.found}
 
     def shown(look: IdFacts, p: NamedPartition) -> NamedPartition:
