@@ -21,6 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "audit": ("kafka/test_audit*", "kafka/test_mirror_maker*"),
     "records": ("kafka/test_offsets*", "kafka/test_fetch*", "kafka/test_segments*"),
     "verdicts": ("kafka/test_verdicts*", "kafka/test_lost_markers*", "kafka/test_remedies*"),
+    "busy": ("kafka/test_busy*",),
     "rest": ("*",),
 }
 """Patterns of files below `tests/`. A file belongs to the first part that names it."""

@@ -518,6 +518,11 @@ class Case:
         )
 
     @property
+    def log_error(self) -> str | None:
+        """The answer by which `__transaction_state` could not be read."""
+        return self.history.log_error if self.history else None
+
+    @property
     def refused_describe(self) -> Missing | None:
         """What its coordinator answered about the id that is hidden in the log."""
         hidden = self.hidden_in_log

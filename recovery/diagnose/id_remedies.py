@@ -252,10 +252,13 @@ def leave_to_its_system(row: TransactionFacts) -> Remedy:
     )
 
 
-def fence(row: TransactionFacts, gate: str | None, *, all_visible: bool, overdue: bool) -> Remedy:
+def fence(
+    row: TransactionFacts, gate: str | None, *, to_see_all: str | None, overdue: bool
+) -> Remedy:
     """Return the fence of an id past a limit, or what to grant where its partitions are hidden.
 
-    gate: what speaks for its owner being alive; None = nothing.
+    gate: what speaks for its owner being alive; None = nothing. to_see_all: what shows all its
+    partitions; None = they are seen.
     """
     name = row.transactional_id
     if gate is not None:
@@ -267,11 +270,10 @@ def fence(row: TransactionFacts, gate: str | None, *, all_visible: bool, overdue
             producer_id=row.producer_id,
             producer_epoch=row.producer_epoch,
         )
-    if not all_visible:
+    if to_see_all is not None:
         return Remedy(
             "none",
-            "grant DESCRIBE on the topics of its transaction and READ on __transaction_state: "
-            "which partitions a fence would abort is not known",
+            f"{to_see_all}: which partitions a fence would abort is not known",
             refused=(("fence", "partitions that are not visible may hold records of it"),),
             transactional_id=name,
         )

@@ -20,13 +20,14 @@ from recovery.diagnose import id_remedies
 from recovery.diagnose.case import gate_of
 from recovery.diagnose.evidence import Evidence, brokers_away, whose_clock
 from recovery.diagnose.remedies import Remedy, start_brokers_first
-from recovery.diagnose.verdicts import VerdictName
+from recovery.diagnose.verdicts import VerdictName, granted_or, was_refused
 from recovery.facts import CoordinatorFacts, TransactionFacts
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline, is_two_phase
+from recovery.plurals import listed
 from recovery.times import span
 
 
@@ -244,6 +245,45 @@ def _names(partitions: Sequence[NamedPartition]) -> str:
     return ", ".join(p.name for p in partitions)
 
 
+def _answers(partitions: Sequence[NamedPartition]) -> str:
+    """Name each partition with the answer by which its producers were not seen."""
+    return ", ".join(p.name + (f" ({p.error})" if p.error else "") for p in partitions)
+
+
+def _see_producers(c: IdCase) -> str:
+    refused = sorted({p.facts.topic for p in c.unseen if was_refused(p.error)})
+    return granted_or(
+        [p.error for p in c.unseen],
+        f"READ on {listed(refused, 'topic')}",
+        "ask again; wait until the leaders of these partitions answer",
+    )
+
+
+def _record_not_read(c: IdCase) -> str:
+    error = c.newest.log_error
+    return "its record was not read" + (f" ({error})" if error else "")
+
+
+def _read_the_log(c: IdCase) -> str:
+    return granted_or(
+        [c.newest.log_error],
+        "READ on __transaction_state",
+        "ask again, until the log of its coordinator is read",
+    )
+
+
+def _to_see_all(c: IdCase) -> str | None:
+    """Say what shows every partition of its transaction; None = all are seen.
+
+    A coordinator leaves out, without an error, topics without DESCRIBE: a record names them.
+    """
+    if c.all_visible:
+        return None
+    visible = set(c.row.partitions or ())
+    hidden = sorted({topic for topic, n in c.recorded or () if (topic, n) not in visible})
+    return f"grant DESCRIBE on {listed(hidden, 'topic')}" if hidden else _read_the_log(c)
+
+
 def _past_the_fence(c: IdCase) -> Remedy:
     return id_remedies.past_the_fence(
         c.refusing, c.first, reload_safe=c.reload_safe, client_version=c.client_version
@@ -258,10 +298,10 @@ RULES: tuple[IdRule, ...] = (
             f"broker {c.row.coordinator} answered DescribeTransactions with "
             f"{c.row.error or 'nothing'}"
         ),
-        lambda c: (
-            "grant DESCRIBE on that transactional id"
-            if (c.row.error or "").endswith("AUTHORIZATION_FAILED")
-            else "ask again, until its coordinator describes it"
+        lambda c: granted_or(
+            [c.row.error],
+            "DESCRIBE on that transactional id",
+            "ask again, until its coordinator describes it",
         ),
     ),
     # Decided.
@@ -296,20 +336,20 @@ RULES: tuple[IdRule, ...] = (
     _unknown(
         "prepare-age-not-known",
         lambda c: c.first.preparing and c.newest.decided_long_ago is None,
-        lambda c: "it is decided, but since when is not known: its record was not read",
-        "grant READ on __transaction_state, or ask again",
+        lambda c: f"it is decided, but since when is not known: {_record_not_read(c)}",
+        lambda c: _read_the_log(c),
     ),
     _unknown(
         "prepare-record-not-read",
         lambda c: c.first.preparing and c.recorded is None,
-        lambda c: "which partitions wait for its markers is not known: its record was not read",
-        "grant READ on __transaction_state, or ask again",
+        lambda c: f"which partitions wait for its markers is not known: {_record_not_read(c)}",
+        lambda c: _read_the_log(c),
     ),
     _unknown(
         "named-not-seen",
         lambda c: c.first.preparing and bool(c.unseen),
-        lambda c: f"whether its markers are written is not known on {_names(c.unseen)}",
-        "grant READ on these topics, or wait until their partitions have leaders",
+        lambda c: f"whether its markers are written is not known on {_answers(c.unseen)}",
+        lambda c: _see_producers(c),
     ),
     _unknown(
         "written-seen-once",
@@ -353,25 +393,25 @@ RULES: tuple[IdRule, ...] = (
         lambda c: (
             "whether it holds records back is not known: "
             + (
-                f"producers on {_names(c.unseen)} were not seen"
+                f"producers on {_answers(c.unseen)} were not seen"
                 if c.unseen
                 else "it holds some now"
             )
         ),
-        "grant READ on those topics, or wait until their leaders answer; then ask again",
+        lambda c: _see_producers(c) if c.unseen else "ask again: those partitions are judged then",
     ),
     IdRule(
         "past-timeout",
         lambda c: c.past_timeout is True,
         "overdue",
-        lambda c: id_remedies.fence(c.row, c.gate, all_visible=c.all_visible, overdue=True),
+        lambda c: id_remedies.fence(c.row, c.gate, to_see_all=_to_see_all(c), overdue=True),
         lambda c: _running(c),
     ),
     IdRule(
         "past-long",
         lambda c: c.past_long is True,
         "long",
-        lambda c: id_remedies.fence(c.row, c.gate, all_visible=c.all_visible, overdue=False),
+        lambda c: id_remedies.fence(c.row, c.gate, to_see_all=_to_see_all(c), overdue=False),
         lambda c: _running(c),
     ),
     IdRule(

@@ -135,10 +135,14 @@ def _unknown(
     return Rule(name, when, "unknown", remedy, reasons)
 
 
-def _granted_or(errors: Iterable[str | None], permission: str, otherwise: str) -> str:
+def was_refused(error: str | None) -> bool:
+    """Return True if an answer says that a permission is not granted."""
+    return error is not None and error.endswith("AUTHORIZATION_FAILED")
+
+
+def granted_or(errors: Iterable[str | None], permission: str, otherwise: str) -> str:
     """Name the permission where an answer refused it, else what to do without one."""
-    refused = any(e is not None and e.endswith("AUTHORIZATION_FAILED") for e in errors)
-    return f"grant {permission}" if refused else otherwise
+    return f"grant {permission}" if any(map(was_refused, errors)) else otherwise
 
 
 def _answered(m: Missing | None, request: str) -> str:
@@ -213,7 +217,7 @@ RULES: tuple[Rule, ...] = (
             f"the leader of {c.about.name} did not give its offsets"
             + _answered(_offsets_refused(c), "ListOffsets")
         ),
-        lambda c: _granted_or(
+        lambda c: granted_or(
             [s.partition.error for s in c.samples],
             f"DESCRIBE on topic {c.about.topic}",
             "wait until the partition has a leader that answers",
@@ -234,7 +238,7 @@ RULES: tuple[Rule, ...] = (
             f"the producers of {c.about.name} were not seen"
             + _answered(_producers_refused(c), "DescribeProducers")
         ),
-        lambda c: _granted_or(
+        lambda c: granted_or(
             [m.error for s in c.samples if (m := s.producers_missing)],
             f"READ on topic {c.about.topic}",
             "wait until the partition's leader answers",
@@ -263,7 +267,7 @@ RULES: tuple[Rule, ...] = (
             )
             + ("" if c.unread is None else f" ({c.unread.detail})")
         ),
-        lambda c: _granted_or(
+        lambda c: granted_or(
             [c.unread.error if c.unread else None],
             f"READ on topic {c.about.topic}",
             "ask again; if it stays so, its records were deleted or its log was cut",
@@ -286,7 +290,7 @@ RULES: tuple[Rule, ...] = (
                 )
             )
         ),
-        lambda c: _granted_or(
+        lambda c: granted_or(
             [t.error for t in c.undescribed],
             "DESCRIBE on that transactional id and on the topic",
             "ask again; coordinators leave out topics without DESCRIBE"
@@ -378,7 +382,7 @@ RULES: tuple[Rule, ...] = (
             + f" is open with producer id {c.about.producer_id}; no coordinator lists it so"
             + _answered(c.refused_describe, "DescribeTransactions")
         ),
-        lambda c: _granted_or(
+        lambda c: granted_or(
             [c.refused_describe.error if c.refused_describe else None],
             "DESCRIBE on that transactional id (a DENY hides it without an error)",
             "ask again, until its coordinator shows it",
@@ -459,7 +463,11 @@ RULES: tuple[Rule, ...] = (
             "it is past a limit, but whether decided data lies under it is not known"
             + (f" ({c.history.reason})" if c.history and c.history.reason else "")
         ),
-        "grant READ on __transaction_state; a fence could destroy committed data",
+        lambda c: granted_or(
+            [c.log_error],
+            "READ on __transaction_state; a fence could destroy committed data",
+            "let its owner end it: a fence could destroy committed data",
+        ),
     ),
     Rule(
         "past-timeout",
@@ -487,7 +495,7 @@ RULES: tuple[Rule, ...] = (
         "coordinators-not-seen",
         lambda c: not c.coordinators_seen,
         lambda c: no_owner(c).text + _coordinators_answered(c),
-        lambda c: _granted_or(
+        lambda c: granted_or(
             _coordinator_errors(c),
             "DESCRIBE on transactional id *",
             "wait for the coordinators, or start their brokers",
@@ -525,8 +533,16 @@ RULES: tuple[Rule, ...] = (
     _unknown(
         "history-not-read",
         lambda c: c.history is None or c.history.reason == "history-not-read",
-        lambda c: "__transaction_state was not read: its outcome may have been decided",
-        "grant READ on __transaction_state, or wait until its partitions have leaders",
+        lambda c: (
+            "__transaction_state was not read"
+            + (f" ({c.log_error})" if c.log_error else "")
+            + ": its outcome may have been decided"
+        ),
+        lambda c: granted_or(
+            [c.log_error],
+            "READ on __transaction_state",
+            "ask again; wait until the partitions of __transaction_state have leaders",
+        ),
     ),
     _unknown(
         "history-unreadable",

@@ -166,6 +166,7 @@ class History:
     decisions: those that name the partition, oldest first. latest: the newest record of each id
     that bore the producer id. reason: why it is not whole (history-compacted, history-not-read,
     history-unreadable, history-replaced), else None; detail: of the last, a sentence.
+    log_error: the answer by which a log could not be read.
     window: first offset of the id's partition without a gap after it.
     ended_by: offset of the record that first carries a later epoch, or that hands the id another
     producer id, without a gap since the batch's epoch began; None = none, or not known.
@@ -189,6 +190,7 @@ class History:
     reason: str | None
     window: int
     detail: str | None = None
+    log_error: str | None = None
     ended_by: int | None = None
     begun_by_end: bool = False
     leader_epoch: int | None = None
@@ -260,6 +262,7 @@ def read_history(
         latest=tuple({r.transactional_id: r for r in records}.values()),
         reason=reason,
         detail=detail,
+        log_error=next((log.error for log in logs if log.error is not None), None),
         window=window,
         ended_by=_ended_by(inside, start) if reason is None else None,
         begun_by_end=any(_ends_the_one_before(r.value, start) for r in records),

@@ -33,12 +33,14 @@ class NamedPartition:
     facts: its leader and offsets, or why they were not given. producer: the id's producer there,
     None where the leader knows none of that producer id. seen: DescribeProducers answered.
     ended_by: outcome and offset of the producer's last marker, where that was looked for.
+    refusal: the error of DescribeProducers.
     """
 
     facts: PartitionFacts
     seen: bool
     producer: ProducerFacts | None = None
     ended_by: tuple[str, int] | None = None
+    refusal: str | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -47,6 +49,11 @@ class NamedPartition:
     @property
     def name(self) -> str:
         return f"{self.facts.topic}:{self.facts.partition}"
+
+    @property
+    def error(self) -> str | None:
+        """The answer by which the leader did not show its producers."""
+        return self.refusal or self.facts.error
 
     @property
     def gone(self) -> bool:
@@ -77,7 +84,7 @@ class IdFacts:
     Prepare* for longer than `Settings.stuck_after`. collected_at: our clock, epoch ms. ahead: ms
     that its coordinator's clock is ahead of ours; None = not measured. groups: with members, those
     of its name; groups_missing: what could not be seen of groups; groups_seen: nothing was missing.
-    All three only of late Ongoing ids.
+    All three only of late Ongoing ids. log_error: why its coordinator's log was not read.
     """
 
     row: TransactionFacts
@@ -95,6 +102,7 @@ class IdFacts:
     groups: tuple[GroupFacts, ...] = ()
     groups_seen: bool = True
     groups_missing: tuple[Missing, ...] = ()
+    log_error: str | None = None
 
     @property
     def groups_unseen(self) -> tuple[Missing, ...]:

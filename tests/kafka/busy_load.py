@@ -23,7 +23,7 @@ from tests.streams.app import class_path
 
 PROGRAM = Path(__file__).parents[1] / "streams" / "BusyLoad.java"
 PROTOCOLS = ("classic", "streams")
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from eoctl.lab.cluster import Lab
 
 WRITE_TXN_MARKERS, END_TXN, INIT_PRODUCER_ID, METADATA = 27, 26, 22, 3
+LIST_OFFSETS, DESCRIBE_PRODUCERS = 2, 61
 READING = frozenset({1, 2, 3, 9, 10, 15, 16, 18, 29, 32, 60, 61, 65, 66, 69, 75, 77, 89, 90})
 """Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, DescribeGroups, ListGroups,
 ApiVersions, DescribeAcls, DescribeConfigs, DescribeCluster, DescribeProducers,
@@ -28,6 +29,7 @@ class Relay:
 
     alter: a key, of all brokers or of one -> the place in its answers, and the 16 bits to be there.
     rewrite: (broker, key) -> what makes another answer of one, its length included.
+    before: called with a request's broker and key before it goes on; the relay waits for it.
     answered: bytes of answers by (broker, key). delay: gives the seconds by which the next answer
     is late; those of one connection keep their order.
     """
@@ -38,6 +40,7 @@ class Relay:
         self.alter: dict[int | tuple[int, int], tuple[int, int]] = {}
         self.rewrite: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
         self.answered: Counter[tuple[int, int]] = Counter()
+        self.before: Callable[[int, int], None] = lambda broker, key: None
         self.delay: Callable[[], float] = lambda: 0.0
         self._targets = {n.id: n.ports["PLAINTEXT"] for n in lab.record.nodes}
         self._ports: dict[int, int] = {}
@@ -152,6 +155,7 @@ class Relay:
                 (key,) = struct.unpack_from(">h", frame, 4)
                 self.requests.append((broker, key, frame))
                 asked.append(key)
+                self.before(broker, key)
                 back.write(frame)
 
         tasks = [asyncio.create_task(work()) for work in (answers, requests, handed_on)]

@@ -4,7 +4,6 @@ The load (`tests/kafka/busy_load.py`): Java and librdkafka clients that begin an
 a Kafka Streams application of each group protocol, whose repartition topics are purged.
 """
 
-import asyncio
 import random
 from collections.abc import Callable, Iterator
 
@@ -12,12 +11,14 @@ import pytest
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
 from tests.kafka.busy_load import Load, busy
 from tests.kafka.command import FAST, Ran, environment, eoctl
+from tests.kafka.conftest import REBALANCE
 from tests.kafka.relay import relayed
-from tests.share import fewer
+from tests.share import SHARE, fewer, only_here
 
-pytestmark = [pytest.mark.timeout(7200), pytest.mark.usefixtures("lab3")]
+pytestmark = pytest.mark.timeout(7200)
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status", *FAST),
@@ -25,7 +26,9 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("txn", "hanging", *FAST),
     ("why", *FAST),
 )
-LATE_SECONDS = 0.5
+LATE_SECONDS = 0.5 if SHARE >= 1 else 0.1
+WITH = ("--context", "relayed", "--timeout", "170s", "-X", "request.timeout.ms=30000")
+"""A crowded machine's broker may need longer for an answer than the usual 3 s: it is not dead."""
 IDS = fewer(200, 40)
 RUNS = fewer(300, 4)
 
@@ -34,16 +37,23 @@ Look = Callable[..., Ran]
 
 
 @pytest.fixture(scope="module")
-def field(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Load, Look]]:
+def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    """A lab of its own: what other tests leave in theirs would be found."""
+    return start_lab(LabSpec(name="busy", brokers=3, settings=REBALANCE))
+
+
+@pytest.fixture(scope="module")
+def field(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Load, Look]]:
     """The load, and eoctl behind a relay that delays each answer by up to LATE_SECONDS."""
     folder = tmp_path_factory.mktemp("busy")
     rng = random.Random(28)
-    with relayed(lab3) as relay, busy(lab3, folder, ids=IDS) as load:
+    with relayed(lab) as relay, busy(lab, folder, ids=IDS) as load:
         relay.delay = lambda: rng.uniform(0, LATE_SECONDS)
         env = environment(EOCTL_CONFIG=relay.config(folder))
 
         def look(*words: str) -> Ran:
-            return eoctl("--context", "relayed", "--timeout", "120s", *words, "-o", "json", env=env)
+            words = (*WITH, *words, "-o", "json")
+            return eoctl(*words, env=env, timeout=180)
 
         yield load, look
 
@@ -55,31 +65,40 @@ def test_health_is_silence(field: tuple[Load, Look]) -> None:
     for number in range(RUNS):
         ran = look(*COMMANDS[number % len(COMMANDS)])
         if ran.status != 0:
-            loud.append((number, ran.status, ran.json.get("errors"), ran.stderr))
+            loud.append((number, ran.status, ran.stdout, ran.stderr))
     assert load.ended > before + RUNS, "the load did not run"
     assert loud == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "verdict"), [("orphan", "orphan"), ("marker-lost", "marker-lost")]
+    "kind",
+    # a lost marker needs a broker that ends: a minute more
+    only_here(("orphan", "marker-lost"), "orphan"),
 )
 def test_what_is_broken_is_found_and_nothing_else(
-    field: tuple[Load, Look], lab3: Lab, kind: str, verdict: str
+    field: tuple[Load, Look], lab: Lab, kind: str
 ) -> None:
     """On a partition of its own, and of all that moves meanwhile nothing."""
     _, look = field
-    [truth] = break_(lab3, kind)
+    remove_planted(lab)  # by the test before, or by a first try
+    [truth] = break_(lab, kind)
     place = (truth.topic, truth.partition)
-    try:
-        ran = look("txn", "hanging", *FAST)
-        assert ran.status == 1, (ran.stdout, ran.stderr)
-        assert [(r["topic"], r["partition"], r["verdict"]) for r in ran.rows] == [(*place, verdict)]
-        assert look("status", *FAST).status == look("check", *FAST).status == 1
-        [row] = look("why", *FAST).rows
-        assert (row["topic"], row["partition"], row["held_by"]["verdict"]) == (*place, verdict)
-    finally:
-        from confluent_kafka.admin import AdminClient
+    ran = look("txn", "hanging", *FAST)
+    assert ran.status == 1, (ran.stdout, ran.stderr)
+    assert [(r["topic"], r["partition"], r["verdict"]) for r in ran.rows] == [(*place, kind)]
+    for command in ("status", "check"):
+        ran = look(command, *FAST)
+        assert ran.status == 1, (command, ran.stdout, ran.stderr)
+    [row] = look("why", *FAST).rows
+    assert (row["topic"], row["partition"], row["held_by"]["verdict"]) == (*place, kind)
 
-        admin = AdminClient(lab3.client_properties())  # its futures end with it
-        admin.delete_topics([truth.topic])[truth.topic].result(30)
-        asyncio.run(asyncio.sleep(1))
+
+def remove_planted(lab: Lab) -> None:
+    """Delete the topics that `break_` has made."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(lab.client_properties())
+    planted = [t for t in admin.list_topics(timeout=30).topics if t.startswith("lab-")]
+    if planted:
+        for deleted in admin.delete_topics(planted, operation_timeout=30).values():
+            deleted.result(60)

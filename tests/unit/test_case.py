@@ -117,6 +117,30 @@ def test_what_its_log_says_is_open_here_and_its_coordinator_does_not() -> None:
     assert case(row(partitions=(Q,)), history=elsewhere).hidden_in_log is None
 
 
+@pytest.mark.parametrize(
+    ("said", "shown", "hidden"),
+    [
+        (record(), None, True),
+        # v2: a later epoch is a later transaction, of which nothing says that it holds this batch
+        (record(producer_epoch=EPOCH + 1), None, False),
+        (record(producer_epoch=EPOCH + 1, client_transaction_version=1), None, True),
+        (record("PrepareCommit", producer_epoch=EPOCH + 1), None, True),
+        # its coordinator shows a transaction that the log did not have yet, or has no more
+        (record(producer_epoch=EPOCH - 1), row(partitions=(Q,)), False),
+        (record(), row(producer_epoch=EPOCH + 1, partitions=(Q,)), False),
+        (record(), row(partitions=(Q,)), True),
+        (record(), row("CompleteCommit", partitions=()), False),
+        (record(), row(ghost=True), True),
+    ],
+)
+def test_the_epochs_tell_whether_the_log_speaks_of_this_transaction(
+    said: StateRecord, shown: TransactionFacts | None, hidden: bool
+) -> None:
+    """An id that goes on between the listing and the reading of its log is not hidden."""
+    c = case(*(() if shown is None else (shown,)), history=past(said))
+    assert (c.hidden_in_log is not None) is hidden
+
+
 def test_a_transaction_that_is_open_where_its_id_lived() -> None:
     assert case(history=past(record())).open_where_it_was
     assert not case(history=past(record("PrepareCommit"))).open_where_it_was

@@ -41,10 +41,11 @@ def named(
     start: int | None = None,
     seen: bool = True,
     error: str | None = None,
+    refusal: str | None = None,
     ended_by: tuple[str, int] | None = None,
 ) -> NamedPartition:
     producer = ProducerFacts(*tp, PID, epoch, 0, START, coordinator, start) if seen else None
-    return NamedPartition(PartitionFacts(*tp, error=error), seen, producer, ended_by)
+    return NamedPartition(PartitionFacts(*tp, error=error), seen, producer, ended_by, refusal)
 
 
 def look(state: str = "PrepareCommit", **known: object) -> IdFacts:
@@ -235,6 +236,51 @@ def test_each_case_has_its_verdict_rule_and_remedy(name: str) -> None:
 def test_every_rule_has_a_case() -> None:
     assert {r.name for r in RULES} == {rule for _, _, rule, _ in CASES.values()}
     assert {r.name for r in RULES} >= LOOK_AGAIN
+
+
+NOT_GRANTED = "TOPIC_AUTHORIZATION_FAILED"
+
+
+def _hidden(state: str, refusal: str) -> IdVerdict:
+    seen = look(state, named=(named(P), named(Q, seen=False, refusal=refusal)), over_timeout=True)
+    return twice(seen, record(state))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "granted"),
+    [
+        (lambda e: judge_id(look(decided_long_ago=None, log_error=e)), "__transaction_state"),
+        (lambda error: judge_id(look(log_error=error)), "__transaction_state"),
+        (lambda error: _hidden("PrepareCommit", error), "topic t"),
+        (lambda error: _hidden("Ongoing", error), "topic t"),
+        (
+            lambda error: twice(
+                look(
+                    "Ongoing",
+                    row=row("Ongoing", partitions=()),
+                    over_timeout=True,
+                    log_error=error,
+                )
+            ),
+            "__transaction_state",
+        ),
+    ],
+)  # fmt: skip
+def test_a_permission_is_named_only_where_an_answer_refused_it(
+    verdict: Callable[[str], IdVerdict], granted: str
+) -> None:
+    refused, late = verdict(NOT_GRANTED), verdict("REQUEST_TIMED_OUT")
+    assert f"grant READ on {granted}" in refused.remedy.does
+    assert "grant" not in late.remedy.does
+    assert late.remedy.does
+    if refused.name == "unknown":
+        assert NOT_GRANTED in refused.evidence[-1].text
+        assert "REQUEST_TIMED_OUT" in late.evidence[-1].text
+
+
+def test_what_a_record_names_and_a_description_hides_is_to_be_granted() -> None:
+    play, *_ = CASES["overdue, partitions hidden"]
+    assert play().remedy.does.startswith("grant DESCRIBE on topic t:")
 
 
 def test_a_decided_id_is_a_finding_only_after_two_looks() -> None:

@@ -1376,6 +1376,23 @@ def test_every_rule_is_asserted_by_its_name_on_a_real_broker(rule: str) -> None:
 # --- what is gone ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("error", "granted"),
+    [("TOPIC_AUTHORIZATION_FAILED", True), ("REQUEST_TIMED_OUT", False)],
+)
+def test_a_log_that_was_not_read_names_a_permission_only_where_it_was_refused(
+    error: str, granted: bool
+) -> None:
+    """Of an orphan, and of an owner past a limit."""
+    orphan, owned = World(), live(1)[0]
+    orphan.fresh(P)
+    owned.tick(15 * 60_000 + 1)
+    for w in (orphan, owned):
+        v = judged(w, eyes=Eyes(log_error=error))
+        assert v.name == "unknown"
+        assert ("grant READ on __transaction_state" in v.remedy.does) is granted
+
+
 def test_ended_between_the_looks_is_no_verdict() -> None:
     w, i = live()
     assert look(w, between=lambda: w.end(i, "commit")) is None

@@ -516,6 +516,7 @@ class Eyes:
     """Partitions of `__transaction_state` whose coordinator moves or is down: ids are omitted."""
     no_leader: frozenset[Tp] = frozenset()
     history: bool = True
+    log_error: str | None = None  # the answer by which no log is read
     undescribed: frozenset[str] = frozenset()
     filters: bool = True
     clock: int = 0
@@ -629,6 +630,9 @@ def history(w: World, about: OpenTransaction, start: StartBatch, eyes: Eyes) -> 
     if not eyes.history:
         return None
     log = w.logs[about.topic_partition]
+    if eyes.log_error is not None:
+        unread = [StateLog(number, (), 0, eyes.log_error) for number in w.state]
+        return read_history(start, about.topic_partition, unread, len(w.state))
     logs = []
     cached = {number: kept.end for number, kept in w.kept.items()}
     w.read()

@@ -42,7 +42,8 @@ async def standing(
         for t in rows
     }
     places = await _places(cluster, sorted({tp for named in partitions.values() for tp in named}))
-    producers, _ = await collect.producers(cluster, [m for m, _ in places.values() if m])
+    producers, missing = await collect.producers(cluster, [m for m, _ in places.values() if m])
+    refusals = {(m.topic, m.partition): m.error for m in missing}
     logs = await state_partitions(cluster)
     replicas = (
         {} if isinstance(logs, Missing) else {p.partition: replicas_of(cluster, p) for p in logs}
@@ -55,7 +56,8 @@ async def standing(
         for tp in partitions[t.transactional_id]:
             here = producers.get(tp)
             producer = next((p for p in here or () if p.producer_id == t.producer_id), None)
-            named.append(NamedPartition(places[tp][1], here is not None, producer))
+            refusal = refusals.get(tp)
+            named.append(NamedPartition(places[tp][1], here is not None, producer, refusal=refusal))
         count = 0 if isinstance(logs, Missing) else len(logs)
         home = coordinator_partition(t.transactional_id, count) if count else -1
         log = None if isinstance(logs, Missing) or not count else logs[home]

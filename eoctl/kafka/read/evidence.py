@@ -1,4 +1,4 @@
-"""Evidence for a verdict beyond offsets and coordinators: start batches, markers.
+"""Evidence for a verdict beyond offsets and coordinators: start batches.
 
 Each function answers for many transactions at once. What could not be read is None or carries
 its error; nothing is guessed.
@@ -7,17 +7,16 @@ its error; nothing is guessed.
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.fetch import ENOUGH, Chunk, Ended, Range, read, read_all
-from recovery.facts import Missing, PartitionFacts, TopicPartition, grouped, known
+from eoctl.kafka.read.fetch import ENOUGH, Chunk, Ended, Range, read_all
+from recovery.facts import Missing, PartitionFacts, TopicPartition, known
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
-from recovery.formats.records import ControlType, marker, records
-from recovery.inspect.history import Marker
+from recovery.formats.records import records
 from recovery.inspect.observation import OpenTransaction, StartBatch
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -25,16 +24,7 @@ AROUND = 1000  # offsets read on either side of a start batch, for the markers n
 PEEK_BYTES = 512 << 10
 PEEK_CHUNKS = 2
 GROUP_CHUNKS = 8
-MARKER_WINDOW = 100_000  # offsets before a start batch in which its producer's markers are sought
 MARKER_CHUNKS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Markers:
-    """A producer's markers in a data log, from `first` on without a missing offset."""
-
-    found: tuple[Marker, ...]
-    first: int | None
 
 
 class StartBatches(NamedTuple):
@@ -69,9 +59,10 @@ async def start_batches(
     batches |= more
     unread = {w: m for w, m in unread.items() if w not in more} | still
     keyed = [w for w in batches if w.topic == CONSUMER_OFFSETS]
-    for batch_of in _one_per_partition(keyed):
+    for batch_of in one_per_partition(keyed):
         groups = [
-            Range(w.topic, w.partition, w.start_offset or 0, _high(w, partitions)) for w in batch_of
+            Range(w.topic, w.partition, w.start_offset or 0, high_watermark(w, partitions))
+            for w in batch_of
         ]
         chunks, _ = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
         for w in batch_of:
@@ -80,7 +71,8 @@ async def start_batches(
     return StartBatches(batches | left, unread | unseen)
 
 
-def _high(w: OpenTransaction, partitions: Mapping[TopicPartition, PartitionFacts]) -> int:
+def high_watermark(w: OpenTransaction, partitions: Mapping[TopicPartition, PartitionFacts]) -> int:
+    """Return the partition's high watermark, or what is above the start if that is more."""
     start = w.start_offset or 0
     return max(partitions[w.topic_partition].high_watermark or 0, start + 1)
 
@@ -113,12 +105,12 @@ async def _peeked(
     batches: dict[OpenTransaction, StartBatch] = {}
     unread: dict[OpenTransaction, Missing] = {}
     of_first = {group[0]: group for group in groups}
-    for firsts in _one_per_partition(of_first):
+    for firsts in one_per_partition(of_first):
         before, after = [], []
         for w in firsts:
             first, last = w.start_offset or 0, of_first[w][-1].start_offset or 0
             least = max(partitions[w.topic_partition].log_start_offset or 0, first - AROUND)
-            end = min(_high(w, partitions), last + AROUND)
+            end = min(high_watermark(w, partitions), last + AROUND)
             after.append(Range(w.topic, w.partition, first, max(end, last + 1)))
             if least < first:
                 before.append(Range(w.topic, w.partition, least, first))
@@ -166,7 +158,7 @@ async def _survivors(
     """Read the first batch that is left of each transaction that began below the log start."""
     batches: dict[OpenTransaction, StartBatch] = {}
     unread: dict[OpenTransaction, Missing] = {}
-    for batch_of in _one_per_partition(transactions):
+    for batch_of in one_per_partition(transactions):
         ranges: dict[TopicPartition, Range] = {}
         for w in batch_of:
             p = partitions[w.topic_partition]
@@ -199,7 +191,7 @@ def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartB
     return None
 
 
-def _one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
+def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
     """Rounds in which each partition stands once: one read serves one range per partition."""
     rounds: list[list[OpenTransaction]] = []
     counted: Counter[TopicPartition] = Counter()
@@ -262,107 +254,3 @@ def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
                 if isinstance(key, OffsetKey):
                     names.add(key.group)
     return tuple(sorted(names))
-
-
-async def markers(
-    cluster: Cluster,
-    transactions: Sequence[OpenTransaction],
-    partitions: Mapping[TopicPartition, PartitionFacts],
-) -> dict[OpenTransaction, Markers]:
-    """Read each producer's markers in the data log before and after its start batch.
-
-    At most MARKER_WINDOW offsets back and MARKER_CHUNKS responses; `first` says from where.
-    Transactions of one partition are read together as far as these responses reach.
-    """
-    by_partition = grouped(
-        (w.topic_partition, w) for w in transactions if w.start_offset is not None
-    )
-    found = await _marked(cluster, list(by_partition.values()), partitions)
-    late = [
-        w for w, m in found.items() if m.first is None and len(by_partition[w.topic_partition]) > 1
-    ]
-    return found | await _marked(cluster, [[w] for w in late], partitions)
-
-
-async def _marked(
-    cluster: Cluster,
-    groups: Sequence[Sequence[OpenTransaction]],
-    partitions: Mapping[TopicPartition, PartitionFacts],
-) -> dict[OpenTransaction, Markers]:
-    """Read the markers of each group, which is of one partition; first None: not reached."""
-    found: dict[OpenTransaction, Markers] = {}
-    of_first = {group[0]: group for group in groups}
-    for firsts in _one_per_partition(of_first):
-        ranges: list[Range] = []
-        scans: dict[TopicPartition, list[_MarkerScan]] = {}
-        for w in firsts:
-            p = partitions[w.topic_partition]
-            earliest = min(w.start_offset or 0 for w in of_first[w])
-            begin = max(p.log_start_offset or 0, earliest - MARKER_WINDOW)
-            end = max(_high(w, partitions) for w in of_first[w])
-            ranges.append(Range(w.topic, w.partition, begin, end))
-            scans[w.topic_partition] = [_MarkerScan(w, begin) for w in of_first[w]]
-        async for item in read(cluster, ranges, most_chunks=MARKER_CHUNKS):
-            here = scans[item.topic, item.partition]
-            if isinstance(item, Chunk):
-                for h in batch_headers(item.records):
-                    for scan in here:
-                        scan.add(h, item.records)
-            else:
-                for scan in here:
-                    found[scan.about] = scan.markers(item.position)
-    return found
-
-
-class _MarkerScan:
-    """The markers of one producer in a stretch of its partition, taken batch by batch."""
-
-    def __init__(self, about: OpenTransaction, begin: int) -> None:
-        self.about = about
-        self._start = about.start_offset or 0
-        self._begin = self._first = self._expected = begin
-        self._wrote: bool | None = False if begin == 0 else None  # since the marker before
-        self._rows: list[Marker] = []
-
-    def add(self, h: BatchHeader, chunk: bytes) -> None:
-        """Take the next batch of the chunk. Batches may come twice."""
-        if h.last_offset < self._expected:
-            return
-        if h.base_offset <= self._start:
-            if h.base_offset > self._expected:
-                self._first = h.base_offset
-            if h.records_count != h.last_offset - h.base_offset + 1:
-                self._first = h.last_offset + 1
-            if self._first > self._begin and not self._wrote:
-                self._wrote = None
-        self._expected = h.last_offset + 1
-        if h.producer_id != self.about.producer_id:
-            return
-        if not h.is_control:
-            self._wrote = True
-            return
-        end_marker = marker(chunk, h)
-        if (
-            end_marker is None
-            or end_marker.type is ControlType.OTHER
-            or end_marker.coordinator_epoch is None
-        ):
-            return
-        self._rows.append(
-            Marker(
-                offset=h.base_offset,
-                outcome=end_marker.type.value,
-                producer_epoch=h.producer_epoch,
-                coordinator_epoch=end_marker.coordinator_epoch,
-                timestamp=h.max_timestamp,
-                data=self._wrote,
-                leader_epoch=h.leader_epoch,
-            )
-        )
-        self._wrote = False
-
-    def markers(self, position: int) -> Markers:
-        """Return what was found. position: up to which the partition was read."""
-        if position <= self._start:
-            return Markers((), None)  # not read as far as the batch
-        return Markers(tuple(self._rows), self._first)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
-from eoctl.kafka.read import evidence
+from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import state_logs
 from eoctl.operations.diagnose.looking import Look
 from eoctl.stores.history_cache import StateCache, state_cache
@@ -27,7 +27,8 @@ async def histories(
     """Read what `__transaction_state` and, for transactions v1, the data logs' markers say."""
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
-        return {}, [partitions]
+        unread_past = {w: _not_read(w, partitions) for w in transactions if w in starts}
+        return unread_past, [partitions]
     starts = starts | {
         # nobody could read the batch: the epoch that its coordinator decided bounds it
         w: StartBatch(w.producer_id, t.producer_epoch)
@@ -61,7 +62,7 @@ async def histories(
         for log in unread
     ]
 
-    def history(w: OpenTransaction, markers: evidence.Markers | None) -> History:
+    def history(w: OpenTransaction, markers: producer_markers.Markers | None) -> History:
         known = look.transactions.owners(w.producer_id or 0)
         return read_history(
             starts[w],
@@ -90,9 +91,14 @@ async def histories(
         or (w.producer_id, w.topic_partition) not in owned
     ]
     if uncertain:
-        read = await evidence.markers(cluster, uncertain, facts)
+        read = await producer_markers.markers(cluster, uncertain, facts)
         histories |= {w: history(w, read.get(w)) for w in uncertain}
     return histories, missing
+
+
+def _not_read(w: OpenTransaction, why: Missing) -> History:
+    pid = w.producer_id or 0
+    return History(pid, (), (), (), "history-not-read", 0, log_error=why.error)
 
 
 async def _sight(

@@ -16,7 +16,7 @@ from eoctl.kafka.ask.standing import standing, with_least_in_sync
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from eoctl.kafka.read import evidence
+from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import noted_state_logs
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.stores.history_cache import state_cache
@@ -91,7 +91,7 @@ async def judge_ids(
     )
     missing += tuple(more)
     first = await _asked_further(cluster, first, records, settings)
-    judged = _judge(first, {}, records, settings)
+    judged = _judge(first, {}, records, settings, missing)
     again = [j.first.row for j in judged if j.verdict.rule in LOOK_AGAIN]
     if not again:
         return await _confirmed(cluster, judged, listed, missing, None)
@@ -119,7 +119,7 @@ async def judge_ids(
     kept = [look for look in first if look.row.transactional_id not in over]
     newest = {look.row.transactional_id: look for look in second}
     return await _confirmed(
-        cluster, _judge(kept, newest, records, settings), listed, missing, pause
+        cluster, _judge(kept, newest, records, settings, missing), listed, missing, pause
     )
 
 
@@ -167,11 +167,19 @@ def _judge(
     second: dict[str, IdFacts],
     records: dict[str, StateRecord],
     settings: Settings,
+    missing: Sequence[Missing],
 ) -> list[JudgedId]:
+    errors = {m.partition: m.error for m in missing if m.topic == coordinators.TRANSACTION_STATE}
+
+    def seen(look: IdFacts) -> IdFacts:
+        error = errors.get(look.state_partition, errors.get(None))
+        return look if error is None else replace(look, log_error=error)
+
     judged = []
-    for look in first:
+    for look in map(seen, first):
         name = look.row.transactional_id
-        newest, record = second.get(name), records.get(name)
+        later, record = second.get(name), records.get(name)
+        newest = None if later is None else seen(later)
         if newest is not None and not newest.same_transaction(look):
             # another transaction of the id: an interval ago it was not decided yet
             look = replace(newest, named=None, decided_long_ago=False if newest.preparing else None)
@@ -311,7 +319,7 @@ async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[Id
     if not ended:
         return list(looks)
     places = {(f.topic, f.partition): f for f in ended.values()}
-    read = await evidence.markers(cluster, list(ended), places)
+    read = await producer_markers.markers(cluster, list(ended), places)
     last = {(w.producer_id, w.topic_partition): m.found[-1] for w, m in read.items() if m.found}
 
     def shown(look: IdFacts, p: NamedPartition) -> NamedPartition:

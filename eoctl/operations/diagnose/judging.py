@@ -39,6 +39,8 @@ SECOND_LOOK_RULES = frozenset(
         "no-open-transaction",
     }
 )
+MARKER_SECONDS = 10.0
+"""How long the followers of a healthy partition may take for a marker."""
 QUIET = frozenset({"open", "prepare"})  # verdicts that stand where the history cannot be read
 NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
 
@@ -223,11 +225,23 @@ class Judging:
     async def _confirmed(
         self, doubtful: Sequence[Judged], judged: Sequence[Judged]
     ) -> list[Judged]:
-        """Return what is judged without those of `doubtful` that have ended since."""
-        if not doubtful:
-            return list(judged)
-        seen = await self._moment(doubtful)
-        over = {id(j) for j in doubtful if _gone(j, seen)}
+        """Return what is judged without those of `doubtful` that have ended since.
+
+        A marker that is on its leader only keeps the LSO where it was until its followers have it:
+        such a partition is asked again until then, MARKER_SECONDS at most.
+        """
+        over: set[int] = set()
+        left = self._cluster.deadline.seconds_left
+        end = time.monotonic() + min(MARKER_SECONDS, MARKER_SECONDS if left is None else left / 2)
+        while doubtful:
+            seen = await self._moment(doubtful)
+            over |= {id(j) for j in doubtful if _gone(j, seen)}
+            doubtful = [
+                j for j in doubtful if id(j) not in over and j.verdict.rule == "no-open-transaction"
+            ]
+            if time.monotonic() > end:
+                break
+            await asyncio.sleep(0.2 if doubtful else 0)
         return [j for j in judged if id(j) not in over]
 
     async def _moment(self, judged: Sequence[Judged]) -> Look:

@@ -13,7 +13,7 @@ from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.connection.failures import WireError
-from eoctl.kafka.read import evidence
+from eoctl.kafka.read import evidence, producer_markers
 from eoctl.kafka.read.fetch import Range, read_all
 from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.steps import Effect
@@ -277,7 +277,7 @@ async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
         raise IncompleteError(detail, where=wish.partition)
     p = facts[0]
     about = OpenTransaction(p.topic, p.partition, wish.producer_id, wish.start_offset)
-    read = await evidence.markers(cluster, [about], {about.topic_partition: p})
+    read = await producer_markers.markers(cluster, [about], {about.topic_partition: p})
     markers = read.get(about)
     after = [m for m in markers.found if m.offset > (wish.start_offset or 0)] if markers else []
     if not after:

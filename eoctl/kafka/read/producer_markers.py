@@ -1,0 +1,130 @@
+"""The markers of producers in data logs, around the start batches of their transactions.
+
+What could not be read is left open; nothing is guessed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.evidence import MARKER_CHUNKS, high_watermark, one_per_partition
+from eoctl.kafka.read.fetch import Chunk, Range, read
+from recovery.facts import PartitionFacts, TopicPartition, grouped
+from recovery.formats.batches import BatchHeader, batch_headers
+from recovery.formats.records import ControlType, marker
+from recovery.inspect.history import Marker
+from recovery.inspect.observation import OpenTransaction
+
+MARKER_WINDOW = 100_000  # offsets before a start batch in which its producer's markers are sought
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """A producer's markers in a data log, from `first` on without a missing offset."""
+
+    found: tuple[Marker, ...]
+    first: int | None
+
+
+async def markers(
+    cluster: Cluster,
+    transactions: Sequence[OpenTransaction],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> dict[OpenTransaction, Markers]:
+    """Read each producer's markers in the data log before and after its start batch.
+
+    At most MARKER_WINDOW offsets back and MARKER_CHUNKS responses; `first` says from where.
+    Transactions of one partition are read together as far as these responses reach.
+    """
+    by_partition = grouped(
+        (w.topic_partition, w) for w in transactions if w.start_offset is not None
+    )
+    found = await _marked(cluster, list(by_partition.values()), partitions)
+    late = [
+        w for w, m in found.items() if m.first is None and len(by_partition[w.topic_partition]) > 1
+    ]
+    return found | await _marked(cluster, [[w] for w in late], partitions)
+
+
+async def _marked(
+    cluster: Cluster,
+    groups: Sequence[Sequence[OpenTransaction]],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> dict[OpenTransaction, Markers]:
+    """Read the markers of each group, which is of one partition; first None: not reached."""
+    found: dict[OpenTransaction, Markers] = {}
+    of_first = {group[0]: group for group in groups}
+    for firsts in one_per_partition(of_first):
+        ranges: list[Range] = []
+        scans: dict[TopicPartition, list[_MarkerScan]] = {}
+        for w in firsts:
+            p = partitions[w.topic_partition]
+            earliest = min(w.start_offset or 0 for w in of_first[w])
+            begin = max(p.log_start_offset or 0, earliest - MARKER_WINDOW)
+            end = max(high_watermark(w, partitions) for w in of_first[w])
+            ranges.append(Range(w.topic, w.partition, begin, end))
+            scans[w.topic_partition] = [_MarkerScan(w, begin) for w in of_first[w]]
+        async for item in read(cluster, ranges, most_chunks=MARKER_CHUNKS):
+            here = scans[item.topic, item.partition]
+            if isinstance(item, Chunk):
+                for h in batch_headers(item.records):
+                    for scan in here:
+                        scan.add(h, item.records)
+            else:
+                for scan in here:
+                    found[scan.about] = scan.markers(item.position)
+    return found
+
+
+class _MarkerScan:
+    """The markers of one producer in a stretch of its partition, taken batch by batch."""
+
+    def __init__(self, about: OpenTransaction, begin: int) -> None:
+        self.about = about
+        self._start = about.start_offset or 0
+        self._begin = self._first = self._expected = begin
+        self._wrote: bool | None = False if begin == 0 else None  # since the marker before
+        self._rows: list[Marker] = []
+
+    def add(self, h: BatchHeader, chunk: bytes) -> None:
+        """Take the next batch of the chunk. Batches may come twice."""
+        if h.last_offset < self._expected:
+            return
+        if h.base_offset <= self._start:
+            if h.base_offset > self._expected:
+                self._first = h.base_offset
+            if h.records_count != h.last_offset - h.base_offset + 1:
+                self._first = h.last_offset + 1
+            if self._first > self._begin and not self._wrote:
+                self._wrote = None
+        self._expected = h.last_offset + 1
+        if h.producer_id != self.about.producer_id:
+            return
+        if not h.is_control:
+            self._wrote = True
+            return
+        end_marker = marker(chunk, h)
+        if (
+            end_marker is None
+            or end_marker.type is ControlType.OTHER
+            or end_marker.coordinator_epoch is None
+        ):
+            return
+        self._rows.append(
+            Marker(
+                offset=h.base_offset,
+                outcome=end_marker.type.value,
+                producer_epoch=h.producer_epoch,
+                coordinator_epoch=end_marker.coordinator_epoch,
+                timestamp=h.max_timestamp,
+                data=self._wrote,
+                leader_epoch=h.leader_epoch,
+            )
+        )
+        self._wrote = False
+
+    def markers(self, position: int) -> Markers:
+        """Return what was found. position: up to which the partition was read."""
+        if position <= self._start:
+            return Markers((), None)  # not read as far as the batch
+        return Markers(tuple(self._rows), self._first)

@@ -1,0 +1,129 @@
+"""What is put together of several answers is of one moment, and of one transaction."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from msgspec.structs import replace
+
+from eoctl.host.clock import now_ms
+from eoctl.kafka.ask import clocks, coordinators
+from eoctl.kafka.ask.moments import at_one_moment
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.lab.cluster import Lab
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Connect, resolve
+from recovery.facts import CoordinatorClock, PartitionFacts, TransactionFacts
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, Relay, relayed
+
+T = TypeVar("T")
+AN_HOUR = 3_600_000
+
+
+def asked(
+    lab: Lab, use: Callable[[Cluster], Awaitable[T]], hosts: Mapping[str, str] | None = None
+) -> T:
+    """Ask the lab's brokers, or those that stand in front of them."""
+    context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
+    return with_cluster(replace(context, hosts=hosts or {}), 60.0, use)
+
+
+def writer(lab: Lab, name: str) -> Producer:
+    producer = Producer({**lab.client_properties(), "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(30)
+    return producer
+
+
+def write(producer: Producer, topic: str) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, b"v", b"k", 0)
+    assert producer.flush(30) == 0
+
+
+def commit(lab: Lab, producer: Producer, topic: str) -> None:
+    """Commit, and wait until the LSO says so."""
+    producer.commit_transaction(30)
+    settings = {**lab.client_properties(), "group.id": topic, "isolation.level": "read_committed"}
+    consumer = Consumer(settings)
+    end = time.monotonic() + 30
+    while consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1] < 2:
+        assert time.monotonic() < end
+    consumer.close()
+
+
+def seen(lab: Lab, relay: Relay, topic: str) -> tuple[PartitionFacts, list[int]]:
+    """Return the partition, and where the transactions begin that are open on it."""
+
+    async def ask(cluster: Cluster) -> tuple[PartitionFacts, list[int]]:
+        topics = (await cluster.metadata([topic])).topics
+        [facts], producers, missing = await at_one_moment(
+            cluster, topics.values(), topics[topic].partitions
+        )
+        assert not missing
+        rows = producers[topic, 0]
+        starts = [r.current_txn_start_offset for r in rows]
+        return facts, [start for start in starts if start is not None]
+
+    return asked(lab, ask, relay.hosts)
+
+
+def once(relay: Relay, key: int, work: Callable[[], None], *, after: int | None = None) -> None:
+    """Do work before the first such request goes on; after: a key that was to be seen before."""
+    done = False
+
+    def before(_broker: int, sent: int) -> None:
+        nonlocal done
+        ready = after is None or any(k == after for _, k, _ in relay.requests)
+        if sent == key and ready and not done:
+            done = True
+            time.sleep(0.3)  # until what went before is answered
+            work()
+
+    relay.before = before
+
+
+def test_what_begins_between_two_answers_begins_below_the_high_watermark(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    here = topic(lab1)
+    producer = writer(lab1, here)
+    with relayed(lab1) as relay:
+        once(relay, DESCRIBE_PRODUCERS, lambda: write(producer, here))
+        facts, opened = seen(lab1, relay, here)
+    producer.abort_transaction(30)
+    assert (facts.last_stable_offset, facts.high_watermark, opened) == (0, 1, [0])
+
+
+def test_what_ends_between_two_answers_is_not_open_below_the_lso(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    here = topic(lab1)
+    producer = writer(lab1, here)
+    write(producer, here)
+    with relayed(lab1) as relay:
+        once(relay, LIST_OFFSETS, lambda: commit(lab1, producer, here), after=DESCRIBE_PRODUCERS)
+        facts, opened = seen(lab1, relay, here)
+    assert (facts.last_stable_offset, facts.high_watermark, opened) == (2, 2, [])
+    assert sum(relay.sent(DESCRIBE_PRODUCERS).values()) == 2
+
+
+def test_a_clock_is_not_measured_by_the_next_transaction_of_an_id(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    """It is younger than the one that was described: the clock would seem to be behind."""
+    here = topic(lab1)
+    producer = writer(lab1, here)
+    write(producer, here)
+
+    async def measured(cluster: Cluster, older: int) -> tuple[CoordinatorClock, ...]:
+        [row], _ = await coordinators.find(cluster, [here])
+        assert row.start_timestamp is not None
+        described: TransactionFacts = row.but(start_timestamp=row.start_timestamp - older)
+        return await clocks.measured(cluster, [described], now_ms)
+
+    [clock] = asked(lab1, lambda c: measured(c, 0))
+    assert clock.ahead == 0
+    assert asked(lab1, lambda c: measured(c, AN_HOUR)) == ()
+    producer.abort_transaction(30)
