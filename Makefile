@@ -62,7 +62,7 @@ dist: install ## the wheel and the sdist, in dist/
 man: install ## the man page, build/man/eoctl.1, from the commands
 	@$(BIN)/python -m docs.man build/man/eoctl.1
 
-mutants: install ## change one place of a rule at a time: do the unit tests notice? (MUTANTS="--of recovery.diagnose.case --all")
+mutants: install ## change one place of a rule at a time: do its tests notice? (MUTANTS="--of recovery.diagnose.case --all")
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: install ## speed and memory, beside the peers, as ratios

@@ -83,6 +83,17 @@ def consumed(lab: Lab, places: Sequence[Place]) -> dict[Place, list[tuple[int, C
     return found
 
 
+def ends(lab: Lab, topic: str, partition: int = 0) -> tuple[int, int]:
+    """The last stable offset and the high watermark, as plain consumers see them."""
+    found = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        config = {"group.id": "oracle", "isolation.level": isolation}
+        one = Consumer(lab.client_properties() | config)
+        found.append(one.get_watermark_offsets(TopicPartition(topic, partition), 20)[1])
+        one.close()
+    return found[0], found[1]
+
+
 def contents(lab: Lab, topic: str, partitions: int = 1) -> dict[int, list[Copied]]:
     """The content of each record of the first partitions of a topic."""
     found = consumed(lab, [(topic, p) for p in range(partitions)])

@@ -19,6 +19,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from recovery.errors import IncompleteError, RefusedError
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.merging import ends
 
 
 def writer(lab: Lab, name: str) -> Writer:
@@ -111,6 +112,27 @@ def test_a_record_that_its_topic_does_not_take_is_refused_with_the_remedy(
     one.abort()
     one.close()
     assert visible(lab1, name) == []
+
+
+def test_an_abort_leaves_nothing_open(lab1: Lab, topic: MakeTopic) -> None:
+    """Readers go past it at once, not when its timeout of a minute has ended it."""
+    name = topic(lab1)
+    one = writer(lab1, name)
+    one.open()
+    one.begin()
+    one.send(name, 0, b"k", b"never committed")
+    end = time.monotonic() + 20
+    while ends(lab1, name) != (0, 1):  # it is in the log, and open
+        assert time.monotonic() < end
+    one.abort()
+    end = time.monotonic() + 15
+    while ends(lab1, name) != (2, 2):  # the record, and the marker that aborts it
+        assert time.monotonic() < end
+    one.begin()
+    one.send(name, 0, b"k", b"committed")
+    one.commit({(name, 0): CommittedPosition(1, "")})
+    one.close()
+    assert visible(lab1, name) == [b"committed"]
 
 
 def test_a_time_that_librdkafka_takes_for_none_is_refused(lab1: Lab, topic: MakeTopic) -> None:

@@ -20,7 +20,17 @@ from recovery.rows.merge import MergeFindingRow
 from tests.docs.pages import follows
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.merging import Named, World, consumed, entries, producer, write_copies, write_plain
+from tests.kafka.merging import (
+    Named,
+    World,
+    consumed,
+    ends,
+    entries,
+    producer,
+    transactional,
+    write_copies,
+    write_plain,
+)
 from tests.kafka.reading import Reading
 
 
@@ -135,6 +145,32 @@ def test_logs_that_are_not_true(lab1: Lab, topic: MakeTopic, how: str) -> None:
     true = [world.records[e] for e in order]
     got = world.got[0]
     assert got == true[: len(got)]
+
+
+def test_records_of_an_open_transaction(lab1: Lab, topic: MakeTopic) -> None:
+    """They are none for a reader of committed records, and records for one that reads all. What
+    a refused replay has sent is aborted: it holds no reader of the output back."""
+    world = World(lab1, topic, count=0)
+    write_plain(lab1, (world.left, 0), [b"a", b"b"])
+    write_plain(lab1, (world.right, 0), [b"c"])
+    holder = transactional(lab1, f"holding-{world.left}")
+    holder.begin_transaction()
+    holder.produce(world.left, b"open", partition=0)
+    holder.flush(30)
+    order = [(world.left, 0), (world.right, 0), (world.left, 1), (world.left, 2)]
+    world.orders[0] = [(name, 0, offset) for name, offset in order]
+    world.write_logs()
+    ran = world.replay()
+    assert ran.status == 4, ran.stderr
+    assert "the merge log names offset 2, the log ends at 2" in ran.text
+    stable, high = ends(lab1, world.output)
+    assert high > 0, "nothing had been sent"
+    assert stable == high
+    assert world.got == {0: []}
+    ran = world.replay("--isolation=read_uncommitted")
+    assert ran.status == 0, ran.stderr
+    assert [value for _, value, _, _ in world.got[0]] == [b"a", b"c", b"b", b"open"]
+    holder.abort_transaction(30)
 
 
 def test_the_tip_and_outputs_that_are_recorded_nowhere(lab1: Lab, topic: MakeTopic) -> None:

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
+from eoctl.operations.merge.acting import AT_ONCE
 from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic, known_everywhere
 from tests.kafka.merging import World, consumed, contents, entries, write_copies
@@ -216,6 +217,26 @@ def test_follow_ends_cleanly(lab1: Lab, topic: MakeTopic, number: int) -> None:
     order = entries(lab1, world.log)
     assert world.got[0] == [world.records[entry] for entry in order]
     assert len(order) == 20
+
+
+def test_follow_takes_all_partitions_at_once(lab1: Lab, topic: MakeTopic) -> None:
+    """None of them ends, so none may wait until another has: one more than a replay takes."""
+    count = AT_ONCE + 1
+    world = World(lab1, topic, partitions=count, count=3)
+    with replaying(world, "--follow") as running:
+        end = time.monotonic() + 40
+        while sum(len(rows) for rows in world.got.values()) < 6 * count:
+            assert time.monotonic() < end, world.got
+            time.sleep(0.2)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=30)
+    assert running.returncode == 0, said
+    logs = contents(lab1, world.log, count)
+    for p, rows in world.got.items():
+        order = [json.loads(value or b"") for _, value, _, _ in logs[p]]
+        named = [(e["topic"], e["partition"], e["offset"]) for e in order]
+        assert sorted(named) == sorted(world.orders[p])
+        assert rows == [world.records[entry] for entry in named]
 
 
 def test_a_zombie_is_fenced(lab1: Lab, topic: MakeTopic) -> None:

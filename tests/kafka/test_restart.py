@@ -10,11 +10,18 @@ from pathlib import Path
 import jsonschema
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from eoctl.operations.restart.verify import verify
+from eoctl.stores import plan_files
+from recovery.rows.answers import Answer
 from tests.docs.pages import ROOT, files, follows
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic, known_everywhere
@@ -227,6 +234,44 @@ def test_a_zombie_is_found_by_verify(scene: Scene) -> None:
     [beyond] = [r for r in found.rows if r["finding"] == "written-beyond"]
     assert beyond["where"] == f"{scene.output}:0"
     assert beyond["producer_id"] is not None
+    assert "with epoch 0:" in beyond["detail"]
+
+
+def test_verify_looks_after_its_pause(scene: Scene) -> None:
+    """What a zombie commits during the pause is found; a look at once would miss it."""
+    assert scene.plan().status == 0
+    assert scene.apply().status == 0
+    planned = plan_files.read(Path(scene.plan_file))
+
+    async def verified() -> Answer:
+        settings = client_settings({"bootstrap.servers": scene.lab.bootstrap_servers})
+        async with Cluster(settings, Deadline(60)) as cluster:
+            looking = asyncio.create_task(verify(cluster, planned, pause=5))
+            await asyncio.sleep(1)
+            await asyncio.to_thread(scene.commits, 6)
+            return await looking
+
+    answer = asyncio.run(verified())
+    assert [getattr(row, "finding", None) for row in answer.rows] == ["overwritten"]
+    assert answer.exit_status == 1
+
+
+def test_verify_of_an_output_that_is_gone_and_one_that_is_another(scene: Scene) -> None:
+    """Neither is as the plan left it: the one is not known, the other a finding."""
+    assert scene.plan().status == 0
+    assert scene.apply().status == 0
+    admin = AdminClient(scene.lab.client_properties())
+    admin.delete_topics([scene.output], operation_timeout=20)[scene.output].result(30)
+    until(lambda: scene.output not in admin.list_topics(timeout=10).topics)
+    found = scene.verify()
+    assert (found.status, found.rows) == (3, [])
+    [error] = found.json["errors"]
+    assert (error["error"], error["topic"]) == ("UNKNOWN_TOPIC_OR_PARTITION", scene.output)
+    made = admin.create_topics([NewTopic(scene.output, 1, 1)], operation_timeout=10)
+    made[scene.output].result(20)
+    asyncio.run(known_everywhere(scene.lab, scene.output, 1))
+    found = scene.verify()
+    assert (found.status, [r["finding"] for r in found.rows]) == (1, ["another-topic"])
 
 
 def test_undo_after_the_application_moved_on(scene: Scene) -> None:

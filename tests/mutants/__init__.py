@@ -1,1 +1,1 @@
-"""Do the unit tests notice when a rule is wrong? `make mutants` changes one place at a time."""
+"""Do the tests notice when a rule is wrong? `make mutants` changes one place at a time."""

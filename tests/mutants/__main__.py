@@ -1,14 +1,19 @@
-"""`make mutants`: change one place of a rule at a time; do its unit tests notice?
+"""`make mutants`: change one place of a rule at a time; do its tests notice?
 
 A seeded sample of all single mutations (`tests.mutants.places`) of the modules in MODULES, each
 run in a forked process against the unit tests named there, the quick ones first, stopped at the
-first failure. Prints the share that was noticed ("killed") and what survived. survivors.txt
-explains those that cannot be noticed. Ends with 1 when less than 95 % were killed, or one survived
-that is not explained.
+first failure. With --brokers the modules are those of modules.toml, and what their unit tests let
+pass is run against the tests on real brokers named there.
+
+Prints how many were killed (a test failed), how many ran out of time and how many survived; a
+mutant that ran out of time is not killed. survivors.txt explains those that cannot be killed.
+Ends with 1 when less than 95% (with --brokers: 90%) were killed, or one that was not is not
+explained; with 2 when a test fails without any mutation.
 
     make mutants                                     # the sample
     make mutants MUTANTS="--of recovery.diagnose.case --all"  # every mutation of one module
-    make mutants MUTANTS="--brokers --count 40"               # modules that only brokers test
+    make mutants MUTANTS="--brokers --count 40"               # unit tests, then tests on brokers
+    make mutants MUTANTS="--of eoctl.kafka.write.markers"     # its unit tests alone
 """
 
 import argparse
@@ -19,11 +24,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from tests.mutants.finding import ROOT, Mutated, source
@@ -33,6 +41,7 @@ SURVIVORS = Path(__file__).with_name("survivors.txt")
 WANTED = 0.95
 WANTED_ON_BROKERS = 0.9
 CPU_SECONDS = 90
+NOTHING_COLLECTED = 5  # pytest's exit status
 SHARE = "0.02"
 """Of the counts of generated tests: they run in full for each mutant that nothing else notices."""
 
@@ -96,38 +105,93 @@ MODULES: dict[str, Sequence[str]] = {
 BROKERS: dict[str, dict[str, list[str]]] = tomllib.loads(
     Path(__file__).with_name("modules.toml").read_text(encoding="utf-8")
 )
-"""Modules whose mutants tests on brokers notice (`modules.toml`), apart from MODULES."""
-BROKER_SECONDS = 240
+"""Modules whose mutants tests on brokers are to notice too (`modules.toml`), apart from MODULES."""
+STARTUP = Path(__file__).with_name("startup")
+SECONDS, TIMES = 60, 3
+"""A test file with a mutant may take so many seconds, and so many times what it takes without."""
 
 
-def noticed_on_brokers(change: Mutant) -> bool:
-    """Whether one of the module's tests on brokers fails with the change, or does not end.
+class Result(StrEnum):
+    """What became of a mutant. UNJUDGED: a test that is to notice it fails without it."""
 
-    Each mutant has labs of its own: what it leaves in one must not fail the next one.
+    KILLED = "killed"
+    TIMED_OUT = "timed out"
+    SURVIVED = "survived"
+    UNJUDGED = "not judged"
+
+
+class CleanRuns:
+    """Runs of test files on brokers without a mutation, one of each file, when first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seconds: dict[str, float | None] = {}
+
+    def seconds(self, path: str) -> float | None:
+        """Return how long the file takes without a mutation; None: it fails so."""
+        with self._lock:
+            if path not in self._seconds:
+                begun = time.monotonic()
+                passed = _run_on_brokers(path, None, None) is Result.SURVIVED
+                self._seconds[path] = time.monotonic() - begun if passed else None
+                if not passed:
+                    print(f"fails without a mutation: {path}", file=sys.stderr, flush=True)
+            return self._seconds[path]
+
+
+def tried_on_brokers(change: Mutant, clean: CleanRuns) -> Result:
+    """Run the module's tests on brokers, a file after the other, until one fails."""
+    for path in BROKERS[change.module]["broker"]:
+        seconds = clean.seconds(path)
+        if seconds is None:
+            return Result.UNJUDGED
+        result = _run_on_brokers(path, change, SECONDS + TIMES * seconds)
+        if result is not Result.SURVIVED:
+            return result
+    return Result.SURVIVED
+
+
+def _run_on_brokers(path: str, change: Mutant | None, seconds: float | None) -> Result:
+    """Run one file of tests, with labs of its own: what a mutant leaves must not fail the next.
+
+    A failed test gets its second try as ever, so that a missed deadline kills no mutant.
     """
-    words = [sys.executable, "-m", "pytest", "-p", "tests.mutants.plugin", "-p", "no:xdist"]
-    words += ["-x", "-q", "--force-reruns=0", *BROKERS[change.module]["broker"]]
+    words = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-x", "-q", path]
+    paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
+    mutated = {}
+    if change is not None:
+        mutated["TESTS_MUTANT"] = f"{change.module} {change.number}"
+        mutated["PYTHONPATH"] = os.pathsep.join(paths)
     process = subprocess.Popen(
         words,
         cwd=ROOT,
-        env=os.environ | {"EOCTL_MUTANT": f"{change.module} {change.number}"},
+        env=os.environ | mutated,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        return process.wait(BROKER_SECONDS) != 0
+        return _result(process.wait(seconds))
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)  # its labs are taken down
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-        return True
+            process.wait()
+        return Result.TIMED_OUT
 
 
-def noticed(files: Sequence[str], change: Mutant | None) -> bool:
-    """Whether a test fails (or hangs) with the change; None: with the modules as they are."""
+def _result(status: int) -> Result:
+    """Return what pytest's exit status, or the signal that ended it, says of a mutant."""
+    if status in (-signal.SIGXCPU, -signal.SIGKILL):
+        return Result.TIMED_OUT
+    # nothing collected: nothing that could have noticed
+    return Result.SURVIVED if status in (0, NOTHING_COLLECTED) else Result.KILLED
+
+
+def tried(files: Sequence[str], change: Mutant | None) -> Result:
+    """Run unit tests with the change; None: with the modules as they are."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -135,7 +199,7 @@ def noticed(files: Sequence[str], change: Mutant | None) -> bool:
             status = _tested(files, change)
         finally:
             os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
+    return _result(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def _tested(files: Sequence[str], change: Mutant | None) -> int:
@@ -157,8 +221,7 @@ def _tested(files: Sequence[str], change: Mutant | None) -> int:
 
 def _test_files(module: str) -> list[str]:
     named = MODULES[module] if module in MODULES else BROKERS[module]["unit"]
-    names = [ROOT / "tests" / "unit" / f"test_{name}.py" for name in named]
-    return [str(path) for path in names if path.exists()]
+    return [str(ROOT / "tests" / "unit" / f"test_{name}.py") for name in named]
 
 
 def explained() -> dict[str, str]:
@@ -187,7 +250,9 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every one")
     parser.add_argument("--seed", type=int, default=13, help="of the choice [13]")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--brokers", action="store_true", help="the modules of modules.toml")
+    parser.add_argument(
+        "--brokers", action="store_true", help="those of modules.toml, by tests on brokers too"
+    )
     asked = parser.parse_args()
 
     chosen = asked.of or list(BROKERS if asked.brokers else MODULES)
@@ -215,39 +280,48 @@ def main() -> int:
             if failed:
                 print(f"fails without a mutation: {file}", file=sys.stderr)
                 return 2
-        results = list(pool.map(_noticed_and_told, sample))
+        judge = partial(_judged, clean=CleanRuns() if asked.brokers else None)
+        results = list(pool.map(judge, sample))
     return _report(sample, results, time.monotonic() - begun)
 
 
 def _fails(file: str) -> bool:
-    return noticed([file], None)
+    return tried([file], None) is not Result.SURVIVED
 
 
-def _noticed_and_told(change: Mutant) -> bool:
+def _judged(change: Mutant, clean: CleanRuns | None) -> Result:
+    """Judge a mutant by its unit tests, then by those on brokers. clean None: not by those."""
     files = _test_files(change.module)
-    killed = bool(files) and noticed(files, change)
-    if not killed and change.module in BROKERS:
-        killed = noticed_on_brokers(change)
-    if not killed:
-        print(f"survived: {change.module}:{change.line}: {change.name}", flush=True)
-    return killed
+    result = tried(files, change) if files else Result.SURVIVED
+    if result is Result.SURVIVED and clean is not None and change.module in BROKERS:
+        result = tried_on_brokers(change, clean)
+    if result is not Result.KILLED:
+        print(f"{result}: {change.module}:{change.line}: {change.name}", flush=True)
+    return result
 
 
-def _report(sample: Sequence[Mutant], killed: Sequence[bool], seconds: float) -> int:
-    of, died = Counter(m.module for m in sample), Counter[str]()
+def _report(sample: Sequence[Mutant], results: Sequence[Result], seconds: float) -> int:
+    by_module: dict[str, Counter[Result]] = defaultdict(Counter)
     known, new = explained(), []
-    for tried, gone in zip(sample, killed, strict=True):
-        died[tried.module] += gone
-        if not gone and tried.name not in known:
-            new.append(tried)
-    for module in of:
-        print(f"{module:<36} {died[module]:>4} of {of[module]:>4}")
-    share = sum(killed) / len(sample) if sample else 1.0
+    for change, result in zip(sample, results, strict=True):
+        by_module[change.module][result] += 1
+        if result is not Result.KILLED and change.name not in known:
+            new.append(change)
+    print(f"{'':<36} {'killed':>9} {'timed out':>9} {'survived':>9}")
+    for module, counts in by_module.items():
+        killed = f"{counts[Result.KILLED]} of {counts.total()}"
+        others = f"{counts[Result.TIMED_OUT]:>9} {counts[Result.SURVIVED]:>9}"
+        print(f"{module:<36} {killed:>9} {others}")
+    totals = Counter(results)
+    share = totals[Result.KILLED] / len(sample) if sample else 1.0
     print(
-        f"killed {sum(killed)} of {len(sample)} ({share:.1%}) in {seconds:.0f} s; "
-        f"survivors that {SURVIVORS.name} does not explain: {len(new)}"
+        f"killed {totals[Result.KILLED]} of {len(sample)} ({share:.1%}), "
+        f"{totals[Result.TIMED_OUT]} timed out, in {seconds:.0f} s; "
+        f"not killed and not explained in {SURVIVORS.name}: {len(new)}"
     )
-    wanted = WANTED_ON_BROKERS if any(m in BROKERS for m in of) else WANTED
+    if totals[Result.UNJUDGED]:
+        return 2
+    wanted = WANTED_ON_BROKERS if any(m in BROKERS for m in by_module) else WANTED
     return 0 if share >= wanted and not new else 1
 
 

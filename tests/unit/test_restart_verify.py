@@ -21,6 +21,7 @@ from eoctl.operations.restart.verify import _compared, _outputs, _same_log, _zom
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents
 from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.errors import RefusedError
 from recovery.facts import GroupOffsetFacts, PartitionFacts
 from recovery.restart.decision import OutputDecision, RestartPlan
 from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed
@@ -114,3 +115,48 @@ def test_records_that_are_not_replicated_yet_are_a_finding(
     assert missing == []
     assert [r.finding for r in rows] == findings
     assert all("from 10 on that are not replicated" in r.detail for r in rows)
+
+
+def test_another_cluster_s_plan_is_refused() -> None:
+    """Its offsets say nothing of this one's."""
+    other = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))
+    other.cluster_id = "another"
+    with pytest.raises(RefusedError, match="the plan is for cluster c, but another answers"):
+        asyncio.run(restart_verify.verify(other, plan({}), pause=0))
+
+
+@pytest.mark.parametrize(
+    ("finding", "shown"), [("store", "overwritten"), ("mirror", "mirror-overwritten")]
+)
+def test_a_position_that_was_written_over_is_a_finding_of_its_store(
+    tmp_path: Path, finding: str, shown: str
+) -> None:
+    """With the group's state, where the store is a group."""
+    kept = {("in", 0): {"offset": 6}}
+    contents = Contents(True, facts={"state": "Stable"}, sources=kept)
+    target = {"in:0": {"offset": 12}, "in:1": None}
+
+    async def look() -> list[Any]:
+        async with open_store(FileStore(kind="file", path=str(tmp_path / "p.json"))) as store:
+            return list(_compared(finding, store, contents, target))
+
+    [row] = asyncio.run(look())
+    assert (row.finding, row.where) == (shown, "in:0")
+    assert "was 12 when planned, is 6 now; the group is Stable" in row.detail
+
+
+@pytest.mark.parametrize(
+    ("changes", "findings"),
+    [
+        ({}, []),
+        ({"high_watermark": 11}, []),
+        ({"high_watermark": 9}, ["lost"]),
+        ({"high_watermark": None}, []),
+        ({"topic_id": "new"}, ["another-topic"]),
+    ],
+)
+def test_an_output_is_the_log_that_was_counted(
+    changes: dict[str, Any], findings: list[str]
+) -> None:
+    facts = PartitionFacts("out", 0, **{"topic_id": "id", "high_watermark": 10, **changes})
+    assert [r.finding for r in _same_log(plan({}), facts, OUT)] == findings

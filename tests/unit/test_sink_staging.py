@@ -1,0 +1,71 @@
+"""A staged file is read from any of its rows on: those rows, all of them, and no other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from eoctl.stores.storage import LocalFolder
+from recovery.errors import RefusedError
+from spark_jobs.sink.staging import StagedFile, _write, row_at, rows_from
+
+BATCH = 65_536  # rows that pyarrow reads at once
+
+
+def staged(folder: Path, *sizes: int) -> StagedFile:
+    """A file of so many rows, written batch by batch; row n: value n, position 10 n."""
+    import pyarrow as pa
+
+    batches, row = [], 0
+    for size in sizes:
+        numbers = range(row, row + size)
+        columns = {
+            "value": [str(n).encode() for n in numbers],
+            "position": [10 * n for n in numbers],
+        }
+        batches.append(pa.RecordBatch.from_pydict(columns))
+        row += size
+    return StagedFile(**_write(str(folder), "token", 3, iter(batches)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "starts"),
+    [
+        ((1,), (0, 1)),
+        ((3, 4, 5), range(13)),
+        ((BATCH, 3), (0, 1, BATCH - 1, BATCH, BATCH + 1, BATCH + 2, BATCH + 3)),
+        ((), (0,)),
+    ],
+)
+def test_rows_from_a_row_on(tmp_path: Path, sizes: Sequence[int], starts: Sequence[int]) -> None:
+    """An attempt that takes over goes on at the first row that is not committed."""
+    count = sum(sizes)
+    file = staged(tmp_path, *sizes)
+    assert (file.partition, file.rows) == (3, count)
+    assert file.bytes == (tmp_path / file.file).stat().st_size
+    for start in starts:
+        found = [int(row.value or b"") for row in rows_from(LocalFolder(tmp_path), file, start)]
+        assert found == list(range(start, count))
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (BATCH, 3), ()])
+def test_the_row_at_a_position(tmp_path: Path, sizes: Sequence[int]) -> None:
+    count = sum(sizes)
+    file = staged(tmp_path, *sizes)
+    for row in {0, 1, 2, count // 2, count - 2, count - 1} & set(range(count)):
+        for position in (10 * row - 9, 10 * row):
+            assert row_at(LocalFolder(tmp_path), file, position) == row
+    assert row_at(LocalFolder(tmp_path), file, 10 * count) == count
+
+
+@pytest.mark.parametrize("how", ["changed", "gone"])
+def test_another_file_than_was_staged_is_refused(tmp_path: Path, how: str) -> None:
+    file = staged(tmp_path, 5)
+    path = tmp_path / file.file
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(RefusedError) as refused:
+        next(rows_from(LocalFolder(tmp_path), file, 0))
+    assert str(path) in refused.value.sentence
