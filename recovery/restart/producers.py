@@ -36,12 +36,14 @@ class Producers:
 
     runs: up to the first producer that comes back. gaps: the first hundred. first, last: of each
     producer id, (epoch, sequence) of its first and last record here, aborted ones included.
+    first_commit: offset of the first COMMIT marker; None: there is none.
     """
 
     runs: tuple[ProducerRun, ...] = ()
     gaps: tuple[Gap, ...] = ()
     first: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     last: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    first_commit: int | None = None
 
     @property
     def producer_ids(self) -> tuple[int, ...]:
@@ -75,12 +77,14 @@ class ProducerRuns:
     """Collects `Producers` of [start, end).
 
     `add` every data batch once, in offset order; batches outside the range are passed over.
+    first_commit: see `Producers`.
     """
 
     _MOST_GAPS = 100
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
+        self.first_commit: int | None = None
         self._runs: list[ProducerRun] = []
         self._writers: set[int] = set()
         self._interleaved = False
@@ -98,6 +102,11 @@ class ProducerRuns:
             self._follow(header, low, high)
         if visible:
             self._extend(ProducerRun(header.producer_id, low, high, header.is_transactional))
+
+    def add_commit(self, offset: int) -> None:
+        """Take in a COMMIT marker."""
+        if self.first_commit is None and self._start <= offset < self._end:
+            self.first_commit = offset
 
     def _follow(self, header: BatchHeader, low: int, high: int) -> None:
         producer, epoch = header.producer_id, header.producer_epoch
@@ -126,7 +135,8 @@ class ProducerRuns:
     @property
     def producers(self) -> Producers:
         """Return what was added until now."""
-        return Producers(tuple(self._runs), tuple(self._gaps), dict(self._first), dict(self._last))
+        runs, gaps = tuple(self._runs), tuple(self._gaps)
+        return Producers(runs, gaps, dict(self._first), dict(self._last), self.first_commit)
 
 
 def _sequence(header: BatchHeader, offset: int) -> int:

@@ -177,17 +177,14 @@ def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> 
     if counts.missing:  # whoever wrote them, as below a log start
         lacks = plurals.counted(counts.missing, "offset")
         return f"{named(output)} lacks {lacks} from {start} on: records that compaction took"
-    if base is None and counts.control and not counts.aborted and not counts.data:
-        markers = plurals.counted(counts.control, "marker")
-        return f"{named(output)} holds {markers} of transactions whose records are gone"
-    if not counts.data or writers is None:
-        return None
+    assert writers is not None
     # Not exclusive: records outside of transactions are assumed foreign. Runs end where a producer
-    # comes back: who wrote behind that is not known.
+    # comes back: who wrote after that is not known.
     transactional = writers.interleaved is not None or any(r.transactional for r in writers.runs)
-    if not app.exclusive and not transactional:
-        return None
-    return f"{named(output)} holds {plurals.counted(counted.counts.data, 'record')} from {start} on"
+    if counts.data and (app.exclusive or transactional):
+        return f"{named(output)} holds {plurals.counted(counts.data, 'record')} from {start} on"
+    at = writers.first_commit  # its transaction has no record here, or none any more
+    return None if at is None else f"{named(output)} holds a COMMIT marker at offset {at}"
 
 
 def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:

@@ -79,8 +79,8 @@ def judged(position: LogPosition, answer: LogAnswer) -> Standing | None:
     has_record = answer.log_start < offset or (answer.end is not None and answer.end > offset)
     if answer.epoch == epoch and has_epoch and has_record:
         return Standing(True, f"the leader's log has leader epoch {epoch} up to {answer.end}")
-    if answer.log_start >= offset:
-        return Standing(None, f"the record before it is deleted: the log starts at {offset}")
+    if (start := answer.log_start) >= offset:
+        return Standing(None, f"the record before it is deleted: the log starts at {start}")
     return None
 
 

@@ -23,11 +23,13 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import positions
 from eoctl.lab import admin
-from eoctl.lab.client import Client
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer as StepProducer
 from recovery.shared.log_position import LogPosition, Standing
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import made_topic
+from tests.kafka.crashed import committed
 from tests.kafka.planting import led_uncleanly
 from tests.kafka.state_oracle import Rebuilt
 from tests.kafka.test_state_compaction import CLEANED, configure
@@ -75,13 +77,16 @@ class Way:
     stream: str
     merged: str
     changelog: str
+    lost: str
+    salvaged: str
     folder: Path
     read: dict[str, Ran] = field(default_factory=dict)
+    owner: StepProducer | None = None
 
     @property
     def cut(self) -> list[str]:
         """The topics whose logs go another way."""
-        return [self.dirty, self.log, self.changelog]
+        return [self.dirty, self.log, self.changelog, self.lost]
 
     def write(self, side: str, numbers: range) -> None:
         """To each of them, records that this side of the divergence has."""
@@ -93,6 +98,42 @@ class Way:
             for n in numbers
         ]
         produce(self.lab, self.log, [(None, e, 0) for e in entries])
+        if side not in ("both", "read"):
+            produce(self.lab, self.lost, ids)
+
+    def in_transaction(self, numbers: range, *, abort: bool = False) -> None:
+        """To `lost`, records of one producer id and epoch: of a client of transactions v1."""
+        name = f"id-{self.lost}"
+
+        async def write() -> None:
+            async with Client.of(self.lab.client_properties()) as client:
+                before = self.owner or await StepProducer.init(client, name, 900_000, version=1)
+                one = StepProducer(client, before.producer_id, before.epoch, name, version=1)
+                one.sequences = before.sequences
+                self.owner = one
+                await one.add_partition(self.lost, 0)
+                if numbers:
+                    await one.send(self.lost, 0, [NewRecord(b"lost-%d" % n) for n in numbers])
+                if abort:
+                    await one.end(commit=False)
+                    await one.completed()
+
+        asyncio.run(write())
+
+    def salvage(self, *words: str) -> Ran:
+        assert self.owner is not None
+        whose = ("--pid", str(self.owner.producer_id), "--epoch", str(self.owner.epoch))
+        to = ("--to", self.salvaged)
+        return eoctl("txn", "salvage", f"id-{self.lost}", *whose, *to, *words, lab=self.lab)
+
+    def restart(self, group: str, *words: str) -> Ran:
+        """Plan an offset of a group in `dirty`."""
+        given = ("--group", group, "--topic", self.dirty, "--out", str(self.folder / group))
+        return eoctl("restart", "plan", *given, *words, lab=self.lab)
+
+    def applied(self, group: str, command: str = "apply") -> Ran:
+        act = (str(self.folder / group), "--execute", "--yes")
+        return eoctl("restart", command, *act, lab=self.lab)
 
     def dedup(self, *words: str) -> Ran:
         given = (self.dirty, self.clean, "--by", "source", "--execute", "--yes")
@@ -145,19 +186,23 @@ def ways(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
     for name in WAYS:
         stream = made_topic(lab3, 1, 3, {"retention.ms": "-1"}, f"stream-{name}")
         produce(lab3, stream, [(None, b"stream-%d" % n, n) for n in range(200)])
-        topics = [made_topic(lab3, 1, 2, None, f"{what}-{name}") for what in ("dirty", "log")]
-        outputs = [made_topic(lab3, 1, 3, None, f"{what}-{name}") for what in ("clean", "merged")]
+        dirty, log, lost = (
+            made_topic(lab3, 1, 2, None, f"{what}-{name}") for what in ("dirty", "log", "lost")
+        )
+        clean, merged, salvaged = (
+            made_topic(lab3, 1, 3, None, f"{what}-{name}")
+            for what in ("clean", "merged", "salvaged")
+        )
         changelog = made_topic(lab3, 1, 2, compacted, f"changelog-{name}")
         folder = tmp_path_factory.mktemp(name)
-        made[name] = Way(
-            lab3, topics[0], outputs[0], topics[1], stream, outputs[1], changelog, folder
-        )
+        made[name] = Way(lab3, dirty, clean, log, stream, merged, changelog, lost, salvaged, folder)
     once, back = made.values()
     every = [name for way in made.values() for name in way.cut]
     for name in every:
         asyncio.run(led_uncleanly(lab3, name, first, second))
     for way in made.values():
         way.write("both", range(BOTH))
+        way.in_transaction(range(BOTH))
     try:
         lab3.kill(first)
         leads(lab3, every, second)
@@ -171,7 +216,11 @@ def ways(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
             way.read["replay"] = way.merge("replay", "--execute", "--yes")
             way.read["rebuild"] = way.rebuild("first", "--at", "lso")
             way.consume()
-            assert [ran.status for ran in way.read.values()] == [0, 0, 0]
+            way.read["plan"] = way.restart("moved", "--to-offset", str(POSITION))
+            way.in_transaction(range(BOTH, POSITION), abort=True)
+            way.read["salvage"] = way.salvage("--execute", "--yes")
+            assert [ran.status for ran in way.read.values()] == [0] * 5, way.read
+            assert len(values(lab3, way.salvaged)) == POSITION
             assert len(values(lab3, way.clean)) == len(values(lab3, way.merged)) == POSITION
         lab3.kill(first)
         lab3.start(second)
@@ -179,6 +228,7 @@ def ways(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
         once.write("others", range(BOTH + 60, BOTH + 60 + OTHERS))
         back.write("others", range(BOTH + 60 + EXTRA, BOTH + 60 + OTHERS))
         lab3.start(first)
+        leads(lab3, every, first)  # it takes its partitions back
         yield made
     finally:
         for broker in (first, second):
@@ -253,6 +303,50 @@ def test_a_restart_finds_the_stored_offset_of_another_log(ways: dict[str, Way], 
     assert ran.status == 4, ran.text + ran.stderr
     offset = BOTH if way == "once" else POSITION - 1
     assert f"diverged at offset {offset} or before it" in ran.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_plan_of_the_log_before_the_cut_is_not_applied(ways: dict[str, Way], way: str) -> None:
+    one = ways[way]
+    ran = one.applied("moved")
+    assert ran.status == 4, ran.text + ran.stderr
+    assert refused_at(way) in ran.stderr
+    assert committed(one.lab, "moved").get((one.dirty, 0)) is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_apply_writes_the_epoch_of_the_record_before(ways: dict[str, Way], way: str) -> None:
+    """Which a plain consumer sees; an undo puts back the one that was there."""
+    one, group = ways[way], f"applied-{way}"
+    reader = Consumer(one.lab.client_properties() | {"group.id": "oracle"})
+    epochs = {}
+    for offset in (BOTH, POSITION):
+        reader.assign([TopicPartition(one.dirty, 0, offset - 1)])
+        message = reader.poll(20)
+        assert message is not None
+        epochs[offset] = message.leader_epoch()
+    reader.close()
+    assert epochs[BOTH] < epochs[POSITION]
+    for offset in (BOTH, POSITION):
+        planned = one.restart(group, "--to-offset", str(offset))
+        assert planned.status == 0, planned.stderr
+        assert one.applied(group).status == 0
+        assert committed_epoch(one.lab, group, one.dirty) == (offset, epochs[offset])
+    assert one.applied(group, "undo").status == 0
+    assert committed_epoch(one.lab, group, one.dirty) == (BOTH, epochs[BOTH])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_salvage_is_not_found_done_in_another_log(ways: dict[str, Way], way: str) -> None:
+    """A part of the transaction that was copied is in the new log, where its records have ended."""
+    one = ways[way]
+    one.in_transaction(range(0), abort=True)
+    before = values(one.lab, one.salvaged)
+    for words in ((), ("--execute", "--yes")):
+        ran = one.salvage(*words)
+        assert ran.status == 4, ran.text + ran.stderr
+        assert refused_at(way) in ran.stderr
+    assert values(one.lab, one.salvaged) == before == [b"lost-%d" % n for n in range(POSITION)]
 
 
 @pytest.mark.parametrize("way", WAYS)

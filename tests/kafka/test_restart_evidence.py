@@ -2,6 +2,7 @@
 who wrote the outputs, and what the journal says of a plan."""
 
 import asyncio
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from eoctl.kafka.read import group_commits
 from eoctl.lab.admin import TOPIC
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
 from recovery.restart.commits import GroupCommit, OutputEvidence, written_with
 from tests.kafka.command import Ran
 from tests.kafka.conftest import MakeTopic
@@ -156,6 +158,49 @@ def test_an_output_that_compaction_emptied_is_no_beginning(scene: Scene) -> None
     assert "its offsets are gone" in ran.stderr
 
 
+def test_a_commit_marker_without_records_is_no_beginning(scene: Scene) -> None:
+    """The group's offset was committed in a transaction that wrote nothing to this output, and is
+    gone since. Nothing is missing there, and what else the output holds is aborted."""
+
+    async def ends(*outcomes: str) -> None:
+        async with Client.to(scene.lab.bootstrap_servers) as client:
+            owner = await Producer.init(client, f"{scene.group}-id", version=1)
+            for outcome in outcomes:
+                await owner.add_partition(scene.output, 0)
+                if outcome == "commit":
+                    await owner.send_offsets(scene.group, {(scene.input, 0): 8})
+                await owner.end(commit=outcome == "commit")
+                await owner.completed()
+
+    transaction(scene, owner(scene), outputs=3, end="abort")
+    asyncio.run(ends("abort"))
+    ran, row = planned(scene)
+    assert (ran.status, row["guarantee"]) == (0, "exactly-once"), ran.stderr
+    asyncio.run(ends("commit"))
+    until(lambda: scene.holds == 8)
+    delete_group(scene)
+    [segment] = (scene.lab.data_folder(1) / f"{scene.output}-0").glob("*.log")
+    tool = "org.apache.kafka.tools.DumpLogSegments"
+    dumped = kafka_tool(scene.lab, tool, "--print-data-log", "--files", str(segment))
+    [at] = re.findall(r"^\| offset: (\d+) .*endTxnMarker: COMMIT", dumped.stdout, re.MULTILINE)
+    ran, _ = planned(scene)
+    assert ran.status == 4, ran.text
+    assert f"{scene.output}:0 holds a COMMIT marker at offset {at}: its offsets" in ran.stderr
+    for base, guarantee in ((0, "at-least-once"), (int(at) + 1, "exactly-once")):
+        more = f'[app.base]\n"{scene.input}:0" = 0\n"{scene.output}:0" = {base}'
+        scene.describe(strategy="transactional", more=more)
+        based = scene.plan("-o", "json")
+        assert (based.status, based.rows[0]["guarantee"]) == (0, guarantee), based.stderr
+
+
+def delete_group(scene: Scene) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(scene.lab.client_properties())
+    admin.delete_consumer_groups([scene.group])[scene.group].result(20)
+    until(lambda: scene.holds is None)
+
+
 def test_an_offset_committed_outside_of_the_transaction(scene: Scene) -> None:
     """As Flink does it: outputs in transactions, offsets later and elsewhere. In between, a crash.
 
@@ -229,13 +274,9 @@ def test_offsets_in_a_transaction_without_the_outputs(scene: Scene) -> None:
 
 def test_a_group_whose_offsets_are_gone(scene: Scene) -> None:
     """Its outputs stand in committed transactions: it did commit once, and must not begin anew."""
-    from confluent_kafka.admin import AdminClient
-
     transaction(scene, owner(scene), outputs=8, offset=8)
     until(lambda: scene.holds == 8)
-    admin = AdminClient(scene.lab.client_properties())
-    admin.delete_consumer_groups([scene.group])[scene.group].result(20)
-    until(lambda: scene.holds is None)
+    delete_group(scene)
     ran, _ = planned(scene)
     assert ran.status == 4
     for text in ("are gone", "8 records", "[app.base]", "--to-datetime"):

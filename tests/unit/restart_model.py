@@ -54,7 +54,7 @@ DATA, ABORTED, CONTROL, OPEN, MISSING = "data", "aborted", "control", "open", "m
 
 @dataclass
 class Entry:
-    """One offset. kind: what became of it."""
+    """One offset. kind: what became of it. value: of a marker, what its records became."""
 
     kind: str
     value: Any = None
@@ -94,7 +94,7 @@ class ModelLog:
         for e in self.entries:
             if e.kind == OPEN and e.producer_id == producer_id:
                 e.kind = kind
-        self.entries.append(Entry(CONTROL, producer_id=producer_id, transactional=True))
+        self.entries.append(Entry(CONTROL, kind, producer_id, transactional=True))
 
     def visible(self, start: int = 0, end: int | None = None) -> list[tuple[int, Any]]:
         """(offset, value) of the records that a read_committed reader sees."""
@@ -119,6 +119,8 @@ class ModelLog:
                     0, 0, i, i, 0, 2, 0, attributes, 0, 0, e.producer_id, e.epoch, e.sequence, 1
                 )
                 runs.add(header, visible=e.kind == DATA)
+            elif e.kind == CONTROL and e.value == DATA:
+                runs.add_commit(i)
         return runs
 
 

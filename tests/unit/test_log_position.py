@@ -110,6 +110,11 @@ def test_answers(position: LogPosition, answer: LogAnswer, held: bool | None) ->
     assert judgement.held is held
 
 
+def test_what_is_deleted_is_said_with_the_log_start() -> None:
+    judgement = judged(LogPosition(5, 3), LogAnswer(3, 9, 9, 4))
+    assert judgement == Standing(None, "the record before it is deleted: the log starts at 9")
+
+
 @pytest.mark.parametrize(
     ("answer", "found", "whose", "held"),
     [

@@ -801,8 +801,8 @@ def test_a_group_whose_offsets_are_gone() -> None:
 
 
 def test_an_output_that_was_emptied_is_no_beginning() -> None:
-    """Compaction took the records that were committed: their offsets are missing, or markers say
-    that there were some. What a crash in the very first transaction left is none."""
+    """Compaction took the records that were committed: their offsets are missing, or a COMMIT
+    marker shows that there were some. What a crash in the very first transaction left is none."""
     described = app("transactional", store=GROUP)
     made = World()
     made.log("in").write("a")
@@ -817,10 +817,39 @@ def test_an_output_that_was_emptied_is_no_beginning() -> None:
         error = refused(made, app("transactional", store=GROUP, exclusive=exclusive))
         assert "out:0 lacks 1 offset from 0 on" in error.what
     del out.entries[:3]
-    assert (
-        "out:0 holds 1 marker of transactions whose records are gone"
-        in refused(made, described).what
-    )
+    assert "out:0 holds a COMMIT marker at offset 0" in refused(made, described).what
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_commit_marker_without_records_is_no_beginning(exclusive: bool) -> None:
+    """A transaction that had this output in it and wrote none there was committed, with the group's
+    offset in it perhaps. Nothing is missing, and what else is there is aborted."""
+    described = app("transactional", store=GROUP, exclusive=exclusive)
+    made = World()
+    made.log("in").write("a")
+    out = made.log("out")
+    out.write("x", 7, transactional=True)
+    out.marker(7, ABORTED)
+    out.marker(7, ABORTED)
+    assert plan(made, described).guarantee == "exactly-once"
+    if not exclusive:
+        out.write("foreign", -1)
+        assert plan(made, described).guarantee == "exactly-once"
+    end = out.end
+    out.marker(7, DATA)
+    assert f"out:0 holds a COMMIT marker at offset {end}: its" in refused(made, described).what
+
+
+def test_a_base_that_is_said_is_held_against_bare_markers() -> None:
+    made = World()
+    made.log("in").write("a")
+    out = made.log("out")
+    out.marker(7, ABORTED)
+    out.marker(7, DATA)
+    out.marker(7, ABORTED)
+    for base, guarantee in ((0, "at-least-once"), (1, "at-least-once"), (2, "exactly-once")):
+        described = app("transactional", store=GROUP, base={"in:0": 0, "out:0": base})
+        assert plan(made, described).guarantee == guarantee
 
 
 def test_records_outside_of_transactions_are_the_applications_where_it_is_exclusive() -> None:

@@ -13,7 +13,7 @@ from eoctl.host.extras import need
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from eoctl.kafka.read.pump import Pump, Reading
-from eoctl.kafka.read.visible import data_batches
+from eoctl.kafka.read.visible import commit_markers, data_batches
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.counting import Counts, ExactCount
 from recovery.restart.producers import ProducerRuns
@@ -24,7 +24,7 @@ class Cuts:
     """The ranges to count: between each two neighbours of `offsets`, which ascend.
 
     log_start_offset, last_stable_offset: as observed before; the answer is that of this moment.
-    producers: told of every data batch between the outermost cuts.
+    producers: gets every data batch between the outermost cuts, and the first COMMIT marker.
     """
 
     topic: str
@@ -104,3 +104,6 @@ class _Pieces:
                 # what is open is no output yet, whoever wrote it
                 decided = visible and header.base_offset < self.stable
                 self._producers.add(header, visible=decided)
+            markers = commit_markers(chunk)
+            while self._producers.first_commit is None and (at := next(markers, None)) is not None:
+                self._producers.add_commit(at)

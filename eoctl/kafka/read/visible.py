@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from eoctl.kafka.read.chunks import Chunk
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.counting import AbortedTransactions
-from recovery.formats.records import Record, records
+from recovery.formats.records import ControlType, Record, marker, records
 
 
 def data_batches(chunk: Chunk) -> Iterator[tuple[BatchHeader, bool]]:
@@ -18,6 +18,15 @@ def data_batches(chunk: Chunk) -> Iterator[tuple[BatchHeader, bool]]:
         hidden = aborted.is_aborted(chunk.records, header)
         if not header.is_control:
             yield header, not hidden
+
+
+def commit_markers(chunk: Chunk) -> Iterator[int]:
+    """The offsets of a chunk's COMMIT markers. Raises CorruptError."""
+    for header in batch_headers(chunk.records):
+        if header.is_control and header.is_transactional:
+            end_marker = marker(chunk.records, header)
+            if end_marker is not None and end_marker.type is ControlType.COMMIT:
+                yield header.base_offset
 
 
 def visible_records(chunk: Chunk, start: int, end: int) -> Iterator[Record]:

@@ -130,11 +130,11 @@ async def _judged(
     positions, pending = (
         await last_committed(cluster, group, list(pieces)) if pieces else ({}, False)
     )
+    # also where it is not where these records end: a cut took some of those that were copied
+    in_logs = {place: at.in_log for place, at in positions.items()}
+    remedy = f"what was copied is another log's: look at the output, then delete group {group}"
+    await log_positions.refuse_other_logs(cluster, in_logs, remedy)
     standing = _stands(pieces, positions)
-    if standing:
-        in_logs = {place: positions[place].in_log for place in pieces}
-        remedy = f"what was copied is another log's: look at the output, then delete group {group}"
-        await log_positions.refuse_other_logs(cluster, in_logs, remedy)
     copies = (
         await _copies(
             cluster, group, _begins({p: piece.last for p, piece in pieces.items()}, wish.to)

@@ -7,7 +7,7 @@ is watched; each store compares and sets. `acting` does the rest.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -29,11 +29,13 @@ from eoctl.operations.restart.plan import (
     STORE,
     UNDO,
     as_planned,
+    decision_of,
     facts,
     parameters,
     plan_of,
     writes_of,
 )
+from eoctl.operations.restart.record_epochs import refuse_cut_off, with_epochs
 from eoctl.operations.restart.request import RestartRequest, asked_again
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
@@ -44,6 +46,7 @@ from recovery.change.plan import Plan, Step, differences
 from recovery.errors import RefusedError
 from recovery.plurals import counted
 from recovery.shared.app_file import named
+from recovery.shared.store_tables import KafkaGroupStore
 from recovery.times import not_done_within
 
 
@@ -58,6 +61,9 @@ async def plan(
     """Observe, decide, plan. Raises RefusedError (PendingError: fence first), IncompleteError."""
     async with opened_stores(cluster, request) as stores:
         observation = await look(cluster, request, stores, pause=pause, reading=reading)
+        if isinstance(request.store, KafkaGroupStore):
+            decision = await with_epochs(cluster, observation.decision, observation.observed)
+            observation = replace(observation, decision=decision)
         return plan_of(request, stores, observation, context, pause=pause)
 
 
@@ -144,6 +150,9 @@ class Restarting:
         with unsent():
             contents = await store.read()
         todo = left(contents, writes_of(step))
+        if self._plan.kind == KIND and step.parameters["which"] == STORE:
+            decision = decision_of(self._plan)
+            await refuse_cut_off(self._cluster, decision, {w.place for w in todo})
         await store.write(todo, ensure_held, dissolve=step.parameters["dissolve"])
         return {"written": len(todo)}
 

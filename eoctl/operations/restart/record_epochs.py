@@ -1,0 +1,58 @@
+"""The leader epochs of the records before the offsets that a restart gives to a group.
+
+A consumer's commit holds one (KIP-320): a consumer that begins at the offset finds out by it that
+the log was cut off since. Other stores hold an epoch only where the application writes one.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import positions
+from eoctl.stores.offsets.store import unsent
+from recovery.errors import IncompleteError
+from recovery.facts import TopicPartition
+from recovery.restart.decide import changes
+from recovery.restart.decision import RestartPlan
+from recovery.restart.observed import Observed
+from recovery.restart.stored import StoredPartition
+from recovery.shared.log_position import LogPosition
+
+
+async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observed) -> RestartPlan:
+    """Return the decision with the epoch of the record before each offset that it writes.
+
+    An offset has none where that record is gone; none has one where a record may not be read.
+    """
+    moved = (change.after.input for change in changes(decision, observed))
+    bare = {entry.place: entry.offset for entry in moved if entry.leader_epoch is None}
+    try:
+        epochs = await positions.record_epochs(cluster, bare)
+    except IncompleteError:
+        return decision
+
+    def stamped(entry: StoredPartition) -> StoredPartition:
+        epoch = epochs.get(entry.input.place)
+        if epoch is None:
+            return entry
+        with_epoch = entry.input.model_copy(update={"leader_epoch": epoch})
+        return entry.model_copy(update={"input": with_epoch})
+
+    return replace(decision, store=tuple(stamped(entry) for entry in decision.store))
+
+
+async def refuse_cut_off(
+    cluster: Cluster, decision: RestartPlan, written: Collection[TopicPartition]
+) -> None:
+    """Refuse to write offsets whose records before them were cut off since the plan.
+
+    written: the partitions that are to be written. Raises RefusedError, also where a leader does
+    not answer; offsets without an epoch are not checked.
+    """
+    planned = {
+        entry.input.place: LogPosition(entry.input.offset, entry.input.leader_epoch)
+        for entry in decision.store
+        if entry.input.place in written and entry.input.leader_epoch is not None
+    }
+    with unsent():
+        await positions.refuse_other_logs(cluster, planned, "plan again")
