@@ -19,7 +19,7 @@ from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.diagnose import judging as diagnose
+from eoctl.operations.diagnose import looking
 from recovery.diagnose.diagnosis import Judged
 from recovery.inspect.observation import Settings
 from recovery.times import rfc3339
@@ -186,7 +186,7 @@ def test_a_clock_that_disagrees_is_measured_and_told(
     """The coordinator's filter decides; no age is negative, and the deadline is by its clock."""
     where = topic(late)
     begin(late, where, {f"clock{hours}.a": 600_000})
-    monkeypatch.setattr(diagnose, "now_ms", lambda: now_ms() - hours * HOUR)
+    monkeypatch.setattr(looking, "now_ms", lambda: now_ms() - hours * HOUR)
     found = one(late, where)
     v = found.verdict
     assert v.name == "open"
@@ -283,7 +283,10 @@ def test_a_broker_whose_clock_is_ahead_and_one_that_does_not_abort(
 
 
 def test_a_fence_past_the_timeout_is_not_called_a_timeout(late: Lab) -> None:
-    """The records of a fence and of a timeout are the same: neither is claimed."""
+    """The records of an abort by a fence and by a timeout are the same: neither is claimed.
+
+    The raise after it is no timeout: it leaves the id Empty.
+    """
     [dead] = break_(late, "overdue", timeout_ms=1_000)
     name = dead.transactional_id or ""
     act = ("--sample-interval", "0.5s", "--execute", "--yes")
@@ -291,7 +294,8 @@ def test_a_fence_past_the_timeout_is_not_called_a_timeout(late: Lab) -> None:
     assert fenced.status == 0, fenced.stderr
     rows = eoctl("txn", "history", name, "-o", "json", lab=late).rows
     assert {(r["state"], r["epoch_bump"]) for r in rows if r["epoch_bump"]} == {
-        ("PrepareAbort", "past-timeout")
+        ("PrepareAbort", "past-timeout"),
+        ("Empty", "fence"),
     }
 
 
