@@ -102,7 +102,8 @@ def _life(step: Step) -> Iterator[tuple[str, str]]:
     """Say whether the owner writes and who it is. Nothing of a plan of an earlier version."""
     rows = [row for row in step.about if row.get("looks") is not None]
     for row in rows:
-        yield "looks", f"{row['partition']}: {looks_words(row)}"
+        place = row["partition"] or row["transactional_id"]
+        yield "looks", f"{place}: {looks_words(row)}"
     known = [row for row in step.about if "members" in row]
     if known:
         yield "members", members_words(known)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
+LAST_OWNED = 32_766
+"""The last epoch that a coordinator gives a client; another producer id comes after it."""
 SHUT_OUT = 3
 """How far an id's epoch must lie above the last one that its owner was seen to use.
 
@@ -50,22 +52,38 @@ def is_shut_out(used: Incarnation, now: Incarnation) -> bool:
     return now.producer_epoch >= used.producer_epoch + SHUT_OUT
 
 
+def follows(before: Incarnation, now: Incarnation) -> bool:
+    """Return True if `now` is the incarnation right after `before`.
+
+    >>> follows(Incarnation(7, 4), Incarnation(7, 5)), follows(Incarnation(7, 4), Incarnation(7, 6))
+    (True, False)
+    >>> follows(Incarnation(7, 32766), Incarnation(8, 0))
+    True
+    """
+    if now.producer_id != before.producer_id:
+        return before.producer_epoch >= LAST_OWNED and now.producer_epoch == 0
+    return now.producer_epoch == before.producer_epoch + 1
+
+
 def holds(
     used: Incarnation,
     at: Incarnation,
     now: Incarnation,
     *,
+    is_idle: bool,
     written: int | None,
     known: int | None,
 ) -> bool:
-    """Return True if a fence that raised an id from `used` to `at` still keeps `used` out.
+    """Return True if nobody can write with an id that a fence raised from `used` to `at`.
 
-    now: the id's, by its coordinator. written: the epoch of the last record with the producer id of
-    `used` in the logs that were read; known: the highest that a partition knows, a marker's too;
-    None = there is none.
+    now: the id's, by its coordinator; is_idle: it has no transaction open or being ended. A later
+    one than `at`, or an open transaction, is a process that lives, whoever it is; an earlier one is
+    a coordinator that has lost the fence. written: the epoch of the last record with the producer
+    id of `used` in the logs that were read; known: the highest that a partition knows, a marker's
+    too; None = there is none.
     """
-    if now.producer_id == at.producer_id and now.producer_epoch < at.producer_epoch:
-        return False  # its coordinator has lost the fence
+    if now != at or not is_idle:
+        return False
     if written is not None and written > used.producer_epoch:
         return False
     same = used.producer_id == at.producer_id

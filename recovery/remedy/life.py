@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recovery.change.plan import Plan, Step
-from recovery.facts import ProducerFacts
+from recovery.facts import ProducerFacts, TransactionFacts
 from recovery.formats.batches import MAX_SEQUENCE
 from recovery.plurals import counted
 from recovery.times import format_duration
@@ -23,12 +23,9 @@ def looks(
     """Return what a producer did on a partition between two looks, for a plan's row.
 
     wrote: it wrote, or began or ended a transaction. records: how many; None = not counted, since
-    its sequences began again. apart_ms: between the looks.
+    its sequences began again. apart_ms: between the looks. last: its position by the second look.
     """
-    states = [
-        p and (p.producer_epoch, p.last_sequence, p.current_txn_start_offset, p.last_timestamp)
-        for p in (first, second)
-    ]
+    states = [position(p) for p in (first, second)]
     records: int | None = None
     if states[0] == states[1]:
         records = 0
@@ -38,7 +35,35 @@ def looks(
             assert before is not None
             assert after is not None
             records = (after - before) & MAX_SEQUENCE
-    return {"apart_ms": apart_ms, "wrote": states[0] != states[1], "records": records}
+    wrote = states[0] != states[1]
+    return {"apart_ms": apart_ms, "wrote": wrote, "records": records, "last": states[1]}
+
+
+def looks_at_id(
+    first: TransactionFacts | None, second: TransactionFacts | None, apart_ms: int
+) -> dict[str, Any]:
+    """Return what an id that holds no partition did between two looks, for a plan's row.
+
+    Its records are not counted. None = the coordinator did not describe it.
+    """
+    if first is None or second is None:
+        return unseen_looks()
+    states = [id_position(t) for t in (first, second)]
+    wrote = states[0] != states[1]
+    records = None if wrote else 0
+    return {"apart_ms": apart_ms, "wrote": wrote, "records": records, "last": states[1]}
+
+
+def position(p: ProducerFacts | None) -> list[int | None] | None:
+    """Return how far a producer came on a partition, for a plan; None = the leader knows none."""
+    if p is None:
+        return None
+    return [p.producer_epoch, p.last_sequence, p.current_txn_start_offset, p.last_timestamp]
+
+
+def id_position(t: TransactionFacts) -> list[int | str | None]:
+    """Return how far an id came, for a plan: each transaction moves it."""
+    return [t.state, t.producer_id, t.producer_epoch, t.start_timestamp]
 
 
 def unseen_looks() -> dict[str, Any]:
@@ -48,11 +73,20 @@ def unseen_looks() -> dict[str, Any]:
 
 def writing(plan: Plan) -> list[Step]:
     """Return the steps whose owners wrote between two looks, or could not be looked at twice."""
-    return [step for step in plan.steps if any(row["wrote"] is not False for row in _looks(step))]
+    return [step for step in plan.steps if writes(step)]
+
+
+def writes(step: Step) -> bool:
+    """Return True if the step's owner wrote between two looks, or could not be looked at twice."""
+    return any(row["wrote"] is not False for row in _looks(step))
 
 
 def _looks(step: Step) -> list[Mapping[str, Any]]:
-    return [row["looks"] for row in step.about if row.get("looks") is not None]
+    return [row["looks"] for row in _looked_at(step)]
+
+
+def _looked_at(step: Step) -> list[Mapping[str, Any]]:
+    return [row for row in step.about if row.get("looks") is not None]
 
 
 def warning(step: Step) -> str:
@@ -67,7 +101,9 @@ def warning(step: Step) -> str:
     total = sum(count or 0 for count in counts)
     what = f"{total:,} {'RECORD' if total == 1 else 'RECORDS'} " if total else ""
     least = "AT LEAST " if what and None in counts else ""
-    return f"IT WROTE {least}{what}BETWEEN TWO LOOKS, {apart} apart: the owner of {name} lives."
+    on_partitions = any(r["partition"] is not None for r in _looked_at(step) if r["looks"]["wrote"])
+    did = "WROTE" if on_partitions else "WENT ON"
+    return f"IT {did} {least}{what}BETWEEN TWO LOOKS, {apart} apart: the owner of {name} lives."
 
 
 def looks_words(row: Mapping[str, Any]) -> str:

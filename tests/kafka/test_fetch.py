@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import fetch, fetch_reader, nearest
 from eoctl.kafka.read.fetch import Chunk, Ended, Range
@@ -417,3 +418,25 @@ def test_a_log_that_went_another_way_is_an_error(
     finally:
         for broker in (first, second):
             lab3.start(broker)
+
+
+def test_a_broker_found_silent_before_costs_a_reader_no_silence(
+    lab3: Lab, topic: MakeTopic
+) -> None:
+    """It is asked again only where reading it failed."""
+    name = topic(lab3)
+    produce(lab3, name, [3])
+
+    async def run() -> None:
+        settings = client_settings(lab3.client_properties())
+        async with Cluster(settings, Deadline(60)) as cluster:
+            leader = (await cluster.metadata([name])).topics[name].partitions[0].leader
+            silent = next(broker for broker in cluster.brokers if broker != leader)
+            with pytest.raises(WireError):
+                await cluster.ask(silent, messages.ListGroupsRequest(), seconds=0.0)
+            assert cluster.silent == {silent}
+            chunks, _ = await fetch.read_all(cluster, [Range(name, 0, 0, 3)])
+            assert sum(len(found) for found in chunks.values())
+            assert cluster.silent == {silent}
+
+    asyncio.run(run())

@@ -283,7 +283,10 @@ def test_a_broker_whose_clock_is_ahead_and_one_that_does_not_abort(
 
 
 def test_a_fence_past_the_timeout_is_not_called_a_timeout(late: Lab) -> None:
-    """The records of a fence and of a timeout are the same: neither is claimed."""
+    """The records of an abort by a fence and by a timeout are the same: neither is claimed.
+
+    The raise after it is no timeout: it leaves the id Empty.
+    """
     [dead] = break_(late, "overdue", timeout_ms=1_000)
     name = dead.transactional_id or ""
     act = ("--sample-interval", "0.5s", "--execute", "--yes")
@@ -291,7 +294,8 @@ def test_a_fence_past_the_timeout_is_not_called_a_timeout(late: Lab) -> None:
     assert fenced.status == 0, fenced.stderr
     rows = eoctl("txn", "history", name, "-o", "json", lab=late).rows
     assert {(r["state"], r["epoch_bump"]) for r in rows if r["epoch_bump"]} == {
-        ("PrepareAbort", "past-timeout")
+        ("PrepareAbort", "past-timeout"),
+        ("Empty", "fence"),
     }
 
 

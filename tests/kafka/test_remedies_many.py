@@ -31,7 +31,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.rights import rights
 
 INTERVAL = 0.3
-OF_THE_MOMENT = {"age_seconds", "left_ms", "last_write"}
+OF_THE_MOMENT = {"age_seconds", "apart_ms", "left_ms", "last_write"}
 FENCED, REFUSED, INCOMPLETE = "fence", "RefusedError", "IncompleteError"
 
 

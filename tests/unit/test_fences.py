@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.operations.remedy.raising import stand
+from eoctl.operations.remedy.shutting_out import ShutOut
 from recovery.facts import TransactionFacts
 from recovery.inspect.incarnation import Incarnation, holds, is_shut_out
 from recovery.remedy.fences import beyond_fence, is_half_fenced
@@ -81,7 +83,8 @@ def test_an_owner_is_shut_out_beyond_what_it_can_be_answered(
     ("now", "written", "known", "kept_out"),
     [
         (Incarnation(PID, 7), 4, 5, True),  # a v2 marker of the fence bears 5
-        (Incarnation(PID, 9), 4, 5, True),  # its application was started again
+        (Incarnation(PID, 8), 4, 5, False),  # somebody has initialised it: a process that lives
+        (Incarnation(OTHER, 0), 4, 5, False),
         (Incarnation(PID, 7), None, None, True),
         (Incarnation(PID, 6), 4, 4, False),  # its coordinator has lost the fence
         (Incarnation(PID, 7), 5, 5, False),  # records of an epoch that the fence did not see
@@ -91,7 +94,21 @@ def test_an_owner_is_shut_out_beyond_what_it_can_be_answered(
 def test_a_fence_of_the_journal_still_keeps_its_owner_out(
     now: Incarnation, written: int | None, known: int | None, kept_out: bool
 ) -> None:
-    assert holds(USED, Incarnation(PID, 7), now, written=written, known=known) is kept_out
+    at = Incarnation(PID, 7)
+    assert holds(USED, at, now, is_idle=True, written=written, known=known) is kept_out
+    assert not holds(USED, at, now, is_idle=False, written=written, known=known)
+
+
+@pytest.mark.parametrize(
+    ("now", "goes_on"),
+    [(id_at(7), False), (id_at(7, "Ongoing"), True), (id_at(8, "Ongoing"), False)],
+)
+def test_a_journal_keeps_no_proof_of_an_epoch_that_an_owner_goes_on_with(
+    now: TransactionFacts, goes_on: bool
+) -> None:
+    raised = ShutOut(USED, Incarnation(PID, 7))
+    assert raised.proven
+    assert ("shut_out" not in stand(now, raised)) is goes_on
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from recovery.change.plan import Plan, Step
-from recovery.facts import ProducerFacts
+from recovery.facts import ProducerFacts, TransactionFacts
 from recovery.remedy.life import (
     looks,
+    looks_at_id,
     looks_words,
     members_words,
+    position,
     unseen_looks,
     warning,
     writing,
@@ -18,6 +20,10 @@ from recovery.remedy.life import (
 
 def producer(sequence: int | None, epoch: int = 4, start: int | None = 9) -> ProducerFacts:
     return ProducerFacts("orders", 3, 4001, epoch, sequence, 1_000, 0, start)
+
+
+def idle(epoch: int = 4, start: int = 7, state: str = "CompleteCommit") -> TransactionFacts:
+    return TransactionFacts("x", 1, 4001, state, epoch, 60_000, start, ())
 
 
 def step(*found: dict[str, Any] | None) -> Step:
@@ -49,7 +55,24 @@ def test_two_looks_at_a_producer(
     records: int | None,
 ) -> None:
     found = looks(first, second, 5_000)
-    assert found == {"apart_ms": 5_000, "wrote": wrote, "records": records}
+    last = position(second)
+    assert found == {"apart_ms": 5_000, "wrote": wrote, "records": records, "last": last}
+
+
+@pytest.mark.parametrize(
+    ("second", "wrote"),
+    [
+        (idle(), False),
+        (idle(epoch=5), True),  # v2: each transaction has its own epoch
+        (idle(start=9), True),  # v1: each has its own start
+        (idle(state="Ongoing"), True),
+        (None, None),
+    ],
+)
+def test_two_looks_at_an_id_that_holds_no_partition(
+    second: TransactionFacts | None, wrote: bool | None
+) -> None:
+    assert looks_at_id(idle(), second, 5_000)["wrote"] is wrote
 
 
 QUIET, TWO = looks(producer(5), producer(5), 5_000), looks(producer(5), producer(7), 5_000)
@@ -89,6 +112,12 @@ def test_what_stands_first_in_a_plan(
     assert bool(writing(plan)) is (says is not None)
     if says is not None:
         assert says in warning(plan.steps[0])
+
+
+def test_an_id_that_holds_no_partition_went_on() -> None:
+    moved = step(looks_at_id(idle(), idle(epoch=5), 5_000))
+    moved.about[0]["partition"] = None
+    assert warning(moved) == "IT WENT ON BETWEEN TWO LOOKS, 5s apart: the owner of x lives."
 
 
 def test_the_words_of_a_row() -> None:

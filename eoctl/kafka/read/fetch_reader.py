@@ -107,7 +107,8 @@ class Reader:
                 del todo[key]
         before: dict[TopicPartition, tuple[int | None, int]] = {}
         while todo:
-            self._cluster.forgive()
+            if before:  # a broker that others found silent costs this reader no silence of its own
+                self._cluster.forgive()
             leaders, gone = await self._leaders(todo)
             self._moved |= {k for k in todo if before.get(k, leaders[k]) != leaders[k]}
             before = leaders

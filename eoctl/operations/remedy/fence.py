@@ -4,12 +4,14 @@ It judges first. Of a transaction within its limits, of one whose owner shows si
 an idle id only --owner-is-gone makes a plan; of one that is not wholly seen nothing does.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.steps import NOT_PLANNED, Effect, die_here_in_tests
 from eoctl.operations.diagnose.judging import diagnose
@@ -325,7 +327,9 @@ async def judged_for(
         return Judgement(look.partitions, tuple(mine))
     if not mine and not wish.is_stopped:
         await _refuse_within_limits(cluster, row, settings)
-    await refuse_members(cluster, mine, name)
+    await refuse_members(
+        cluster, mine, name, "stop it first; if its owner is gone for good: --owner-is-gone"
+    )
     return Judgement(look.partitions, tuple(mine))
 
 
@@ -391,10 +395,13 @@ async def _refuse_within_limits(
         )
 
 
-async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) -> None:
+async def refuse_members(
+    cluster: Cluster, mine: Sequence[Judged], name: str, remedy: str = "stop it first"
+) -> None:
     """Members of a group whose offsets it holds are a sign of life.
 
-    Raises RefusedError; IncompleteError where it could not be seen whether such a group has any.
+    remedy: what the operator can do. Raises RefusedError; IncompleteError where it could not be
+    seen whether such a group has any.
     """
     names = sorted({g for j in mine if j.start for g in j.start.groups})
     if not names:
@@ -406,12 +413,13 @@ async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) ->
             f"group {group.group}, whose offsets it holds, has "
             f"{counted(len(group.members or ()), 'member')}: its application runs",
             where=name,
-            remedy="stop it first; if its owner is gone for good: --owner-is-gone",
+            remedy=remedy,
         )
     if life.unseen:
         raise IncompleteError(
             f"whether the application whose offsets it holds runs is not known: {life.unseen[0]}",
             where=name,
+            remedy=remedy,
         )
 
 
@@ -450,9 +458,15 @@ async def send(
     ensure_held_first(ensure_held, step.target)
     mine = incarnation(row)
     if planned:
-        answer = await _end(cluster, step, row.coordinator)
-        if answer.producer_id is not None and answer.producer_epoch is not None:
-            mine = Incarnation(answer.producer_id, answer.producer_epoch)
+        try:
+            answer = await _end(cluster, step, row.coordinator)
+        except (WireError, UnverifiedError) as error:
+            if not shuts_out(step):
+                raise
+            mine = await _ended_all_the_same(cluster, step, error)
+        else:
+            if answer.producer_id is not None and answer.producer_epoch is not None:
+                mine = Incarnation(answer.producer_id, answer.producer_epoch)
     if not shuts_out(step):
         return None
     die_here_in_tests("fence-ended")
@@ -486,14 +500,34 @@ async def _end(cluster: Cluster, step: Step, coordinator: int) -> repairs.Answer
     return answer
 
 
-def _is_half(step: Step, row: TransactionFacts) -> bool:
+async def _ended_all_the_same(
+    cluster: Cluster, step: Step, error: WireError | UnverifiedError
+) -> Incarnation:
+    """Look whether an EndTxn was carried out whose answer was lost; return the id's incarnation.
+
+    Raises that error unless the transaction is over and nobody has initialised the id since.
+    """
+    deadline = cluster.silence()
+    cluster.forgive()
+    while not deadline.passed:
+        try:
+            row = await described(cluster, step.target)
+        except EoctlError:
+            break
+        if not row.state.startswith("Prepare"):
+            if _is_half(step, row, owner_is_gone=False):
+                return incarnation(row)
+            break
+        await asyncio.sleep(shutting_out.PAUSE_SECONDS)
+    raise error
+
+
+def _is_half(step: Step, row: TransactionFacts, *, owner_is_gone: bool | None = None) -> bool:
+    """Return True if only the raise is left of a fence. owner_is_gone: None = as it was planned."""
     p = step.parameters
-    return is_half_fenced(
-        row,
-        _used(step),
-        outcome=p.get("outcome") or "abort",
-        owner_is_gone=bool(p.get("owner_is_gone")),
-    )
+    gone = bool(p.get("owner_is_gone")) if owner_is_gone is None else owner_is_gone
+    outcome = p.get("outcome") or "abort"
+    return is_half_fenced(row, _used(step), outcome=outcome, owner_is_gone=gone)
 
 
 async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | None) -> Effect:
@@ -542,9 +576,13 @@ def _beyond(
     row: TransactionFacts, used: Incarnation, raised: shutting_out.ShutOut | None, outcome: str
 ) -> str | None:
     if raised is not None and not raised.proven:
-        why = raised.error if raised.other is None else None
-        who = f"somebody has initialised {row.transactional_id} meanwhile" if why is None else why
-        return f"{who}. {NOT_FENCED}, then `eoctl txn fence {row.transactional_id} --owner-is-gone`"
-    if raised is not None and row.state not in CLOSED_STATES and incarnation(row) == raised.at:
+        name = row.transactional_id
+        why = raised.error
+        if raised.other is not None:
+            why = f"somebody has initialised {name} meanwhile"
+            if raised.cut_short:
+                why += ", whose own transaction may have been aborted by this fence"
+        return f"{why}. {NOT_FENCED}, then `eoctl txn fence {name} --owner-is-gone`"
+    if raised is not None and remedy_raise.goes_on(row, raised):
         return f"an owner goes on with epoch {row.producer_epoch}: it was not shut out"
     return beyond_fence(row, used, outcome=outcome)

@@ -6,16 +6,26 @@ named in the plan; `--yes` alone does not pass it where that is the writing.
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from eoctl.host.clock import now_ms
-from eoctl.kafka.ask import collect, groups
+from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.case import named_after
-from recovery.errors import IncompleteError
-from recovery.facts import GroupFacts, Missing, ProducerFacts, TopicPartition
-from recovery.remedy.life import WRITES, looks, unseen_looks, writing
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import GroupFacts, Missing, ProducerFacts, TopicPartition, TransactionFacts
+from recovery.remedy.life import (
+    WRITES,
+    id_position,
+    looks,
+    looks_at_id,
+    position,
+    unseen_looks,
+    writes,
+    writing,
+)
 from recovery.times import format_duration
 
 MOST_MEMBERS = 5
@@ -34,7 +44,13 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
         for row in s.about
         if row.get("looks") is None and (place := _place(row)) is not None
     }
-    first, second, apart_ms = await _two_looks(cluster, once, interval)
+    bare = {
+        row["transactional_id"]
+        for s in plan.steps
+        for row in s.about
+        if row["partition"] is None and row.get("looks") is None
+    }
+    first, second, apart_ms = await _two_looks(cluster, once, bare, interval)
     names = {n for s in plan.steps for row in s.about if (n := row["transactional_id"])}
     held = {g for s in plan.steps for row in s.about for g in row.get("groups_held", ())}
     facts, missing = await _groups(cluster, names, held)
@@ -43,10 +59,12 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
         found, place = row.get("looks"), _place(row)
         if found is None and place is not None:
             found = unseen_looks()
-            if place in first and place in second:
+            if place in first.rows and place in second.rows:
                 pid = row["producer_id"]
-                found = looks(_of(first, place, pid), _of(second, place, pid), apart_ms)
+                found = looks(_of(first.rows, place, pid), _of(second.rows, place, pid), apart_ms)
         name = row["transactional_id"]
+        if found is None and name in bare:
+            found = looks_at_id(first.ids.get(name), second.ids.get(name), apart_ms)
         mine = [
             g
             for g in facts
@@ -74,21 +92,39 @@ def _of(rows: Rows, place: TopicPartition, producer_id: int) -> ProducerFacts | 
     return next((p for p in rows[place] if p.producer_id == producer_id), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was asked for, as far as it could be seen: partitions' producers, ids without any."""
+
+    rows: Rows
+    ids: Mapping[str, TransactionFacts]
+
+
+async def _look(
+    cluster: Cluster, places: Collection[TopicPartition], ids: Collection[str]
+) -> _Look:
+    rows: Rows = {}
+    if places:
+        metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+        parts = [
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if (p.topic, p.partition) in places
+        ]
+        rows, _ = await collect.producers(cluster, parts)
+    described, _ = await coordinators.find(cluster, sorted(ids)) if ids else ([], [])
+    return _Look(rows, {t.transactional_id: t for t in described})
+
+
 async def _two_looks(
-    cluster: Cluster, places: Collection[TopicPartition], interval: float
-) -> tuple[Rows, Rows, int]:
-    """Return the producers of these partitions twice, and how many ms lie between."""
-    if not places:
-        return {}, {}, 0
-    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
-    parts = [
-        p
-        for t in metadata.topics.values()
-        for p in t.partitions
-        if (p.topic, p.partition) in places
-    ]
+    cluster: Cluster, places: Collection[TopicPartition], ids: Collection[str], interval: float
+) -> tuple[_Look, _Look, int]:
+    """Return two looks at these partitions and ids, and how many ms lie between."""
+    if not places and not ids:
+        return _Look({}, {}), _Look({}, {}), 0
     begun = now_ms()
-    first, _ = await collect.producers(cluster, parts)
+    first = await _look(cluster, places, ids)
     left = cluster.deadline.seconds_left
     if left is not None and left < interval + 1.0:
         raise IncompleteError(
@@ -98,8 +134,41 @@ async def _two_looks(
         )
     await asyncio.sleep(interval)
     apart_ms = now_ms() - begun
-    second, _ = await collect.producers(cluster, parts)
-    return first, second, apart_ms
+    return first, await _look(cluster, places, ids), apart_ms
+
+
+async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
+    """Raise RefusedError where an owner that wrote nothing while it was planned has written since.
+
+    Of the steps that --owner-is-gone allowed: those of the others stand on where their producers
+    were. A partition or an id that does not answer is left to who judges it.
+    """
+    quiet = [
+        (step, row)
+        for step in steps
+        if step.parameters.get("owner_is_gone") and not writes(step)
+        for row in step.about
+        if row.get("looks") is not None and "last" in row["looks"]
+    ]
+    places = {place for _, row in quiet if (place := _place(row)) is not None}
+    bare = {row["transactional_id"] for _, row in quiet if row["partition"] is None}
+    if not quiet:
+        return
+    now = await _look(cluster, places, bare)
+    for step, row in quiet:
+        place, name = _place(row), row["transactional_id"]
+        if place is None:
+            found = now.ids.get(name)
+            moved = found is not None and id_position(found) != row["looks"]["last"]
+        else:
+            producer = _of(now.rows, place, row["producer_id"]) if place in now.rows else None
+            moved = place in now.rows and position(producer) != row["looks"]["last"]
+        if moved:
+            raise RefusedError(
+                "its owner has written since the plan was made: it lives",
+                where=step.target,
+                remedy="stop it, or plan again",
+            )
 
 
 async def _groups(

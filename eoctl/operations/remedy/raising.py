@@ -184,7 +184,7 @@ async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
     )
     same = (row.producer_id, row.producer_epoch) == (p["producer_id"], p["producer_epoch"])
     idle = row.state in CLOSED_STATES
-    taken = raised is not None and _goes_on(row, raised)
+    taken = raised is not None and goes_on(row, raised)
     return Effect(
         is_shut_out(_used(step), incarnation(row)) and not taken,
         stand(row, raised),
@@ -194,7 +194,7 @@ async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
     )
 
 
-def _goes_on(row: TransactionFacts, raised: ShutOut) -> bool:
+def goes_on(row: TransactionFacts, raised: ShutOut) -> bool:
     """Return True if an owner has taken for its own the epoch to which the id was raised."""
     return row.state not in CLOSED_STATES and incarnation(row) == raised.at
 
@@ -202,6 +202,6 @@ def _goes_on(row: TransactionFacts, raised: ShutOut) -> bool:
 def stand(row: TransactionFacts, raised: ShutOut | None) -> dict[str, Any]:
     """Return what a journal keeps of an id; shut_out: proven by requests of this process."""
     saw: dict[str, Any] = {"state": row.state, "producer_epoch": row.producer_epoch}
-    if raised is not None and raised.proven:
+    if raised is not None and raised.proven and not goes_on(row, raised):
         saw["shut_out"] = {"used": raised.used.plain, "at": raised.at.plain}
     return saw

@@ -16,7 +16,7 @@ from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy.living import with_life
+from eoctl.operations.remedy.living import refuse_new_writes, with_life
 from eoctl.operations.remedy.plan import Planned, Wish, is_wish
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.operations.remedy.shutting_out import ShutOut, described
@@ -92,6 +92,8 @@ class RemedyOperation:
         markers = [step for step in steps if step.action == MARKER_ACTION]
         if markers:
             now |= await self._observe_partitions(markers)
+        if not self._plan.changed(now, steps):
+            await refuse_new_writes(self._cluster, steps)
         return now
 
     async def _observe_fence(self, step: Step) -> dict[str, object]:

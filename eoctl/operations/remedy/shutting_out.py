@@ -15,7 +15,7 @@ from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.steps import die_here_in_tests
 from recovery.errors import IncompleteError, UnverifiedError
 from recovery.facts import TransactionFacts
-from recovery.inspect.incarnation import Incarnation, is_shut_out
+from recovery.inspect.incarnation import Incarnation, follows, is_shut_out
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.remedy.fences import incarnation
 from recovery.remedy.repairs import EndRequest, InitRequest
@@ -41,13 +41,15 @@ class ShutOut:
     """How far an id was raised.
 
     used: the last incarnation that an owner was seen to use. at: what our own last request was
-    answered. other: an incarnation that no request of ours made; None = none was seen. error: the
-    coordinator's error that ended it.
+    answered. other: an incarnation that no request of ours made; None = none was seen. cut_short: a
+    request of ours may have aborted a transaction of that one. error: the coordinator's error that
+    ended it.
     """
 
     used: Incarnation
     at: Incarnation
     other: Incarnation | None = None
+    cut_short: bool = False
     error: str = "NONE"
 
     @property
@@ -93,9 +95,11 @@ class Raising:
                 continue
             now = incarnation(row)
             if now != mine:
-                aborted = self._cut_short and row.state == "CompleteAbort"
+                # of the owner that took `mine`; an incarnation that began later ends higher still
+                ended = self._cut_short and row.state == "CompleteAbort"
+                aborted = ended and follows(mine, now)
                 if not aborted and not self._insist:
-                    return ShutOut(used, mine, other=now)
+                    return ShutOut(used, mine, other=now, cut_short=ended)
                 used, mine = (mine, now) if aborted else (now, now)
             self._cut_short = False
             is_open = row.state not in CLOSED_STATES

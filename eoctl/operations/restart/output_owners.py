@@ -7,7 +7,10 @@ from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.fences import Fence, fences
 from eoctl.operations.inspect.lists import look_at_owners
-from recovery.inspect.incarnation import Incarnation, holds
+from recovery.facts import TransactionFacts
+from recovery.inspect.incarnation import holds
+from recovery.inspect.observation import CLOSED_STATES
+from recovery.remedy.fences import incarnation
 from recovery.restart.observed import Log, Observed
 from recovery.restart.producers import ended_a_transaction
 
@@ -46,7 +49,8 @@ async def with_owners(cluster: Cluster, observed: Observed, logs: Iterable[Log])
         and holds(
             f.used,
             f.at,
-            now[f.transactional_id],
+            incarnation(now[f.transactional_id]),
+            is_idle=now[f.transactional_id].state in CLOSED_STATES,
             written=written.get(f.used.producer_id),
             known=known.get(f.used.producer_id),
         )
@@ -54,12 +58,8 @@ async def with_owners(cluster: Cluster, observed: Observed, logs: Iterable[Log])
     return replace(observed, fenced=frozenset(fenced), owners=owners)
 
 
-async def _present(cluster: Cluster, made: Iterable[Fence]) -> Mapping[str, Incarnation]:
-    """Return the present incarnation of each fenced id, by its coordinator."""
+async def _present(cluster: Cluster, made: Iterable[Fence]) -> Mapping[str, TransactionFacts]:
+    """Return each fenced id as its coordinator has it."""
     names = sorted({f.transactional_id for f in made})
     rows, _ = await coordinators.find(cluster, names) if names else ([], [])
-    return {
-        t.transactional_id: Incarnation(t.producer_id, t.producer_epoch)
-        for t in rows
-        if t.error is None and t.producer_epoch is not None
-    }
+    return {t.transactional_id: t for t in rows if t.error is None and t.producer_epoch is not None}
