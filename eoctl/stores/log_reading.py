@@ -90,6 +90,8 @@ class LogReading:
             self._spare = InMemory()
             with self._opened() as log:
                 self._spare.wholeness = replace(log.wholeness)
+                if log.wholeness.end < self._end:  # another process has set the rest aside
+                    self._begun = self._end
         if self._spare is not None:
             self._spare.add(part, self._begun)
 

@@ -125,6 +125,7 @@ def state_log(
         records = [
             r for e in log.extents for p in [e.part()] for r in p.decoded(partition, _rows(p))
         ]
+        cuts = {name: c for name in {r.transactional_id for r in records} if (c := log.cut(name))}
     else:
         wanted = producer_ids if isinstance(producer_ids, Mapping) else None
         naming = _ids_naming(partition, log, producer_ids, every=wanted is None)

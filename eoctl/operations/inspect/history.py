@@ -40,7 +40,7 @@ async def history(
     }
     homes |= {row.coordinator_partition for row in rows}
     whole = not state_logs.missing and all(
-        log.whole_from == 0 for log in state_logs.logs if log.partition in homes
+        log.whole_from == 0 and not log.cuts for log in state_logs.logs if log.partition in homes
     )
     return Answer(
         schema="txn-history",
