@@ -12,7 +12,7 @@ records were left out. Where a chain is longer than `most`, that is after the be
 batch's epoch: then the history is not complete for that id.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from recovery.facts import TopicPartition
@@ -21,7 +21,7 @@ from recovery.inspect.history import OUTCOMES, StateRecord, producer_ids_of
 from recovery.inspect.observation import OpenTransaction, StartBatch
 
 NEWEST = 16  # records of an id that are kept whatever they are, and as many before its epoch began
-MOST_RECORDS = 40_000  # of all ids of one question, about 30 MB
+MOST_RECORDS = 40_000  # of all ids of one question, in all partitions: about 30 MB
 LEAST_RECORDS = 50  # of each id
 _EPOCHS_ABOVE = 2  # an abort of Kafka 4.0.0 carries the batch's epoch + 2 (KAFKA-19367)
 
@@ -59,9 +59,9 @@ def wanted_of(
     return wanted
 
 
-def most_records(ids: Collection[str]) -> int:
-    """Return how many records of each of these ids are kept at most."""
-    return max(LEAST_RECORDS, MOST_RECORDS // max(1, len(ids)))
+def most_records(ids: int) -> int:
+    """Return how many records of each id are kept at most, of so many in all partitions."""
+    return max(LEAST_RECORDS, MOST_RECORDS // max(1, ids))
 
 
 @dataclass(slots=True)

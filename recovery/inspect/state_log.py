@@ -117,8 +117,9 @@ def state_log(
     """Return what `partition` says of these producer ids and transactional ids (None = of all).
 
     log: its content from its log start to `end` (the high watermark). producer_ids: a mapping to
-    `Wanted` where only the records that a history of those batches needs are to be loaded. newest:
-    so many records of each id are enough. Raises CorruptError.
+    `Wanted` (of all partitions that are asked) where only the records are to be loaded that a
+    history of those batches needs. newest: so many records of each id are enough. Raises
+    CorruptError.
     """
     cuts: dict[str, int] = {}
     if transactional_ids is None:
@@ -189,7 +190,7 @@ def _chains(
 ) -> dict[str, Chain]:
     if wanted is None:
         return {name: Chain(None, newest) for name in naming}
-    most = most_records(naming)
+    most = most_records(max(len(naming), len(wanted)))
     return {name: Chain({pid: wanted[pid] for pid in pids}, most) for name, pids in naming.items()}
 
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eoctl.kafka.read import temporary_log
+from eoctl.kafka.read.temporary_log import TemporaryLog
 from eoctl.stores import kept_log, log_pruning
 from eoctl.stores.kept_log import DamagedError, KeptLog, index_of
 from eoctl.stores.log_reading import LogReading
@@ -21,7 +23,7 @@ from recovery.inspect.log_part import part_of
 from recovery.inspect.log_tokens import id_token
 from recovery.inspect.lost_markers import lost_decisions
 from recovery.inspect.observation import OpenTransaction, StartBatch
-from recovery.inspect.state_log import in_memory, state_log
+from recovery.inspect.state_log import Fetched, in_memory, state_log
 from tests.unit.formats_build import Item, batch
 from tests.unit.test_history import ELSEWHERE, HERE, PARTITIONS, PID, record
 from tests.unit.test_state_log import HOMES, IDS, key, random_log, value
@@ -400,3 +402,28 @@ def test_what_another_process_replaced_stands_for_nothing(
         found = state_log(4, log, 21, (), ["a"])
     assert found.whole_from == 20
     assert [r.offset for r in found.standing] == [20]
+
+
+@pytest.mark.parametrize("disk", ["there", "none", "full"])
+def test_without_a_cache_a_log_is_the_same_and_not_in_memory(
+    disk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary_log, "MOST_IN_MEMORY", 200)
+    if disk == "none":
+        monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    log = TemporaryLog()
+    data = [one(n, f"id-{n % 7}") for n in range(40)]
+    for number, each in enumerate(data):
+        if disk == "full" and number == 20:
+            monkeypatch.setattr(log._file, "write", full_disk)
+        log.add(part_of(each), 0)
+    fetched = sum(isinstance(e, Fetched) for e in log.extents)
+    assert fetched in {"there": [0], "full": [20], "none": [38, 39]}[disk]
+    assert log.wholeness.whole_from == 0
+    found = state_log(4, log, 40, (), ["id-3", "id-6"])
+    expected = state_log(4, in_memory(data), 40, (), ["id-3", "id-6"])
+    assert found.records == expected.records
+
+
+def full_disk(data: bytes) -> int:
+    raise OSError(28, "No space left on device")
