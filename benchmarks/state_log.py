@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import why
-from benchmarks.side_by_side import EOCTL, lab
+from benchmarks.side_by_side import EOCTL, lab, settled
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -63,8 +63,12 @@ def measure() -> Iterator[Checked]:
         words = [*EOCTL, "--bootstrap-server", one.bootstrap_servers, "--timeout", "120s", "check"]
         what = f"check, {size >> 20} MiB of __transaction_state ({written:,} records), {OPEN} open"
         with tempfile.TemporaryDirectory() as folder:
-            yield Checked(f"{what}, never read before", [_run(words, folder)], "no time limit")
-            runs = [_run(words, folder) for _ in range(ROUNDS)]
+            # a broker that has just loaded all that answers late
+            settled(["env", f"EOCTL_CACHE_DIR={folder}/settling", *words])
+            yield Checked(
+                f"{what}, never read before", [_run(words, f"{folder}/kept")], "no time limit"
+            )
+            runs = [_run(words, f"{folder}/kept") for _ in range(ROUNDS)]
             yield Checked(f"{what}, read before", runs, "1.5 s")
 
 

@@ -123,10 +123,7 @@ def state_log(
     """
     cuts: dict[str, int] = {}
     if transactional_ids is None:
-        records = [
-            r for e in log.extents for p in [e.part()] for r in p.decoded(partition, _rows(p))
-        ]
-        cuts = {name: c for name in {r.transactional_id for r in records} if (c := log.cut(name))}
+        records, cuts = _of_all(partition, log, newest)
     else:
         wanted = producer_ids if isinstance(producer_ids, Mapping) else None
         naming = _ids_naming(partition, log, producer_ids, every=wanted is None)
@@ -136,11 +133,7 @@ def state_log(
         chains = _chains(naming, wanted, newest)
         _follow(partition, log, chains)
         records = [r for chain in chains.values() for r in chain.kept]
-        cuts = {
-            name: cut
-            for name, chain in chains.items()
-            if (cut := max(log.cut(name), chain.cut or 0))
-        }
+        cuts = _cuts(log, chains)
     whole = log.wholeness
     late = whole.end < end and whole.whole_from < end
     return StateLog(
@@ -155,6 +148,27 @@ def state_log(
 
 def _rows(part: LogPart) -> range:
     return range(len(part.scan))
+
+
+def _of_all(
+    partition: int, log: KeptBatches, newest: int | None
+) -> tuple[list[StateRecord], dict[str, int]]:
+    """Return the newest records of each id, and below which offset there are more, or were."""
+    chains: dict[str, Chain] = {}
+    for extent in reversed(log.extents):
+        part = extent.part()
+        for row in reversed(_rows(part)):
+            for record in reversed(list(part.decoded(partition, [row]))):
+                chain = chains.setdefault(record.transactional_id, Chain(None, newest))
+                if not chain.done:
+                    chain.add(record)
+    return [r for chain in chains.values() for r in chain.kept], _cuts(log, chains)
+
+
+def _cuts(log: KeptBatches, chains: Mapping[str, Chain]) -> dict[str, int]:
+    """Return the offset below which records of an id were not loaded, or are not kept."""
+    cuts = {name: max(log.cut(name), chain.cut or 0) for name, chain in chains.items()}
+    return {name: cut for name, cut in cuts.items() if cut}
 
 
 def _ids_naming(

@@ -427,3 +427,12 @@ def test_without_a_cache_a_log_is_the_same_and_not_in_memory(
 
 def full_disk(data: bytes) -> int:
     raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("asked", [["a", "b"], None])
+def test_of_each_id_the_newest_records_are_enough(asked: list[str] | None) -> None:
+    log = in_memory([one(n, "a" if n % 10 else "b") for n in range(40)])
+    found = state_log(4, log, 40, (), asked, newest=5)
+    assert [r.offset for r in found.of_ids(["a"])] == [35, 36, 37, 38, 39]
+    assert [r.offset for r in found.of_ids(["b"])] == [0, 10, 20, 30]
+    assert found.cuts == {"a": 35}
