@@ -16,6 +16,7 @@ CLAIMS = (
     "hanging",
     "status",
     "why",
+    "state_log",
     "offsets_count",
     "restart_plan",
     "merge_replay",

@@ -52,11 +52,11 @@ def measure() -> Iterator[Took]:
         from confluent_kafka import Producer
 
         [held] = break_(one, "orphan", hold=False)
-        _one_transaction(one)
+        one_transaction(one)
         one.kill(1)
-        written = _multiply(one.data_folder(1))
+        written = multiply(one.data_folder(1))
         one.start(1)
-        _until_loaded(one)
+        until_loaded(one)
         [live] = break_(one, "open", hold=False)
         producer = Producer(one.client_properties())
         for truth in (held, live):
@@ -87,7 +87,7 @@ def measure() -> Iterator[Took]:
         yield _read(one, written, held.producer_id or 0)
 
 
-def _until_loaded(one: Lab) -> None:
+def until_loaded(one: Lab) -> None:
     """Until the coordinator has read its million records."""
     words = [*EOCTL, "--bootstrap-server", one.bootstrap_servers, "txn", "list"]
     end = time.monotonic() + 120
@@ -135,7 +135,7 @@ def _read(one: Lab, written: int, producer_id: int) -> Took:
     return Took(what, rounds, "0.5 M records/s", records=written)
 
 
-def _one_transaction(one: Lab) -> None:
+def one_transaction(one: Lab) -> None:
     """What a coordinator writes of one transaction: the pattern of all."""
     from eoctl.lab.client import Client, NewRecord
     from eoctl.lab.producer import Producer
@@ -153,7 +153,7 @@ def _one_transaction(one: Lab) -> None:
     asyncio.run(run())
 
 
-def _multiply(data: Path) -> int:
+def multiply(data: Path, records: int = RECORDS) -> int:
     """Append the pattern to the files of a broker that is down, for many ids; records in all.
 
     Without indexes the broker checks every batch and makes them anew when it starts.
@@ -172,13 +172,14 @@ def _multiply(data: Path) -> int:
         (log,) = folder.glob("*.log")
         known = log.read_bytes()
         offset = sum(1 for _ in _batches(known))
-        made = [known]
-        for _ in range(RECORDS // IDS // len(patches)):
-            for number in ids.get(partition, ()):
-                for patch in patches:
-                    made.append(patch(offset, number))
-                    offset += 1
-        log.write_bytes(b"".join(made))
+        with log.open("ab") as file:
+            for _ in range(records // IDS // len(patches)):
+                made = []
+                for number in ids.get(partition, ()):
+                    for patch in patches:
+                        made.append(patch(offset, number))
+                        offset += 1
+                file.write(b"".join(made))
         total += offset
         for path in folder.iterdir():
             if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):

@@ -159,9 +159,17 @@ class KeptLog:
             self.wholeness = whole
 
     def note_pruned(self, cuts: dict[int, int], prune_at: int) -> None:
-        """Note what this copy does not hold any more, by the id's token. Raises OSError."""
-        rows = [_CUT.pack(_OF_CUT, token, offset) for token, offset in cuts.items()]
-        self._write_index(*rows, _PRUNED.pack(_OF_PRUNED, prune_at))
+        """Note what this copy does not hold any more, by the id's token. Raises OSError.
+
+        It comes first in the index: where the end of that is lost, nothing seems to be complete.
+        """
+        self._index_size = 0
+        self._unwritten = [
+            *(_CUT.pack(_OF_CUT, token, offset) for token, offset in cuts.items()),
+            _PRUNED.pack(_OF_PRUNED, prune_at),
+            *(self._entry(e) for e in self.extents if e.hashes is not None),
+        ]
+        self._write_index()
         self.cuts, self.prune_at = cuts, prune_at
 
     # Loading.
@@ -174,6 +182,7 @@ class KeptLog:
             self.extents, self.cuts, self.last = [], {}, None
             self.wholeness, self._index_size = Wholeness(), 0
         begin = self.extents[-1].end if self.extents else 0
+        self.wholeness.end = 0 if self.last is None else self.last.last_offset + 1
         if not self._index_size or on_disk - begin > MOST_TAIL:
             begin = self._index_from(begin, on_disk)
         part = _sound(self._bytes(begin, on_disk))
@@ -183,9 +192,15 @@ class KeptLog:
         if len(part.scan):
             self.last = part.header(-1)
             self.extents.append(KeptExtent(self, begin, self.size))
-            if not self._index_size:
-                self.wholeness.add(part, None)
-        self.wholeness.end = 0 if self.last is None else self.last.last_offset + 1
+            self._without_entry(part)
+
+    def _without_entry(self, part: LogPart) -> None:
+        """Go on with batches without an entry; a gap in them may have lost its mark with that."""
+        whole = replace(self.wholeness)
+        whole.add(part, None)
+        if whole.whole_from <= self.wholeness.whole_from:  # its read is known
+            whole = replace(self.wholeness, end=whole.end)
+        self.wholeness = whole
 
     def _index_entries(self) -> Iterator[bytes]:
         """Yield the contents of the sound entries, and count their bytes."""
@@ -246,7 +261,7 @@ class KeptLog:
                 part = _sound(self._bytes(begin, min(begin + LOG_OVERHEAD + length, on_disk)))
             if not len(part.scan):
                 break
-            self.wholeness.add(part, None)
+            self._without_entry(part)
             self._add_extent(begin, part)
             begin += part.scan.end
             self.last = part.header(-1)
@@ -268,12 +283,17 @@ class KeptLog:
 
     def _add_extent(self, begin: int, part: LogPart) -> None:
         hashes, opaque = tokens(part)
-        end, w = begin + part.scan.end, self.wholeness
         check = crc32c(part.data[: part.scan.end])
-        self.extents.append(KeptExtent(self, begin, end, hashes, opaque, check))
+        extent = KeptExtent(self, begin, begin + part.scan.end, hashes, opaque, check)
+        self.extents.append(extent)
+        self._unwritten.append(self._entry(extent))
+
+    def _entry(self, e: KeptExtent) -> bytes:
+        assert e.hashes is not None
+        w = self.wholeness
         whole = w.end, w.whole_from, w.stands_from
-        head = _EXTENT.pack(_OF_EXTENT, opaque, check, begin, end, *whole)
-        self._unwritten.append(head + hashes.tobytes())
+        head = _EXTENT.pack(_OF_EXTENT, e.opaque, e.check, e.begin, e.end, *whole)
+        return head + e.hashes.tobytes()
 
     def _index_tail(self) -> None:
         """Write an entry for each extent that is full."""

@@ -2,9 +2,13 @@
 
 The broker's log is compacted; what was read of it is kept, since it may be evidence. A busy
 cluster writes 10 GB a day. So past MOST_BYTES of one partition, the older half of its file keeps of
-each transactional id only its newest KEPT records, some ten transactions, and nothing of an id that
-its coordinator has forgotten by then (a tombstone). The newer half keeps all. For which ids records
-were dropped, and below which offset, is noted: their history is not whole before it.
+each transactional id only its newest KEPT records, some ten transactions. The newer half keeps all.
+For which ids records were dropped, and below which offset, is noted: their history is not complete
+before it.
+
+An id that its coordinator has forgotten (a tombstone) may have left a lost marker, which then only
+these records prove. It is kept like the others, until all ids of that kind need more than
+MOST_BYTES / 4; then those that were forgotten first go, with all their records.
 """
 
 from collections import Counter
@@ -30,12 +34,13 @@ def prune(log: KeptLog) -> None:
     It is pruned next when it has grown by half of MOST_BYTES, however much the live ids need.
     """
     counts, ended = _counts(log)
+    gone = _without_room(log, counts, ended)
     dropped: dict[int, int] = {}
     new_path = log.path.with_name(log.path.name + ".new")
     for path in (new_path, index_of(new_path)):
         path.unlink(missing_ok=True)
     with KeptLog(new_path) as new:
-        for piece in _pieces(_left(log, counts, ended, dropped)):
+        for piece in _pieces(_left(log, counts, gone, dropped)):
             new.append(part_of(piece), 0, log.wholeness)
         new.note_pruned(log.cuts | dropped, new.size + MOST_BYTES // 2)
     # a crash between the two leaves an index that does not fit: it is made again
@@ -47,22 +52,38 @@ def _older(log: KeptLog) -> list[KeptExtent]:
     return [e for e in log.extents if e.end <= log.size // 2]
 
 
-def _counts(log: KeptLog) -> tuple["Counter[bytes]", set[bytes]]:
-    """Count each id's batches in the file; and the ids whose last one is an old tombstone."""
+def _counts(log: KeptLog) -> tuple["Counter[bytes]", list[bytes]]:
+    """Count each id's batches in the file; and the ids whose last one is an old tombstone.
+
+    Those are in the order in which they were forgotten.
+    """
     counts: Counter[bytes] = Counter()
-    ended: set[bytes] = set()
+    ended: dict[bytes, None] = {}
     older = len(_older(log))
     for number, extent in enumerate(log.extents):
         for row in names_of(extent.part()):
-            counts.update(row.names or ())
-            ended -= set(row.names or ())
+            for name in row.names or ():
+                counts[name] += 1
+                ended.pop(name, None)
             if number < older:
-                ended |= set(row.ended)
-    return counts, ended
+                ended |= dict.fromkeys(row.ended)
+    return counts, list(ended)
+
+
+def _without_room(log: KeptLog, counts: "Counter[bytes]", ended: list[bytes]) -> set[bytes]:
+    """Return which of the forgotten ids are dropped: the earliest, where there are too many."""
+    usual = log.size / max(1, counts.total())  # bytes of a batch
+    room = MOST_BYTES / 4
+    gone = set[bytes]()
+    for name in reversed(ended):
+        room -= min(counts[name], KEPT) * usual
+        if room < 0:
+            gone.add(name)
+    return gone
 
 
 def _left(
-    log: KeptLog, counts: "Counter[bytes]", ended: set[bytes], dropped: dict[int, int]
+    log: KeptLog, counts: "Counter[bytes]", gone: set[bytes], dropped: dict[int, int]
 ) -> Iterator[bytes]:
     """Yield the batches that are kept. dropped: filled with the first offset kept of an id."""
     older = len(_older(log))
@@ -70,13 +91,13 @@ def _left(
     for number, extent in enumerate(log.extents):
         part = extent.part()
         if number == older:
-            cut -= ended  # none of them comes again
+            cut -= gone  # none of them comes again
         if number >= older and not cut:
             yield bytes(part.data)
             continue
         for row in names_of(part):
             header = part.header(row.row)
-            if number >= older or _keeps(row, counts, ended):
+            if number >= older or _keeps(row, counts, gone):
                 for name in cut & set(row.names or ()):
                     dropped[id_token(name)] = header.base_offset
                     cut.remove(name)
@@ -87,11 +108,11 @@ def _left(
                 counts[name] -= 1
 
 
-def _keeps(row: RowNames, counts: "Counter[bytes]", ended: set[bytes]) -> bool:
+def _keeps(row: RowNames, counts: "Counter[bytes]", gone: set[bytes]) -> bool:
     """Tell whether a batch of the older half stays. counts: of its ids, from this batch on."""
     if row.names is None:
         return True
-    return any(counts[name] <= KEPT and name not in ended for name in row.names)
+    return any(counts[name] <= KEPT and name not in gone for name in row.names)
 
 
 def _bytes(part: LogPart, row: int) -> bytes:

@@ -1,7 +1,7 @@
 """One reading of a partition of `__transaction_state`: what is kept of it, and what is new.
 
 New batches are appended to what is kept as they arrive, so that memory does not follow the log.
-Where nothing can be written (a full or read-only disk) they stay in memory.
+Where nothing can be written (a full or read-only disk) they go to a temporary file.
 """
 
 import itertools
@@ -10,13 +10,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from eoctl.kafka.read.temporary_log import TemporaryLog
 from eoctl.stores.kept_log import DamagedError, KeptLog, index_of
 from eoctl.stores.locks.folder_lock import held
 from eoctl.stores.log_pruning import is_due, prune
 from recovery.formats.batches import BatchHeader
 from recovery.formats.reader import CorruptError
 from recovery.inspect.log_part import LogPart, Wholeness
-from recovery.inspect.state_log import Extent, InMemory, KeptBatches
+from recovery.inspect.state_log import Extent, KeptBatches
 
 ASIDE = (".lost", ".damaged")
 
@@ -49,7 +50,7 @@ class LogReading:
         self.bytes_read = 0  # of what is kept, by questions
         self._end = 0
         self._begun = 0
-        self._spare: InMemory | None = None
+        self._spare: TemporaryLog | None = None
         try:
             self._begin()
         except DamagedError:
@@ -87,9 +88,10 @@ class LogReading:
     def add(self, part: LogPart) -> None:
         """Take the next batches; those that are known are left out."""
         if self._spare is None and not self._append(part):
-            self._spare = InMemory()
             with self._opened() as log:
-                self._spare.wholeness = replace(log.wholeness)
+                self._spare = TemporaryLog(replace(log.wholeness))
+                if log.wholeness.end < self._end:  # another process has set the rest aside
+                    self._begun = self._end
         if self._spare is not None:
             self._spare.add(part, self._begun)
 

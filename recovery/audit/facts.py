@@ -82,8 +82,11 @@ def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
                     decisions=tuple(one.decisions),
                     pending=sum(d.completed_at is None for d in one.decisions),
                     ended=tuple(one.ended),
-                    whole=log.whole_from == 0
-                    or (one.first in log.standing and _is_beginning(one.first)),
+                    whole=name not in log.cuts
+                    and (
+                        log.whole_from == 0
+                        or (one.first in log.standing and _is_beginning(one.first))
+                    ),
                 )
             )
     return sorted(coverages, key=lambda c: c.transactional_id)

@@ -7,11 +7,12 @@ chain is walked from the newest record back until the batch's epoch has begun. W
 - on each side of a change of epoch up to two above the batch's, and all that begin or end one;
 - each decision that names one of the partitions, and the record after it (its completion).
 
-So `read_history` gives the same answer as from all records. Where a chain is longer than `most`, it
-is cut and says so (`StateLog.cuts`): then the history is not whole for that id.
+So `read_history` gives the same answer as from all records. `StateLog.cuts` says below which offset
+records were left out. Where a chain is longer than `most`, that is after the beginning of the
+batch's epoch: then the history is not complete for that id.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from recovery.facts import TopicPartition
@@ -20,7 +21,7 @@ from recovery.inspect.history import OUTCOMES, StateRecord, producer_ids_of
 from recovery.inspect.observation import OpenTransaction, StartBatch
 
 NEWEST = 16  # records of an id that are kept whatever they are, and as many before its epoch began
-MOST_RECORDS = 40_000  # of all ids of one question, about 30 MB
+MOST_RECORDS = 40_000  # of all ids of one question, in all partitions: about 30 MB
 LEAST_RECORDS = 50  # of each id
 _EPOCHS_ABOVE = 2  # an abort of Kafka 4.0.0 carries the batch's epoch + 2 (KAFKA-19367)
 
@@ -29,11 +30,19 @@ _EPOCHS_ABOVE = 2  # an abort of Kafka 4.0.0 carries the batch's epoch + 2 (KAFK
 class Wanted:
     """The batches of one producer id that a history is asked about.
 
-    epoch: the lowest of them. partitions: on which they are.
+    epochs: theirs. partitions: on which they are.
     """
 
-    epoch: int
+    epochs: frozenset[int]
     partitions: frozenset[TopicPartition]
+
+    @property
+    def first_epoch(self) -> int:
+        return min(self.epochs)
+
+    def is_near(self, epoch: int) -> bool:
+        """Tell whether records of this epoch say how one of the batches' epochs began or ended."""
+        return any(e - 1 <= epoch <= e + _EPOCHS_ABOVE for e in self.epochs)
 
 
 def wanted_of(
@@ -45,14 +54,14 @@ def wanted_of(
         pid, epoch = w.producer_id, starts[w].producer_epoch
         if pid is None:
             continue
-        before = wanted.get(pid, Wanted(epoch, frozenset()))
-        wanted[pid] = Wanted(min(epoch, before.epoch), before.partitions | {(w.topic, w.partition)})
+        before = wanted.get(pid, Wanted(frozenset(), frozenset()))
+        wanted[pid] = Wanted(before.epochs | {epoch}, before.partitions | {(w.topic, w.partition)})
     return wanted
 
 
-def most_records(ids: Collection[str]) -> int:
-    """Return how many records of each of these ids are kept at most."""
-    return max(LEAST_RECORDS, MOST_RECORDS // max(1, len(ids)))
+def most_records(ids: int) -> int:
+    """Return how many records of each id are kept at most, of so many in all partitions."""
+    return max(LEAST_RECORDS, MOST_RECORDS // max(1, ids))
 
 
 @dataclass(slots=True)
@@ -130,7 +139,7 @@ class Chain:
         if not isinstance(value, TransactionValue) or self.wanted is None:
             return True
         return any(
-            w.epoch - 1 <= value.producer_epoch <= w.epoch + _EPOCHS_ABOVE
+            w.is_near(value.producer_epoch)
             if value.producer_id == pid
             else pid in producer_ids_of(record)
             for pid, w in self.wanted.items()
@@ -143,7 +152,7 @@ class Chain:
             self._begun |= {
                 pid
                 for pid, w in self.wanted.items()
-                if (value.producer_id == pid and value.producer_epoch < w.epoch)
+                if (value.producer_id == pid and value.producer_epoch < w.first_epoch)
                 or (value.producer_id != pid and pid in self._owned)
             }
             self._owned.add(value.producer_id)
@@ -151,7 +160,9 @@ class Chain:
                 self._margin = NEWEST
         elif self._margin is not None:
             self._margin -= 1
-            self.done = self._margin <= 0
+            if self._margin <= 0:
+                self.done = True
+                self.cut = record.offset if self.wanted else None
 
 
 def _epoch(record: StateRecord) -> tuple[int, int] | None:

@@ -220,8 +220,7 @@ def _ahead(
             [d.outcome for d in decided] != [m.outcome for m in of_epoch]
             or any(m.data is not True for m in of_epoch)
             or any(d.source == "forgotten" for d in decided)
-            # of v1's decisions on one epoch some may have been compacted away
-            or (history.window > 0 and any(d.client_version < 2 for d in decided))
+            or (any(d.client_version < 2 for d in decided) and not _all_known(history, epoch, near))
         ):
             continue
         bounds += [
@@ -235,3 +234,15 @@ def _ahead(
     least = max((low for low, _ in bounds), default=0)
     most = min((high for _, high in bounds), default=-1)
     return (least, most) if bounds and least <= most + skew else None
+
+
+def _all_known(history: History, epoch: int, near: Decision) -> bool:
+    """Tell whether no decision of this epoch was compacted away, or was left out."""
+    return (
+        history.window == 0
+        or (history.whole and epoch == near.producer_epoch)
+        or any(
+            d.producer_epoch < epoch and d.offset >= history.window and d.source != "forgotten"
+            for d in history.decisions
+        )
+    )

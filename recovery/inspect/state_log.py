@@ -117,14 +117,13 @@ def state_log(
     """Return what `partition` says of these producer ids and transactional ids (None = of all).
 
     log: its content from its log start to `end` (the high watermark). producer_ids: a mapping to
-    `Wanted` where only the records that a history of those batches needs are to be loaded. newest:
-    so many records of each id are enough. Raises CorruptError.
+    `Wanted` (of all partitions that are asked) where only the records are to be loaded that a
+    history of those batches needs. newest: so many records of each id are enough. Raises
+    CorruptError.
     """
     cuts: dict[str, int] = {}
     if transactional_ids is None:
-        records = [
-            r for e in log.extents for p in [e.part()] for r in p.decoded(partition, _rows(p))
-        ]
+        records, cuts = _of_all(partition, log, newest)
     else:
         wanted = producer_ids if isinstance(producer_ids, Mapping) else None
         naming = _ids_naming(partition, log, producer_ids, every=wanted is None)
@@ -134,11 +133,7 @@ def state_log(
         chains = _chains(naming, wanted, newest)
         _follow(partition, log, chains)
         records = [r for chain in chains.values() for r in chain.kept]
-        cuts = {
-            name: cut
-            for name, chain in chains.items()
-            if (cut := max(log.cut(name), chain.cut or 0))
-        }
+        cuts = _cuts(log, chains)
     whole = log.wholeness
     late = whole.end < end and whole.whole_from < end
     return StateLog(
@@ -153,6 +148,27 @@ def state_log(
 
 def _rows(part: LogPart) -> range:
     return range(len(part.scan))
+
+
+def _of_all(
+    partition: int, log: KeptBatches, newest: int | None
+) -> tuple[list[StateRecord], dict[str, int]]:
+    """Return the newest records of each id, and below which offset there are more, or were."""
+    chains: dict[str, Chain] = {}
+    for extent in reversed(log.extents):
+        part = extent.part()
+        for row in reversed(_rows(part)):
+            for record in reversed(list(part.decoded(partition, [row]))):
+                chain = chains.setdefault(record.transactional_id, Chain(None, newest))
+                if not chain.done:
+                    chain.add(record)
+    return [r for chain in chains.values() for r in chain.kept], _cuts(log, chains)
+
+
+def _cuts(log: KeptBatches, chains: Mapping[str, Chain]) -> dict[str, int]:
+    """Return the offset below which records of an id were not loaded, or are not kept."""
+    cuts = {name: max(log.cut(name), chain.cut or 0) for name, chain in chains.items()}
+    return {name: cut for name, cut in cuts.items() if cut}
 
 
 def _ids_naming(
@@ -188,7 +204,7 @@ def _chains(
 ) -> dict[str, Chain]:
     if wanted is None:
         return {name: Chain(None, newest) for name in naming}
-    most = most_records(naming)
+    most = most_records(max(len(naming), len(wanted)))
     return {name: Chain({pid: wanted[pid] for pid in pids}, most) for name, pids in naming.items()}
 
 

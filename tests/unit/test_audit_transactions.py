@@ -217,6 +217,11 @@ def test_coverage_says_what_is_whole() -> None:
     for stands_from, whole in ((10, True), (11, False)):
         (c,) = coverage([replace(found, stands_from=stands_from)])
         assert c.whole is whole
+    # this host's cache dropped older records of the id, as many as there were
+    (found,) = log(0, empty, prepared, complete)
+    for cuts, whole in (({}, True), ({found.records[0].transactional_id: 10}, False)):
+        (c,) = coverage([replace(found, cuts=cuts)])
+        assert c.whole is whole
     (c,) = coverage(log(10, ongoing, prepared))
     assert (c.whole, len(c.decisions), c.pending, c.ended) == (False, 1, 1, ())
     (c,) = coverage(log(0, complete))

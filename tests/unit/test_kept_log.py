@@ -8,18 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eoctl.kafka.read import temporary_log
+from eoctl.kafka.read.temporary_log import TemporaryLog
 from eoctl.stores import kept_log, log_pruning
 from eoctl.stores.kept_log import DamagedError, KeptLog, index_of
 from eoctl.stores.log_reading import LogReading
 from recovery.errors import UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect import chains
-from recovery.inspect.chains import Chain, Wanted
+from recovery.inspect.chains import Chain, Wanted, wanted_of
 from recovery.inspect.history import StateLog, StateRecord, read_history
 from recovery.inspect.log_part import part_of
+from recovery.inspect.log_tokens import id_token
 from recovery.inspect.lost_markers import lost_decisions
-from recovery.inspect.observation import StartBatch
-from recovery.inspect.state_log import in_memory, state_log
+from recovery.inspect.observation import OpenTransaction, StartBatch
+from recovery.inspect.state_log import Fetched, in_memory, state_log
 from tests.unit.formats_build import Item, batch
 from tests.unit.test_history import ELSEWHERE, HERE, PARTITIONS, PID, record
 from tests.unit.test_state_log import HOMES, IDS, key, random_log, value
@@ -203,7 +207,7 @@ def test_past_its_size_the_older_half_keeps_the_newest_of_each_id(
     with KeptLog(path) as log:
         found = state_log(4, log, 404, (), ["idle", "busy", "gone"])
     of = {n: [r.offset for r in found.of_ids([n])] for n in ("idle", "busy", "gone")}
-    assert (of["idle"], of["gone"]) == ([0, 1], [])
+    assert (of["idle"], of["gone"]) == ([0, 1], [2, 3])  # its lost marker is proven by it alone
     assert of["busy"] == list(range(of["busy"][0], 404))
     assert found.cuts == {"busy": of["busy"][0]}
     assert found.whole_from == 0  # no read missed anything: `cuts` says what is gone
@@ -241,7 +245,7 @@ def test_of_a_chain_only_what_a_verdict_needs_is_loaded(seed: int, newest: int) 
     start = StartBatch(PID, r.randrange(max(_epoch(x) for x in records) + 1))
     usual, chains.NEWEST = chains.NEWEST, newest
     try:
-        chain = Chain({PID: Wanted(start.producer_epoch, frozenset({HERE}))})
+        chain = Chain({PID: Wanted(frozenset({start.producer_epoch}), frozenset({HERE}))})
         for each in reversed(records):
             if not chain.done:
                 chain.add(each)
@@ -257,7 +261,7 @@ def test_of_a_long_chain_a_part_is_loaded_and_what_is_cut_is_said() -> None:
     for n in range(1, 4001, 4):
         states = ("O", "O", "PC", "CC")
         records += [record(n + i, state, n + i) for i, state in enumerate(states)]
-    busy = Chain({PID: Wanted(0, frozenset({HERE}))}, most=50)
+    busy = Chain({PID: Wanted(frozenset({0}), frozenset({HERE}))}, most=50)
     for each in reversed(records):
         if not busy.done:
             busy.add(each)
@@ -268,13 +272,15 @@ def test_of_a_long_chain_a_part_is_loaded_and_what_is_cut_is_said() -> None:
     for n in range(1000):
         for i, state in enumerate(("O", "PC", "CC")):
             v2.append(record(1 + 3 * n + i, state, n, epoch=n + (i > 0), version=2))
-    quick = Chain({PID: Wanted(1000, frozenset({HERE}))}, most=50)
+    quick = Chain({PID: Wanted(frozenset({1000}), frozenset({HERE}))}, most=50)
     steps = 0
     for each in reversed(v2):
         if not quick.done:
             quick.add(each)
             steps += 1
-    assert (quick.cut, steps < 50) == (None, True)
+    assert steps < 50
+    assert quick.cut is not None
+    assert quick.cut < 1 + 3 * 999  # where the batch's epoch begins
 
 
 def _epoch(record: StateRecord) -> int:
@@ -282,9 +288,151 @@ def _epoch(record: StateRecord) -> int:
     return record.value.producer_epoch
 
 
-def _said(records: list[StateRecord], start: StartBatch) -> object:
+def _said(records: list[StateRecord], start: StartBatch, where: TopicPartition = HERE) -> object:
     log = StateLog(0, tuple(records), 0, end=1000)
-    h = read_history(start, HERE, [log], PARTITIONS, markers_from=0)
+    h = read_history(start, where, [log], PARTITIONS, markers_from=0)
     later = [d for d in h.decisions if d.producer_epoch >= start.producer_epoch]
     lost = lost_decisions(h, start, 100, 0)
     return later, h.latest, h.reason, h.ended_by, h.begun_by_end, lost
+
+
+def test_batches_of_two_epochs_of_one_producer_each_find_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restart lost the markers of two transactions of an id that went on for long."""
+    records = [record(0, "E", 0)]
+    for epoch in range(60):
+        for state, after in (("O", 0), ("PC", 1), ("CC", 1)):
+            named = ({5: HERE, 40: ELSEWHERE}.get(epoch, ("third", 0)),)
+            at = len(records)
+            records.append(record(at, state, at, epoch=epoch + after, version=2, named=named))
+    starts = {place: StartBatch(PID, epoch) for place, epoch in ((HERE, 5), (ELSEWHERE, 40))}
+    wanted = wanted_of(
+        [about := OpenTransaction(*HERE, PID, 1), other := OpenTransaction(*ELSEWHERE, PID, 1)],
+        {about: starts[HERE], other: starts[ELSEWHERE]},
+    )
+    chain = Chain(wanted)
+    for each in reversed(records):
+        if not chain.done:
+            chain.add(each)
+    few = sorted(chain.kept, key=lambda x: x.offset)
+    for place, start in starts.items():
+        assert _said(few, start, place) == _said(records, start, place)
+
+
+def test_what_a_chain_leaves_out_is_said() -> None:
+    """Decisions of an epoch that is loaded in part measure no clock."""
+    records = [record(0, "E", 0)]
+    for epoch in range(2):
+        for _ in range(30):
+            for state in ("O", "PC", "CC"):
+                records.append(record(len(records), state, len(records), epoch=epoch))
+        records.append(record(len(records), "E", len(records), epoch=epoch + 1))
+    chain = Chain({PID: Wanted(frozenset({1}), frozenset({HERE}))})
+    for each in reversed(records):
+        if not chain.done:
+            chain.add(each)
+    assert chain.done
+    assert chain.cut == min(r.offset for r in chain.kept)
+    h = read_history(
+        StartBatch(PID, 1),
+        HERE,
+        [StateLog(0, tuple(reversed(chain.kept)), 0, cuts={"orders": chain.cut})],
+        PARTITIONS,
+        markers_from=0,
+    )
+    assert (h.reason, h.window) == (None, chain.cut)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("left", range(0, 400, 7))
+def test_a_gap_is_seen_whatever_is_left_of_the_index(left: int, tmp_path: Path) -> None:
+    """Compaction took records between two reads; the index is cut by a crash, or damaged."""
+    path = tmp_path / "4.log"
+    read(path, *(one(n, "a") for n in range(10)))
+    read(path, *(one(n, "a") for n in range(8, 10)), *(one(n, "a") for n in range(20, 23)))
+    index = index_of(path).read_bytes()
+    index_of(path).write_bytes(index[: max(0, len(index) - left)])
+    with KeptLog(path) as log:
+        assert (log.wholeness.whole_from, log.wholeness.end) == (20, 23)
+        assert log.wholeness.stands_from >= 10 - 1
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("left", range(0, 3000, 37))
+def test_what_was_pruned_is_said_whatever_is_left_of_the_index(
+    left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_pruning, "MOST_BYTES", 12_000)
+    monkeypatch.setattr(log_pruning, "KEPT", 3)
+    path = tmp_path / "4.log"
+    for offset in range(120):
+        read(path, one(offset, "busy"))
+    with KeptLog(path) as log:
+        assert log.cuts
+        first = log.extents[0].part().header(0).base_offset
+    index = index_of(path).read_bytes()
+    index_of(path).write_bytes(index[: max(0, len(index) - left)])
+    with KeptLog(path) as log:
+        assert max(log.cut("busy"), log.wholeness.whole_from) >= first > 0
+
+
+def test_of_all_ids_too_it_is_said_what_was_pruned(tmp_path: Path) -> None:
+    path = tmp_path / "4.log"
+    read(path, one(0, "a"), one(1, "b"))
+    with KeptLog(path) as log:
+        log.note_pruned({id_token(b"a"): 9}, 0)
+        assert state_log(4, log, 2, (), None).cuts == {"a": 9}
+
+
+def test_what_another_process_replaced_stands_for_nothing(
+    tmp_path: Path,
+) -> None:
+    """The log was read again by another process, and ends before what this one goes on with."""
+    path = tmp_path / "4.log"
+    read(path, *(one(n, "a") for n in range(10)))
+    reading = LogReading(path)
+    for n in range(9, 20):
+        reading.add(part_of(one(n, "a")))
+    path.unlink()
+    index_of(path).unlink()
+    read(path, *(one(n, "a") for n in range(15)))
+    reading.add(part_of(one(20, "a")))
+    with reading.batches() as log:
+        found = state_log(4, log, 21, (), ["a"])
+    assert found.whole_from == 20
+    assert [r.offset for r in found.standing] == [20]
+
+
+@pytest.mark.parametrize("disk", ["there", "none", "full"])
+def test_without_a_cache_a_log_is_the_same_and_not_in_memory(
+    disk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary_log, "MOST_IN_MEMORY", 200)
+    if disk == "none":
+        monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    log = TemporaryLog()
+    data = [one(n, f"id-{n % 7}") for n in range(40)]
+    for number, each in enumerate(data):
+        if disk == "full" and number == 20:
+            monkeypatch.setattr(log._file, "write", full_disk)
+        log.add(part_of(each), 0)
+    fetched = sum(isinstance(e, Fetched) for e in log.extents)
+    assert fetched in {"there": [0], "full": [20], "none": [38, 39]}[disk]
+    assert log.wholeness.whole_from == 0
+    found = state_log(4, log, 40, (), ["id-3", "id-6"])
+    expected = state_log(4, in_memory(data), 40, (), ["id-3", "id-6"])
+    assert found.records == expected.records
+
+
+def full_disk(data: bytes) -> int:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("asked", [["a", "b"], None])
+def test_of_each_id_the_newest_records_are_enough(asked: list[str] | None) -> None:
+    log = in_memory([one(n, "a" if n % 10 else "b") for n in range(40)])
+    found = state_log(4, log, 40, (), asked, newest=5)
+    assert [r.offset for r in found.of_ids(["a"])] == [35, 36, 37, 38, 39]
+    assert [r.offset for r in found.of_ids(["b"])] == [0, 10, 20, 30]
+    assert found.cuts == {"a": 35}

@@ -8,6 +8,7 @@ from eoctl.render.sanitise import visible
 from eoctl.render.why import why_lines
 from eoctl.render.width import cut_end
 from eoctl.render.words import age as age_words
+from recovery.quoting import quoted
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow
 from recovery.rows.row import Row, TxnListRow
 from recovery.rows.why import WhyRow
@@ -113,8 +114,11 @@ def timeline_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
             return lines  # what was not seen is not absent
         return [((" __transaction_state has no record of it any more", "dim"),)]
     lines += _lanes(rows, s.history.collected_at, width)
-    if not s.history.extra.get("whole", True):
-        lines.append(((" older records were compacted away", "dim"),))
+    if s.history.extra.get("left_out"):
+        text = f" earlier records are left out: eoctl txn history {quoted(subject)} --newest N"
+        lines.append(((visible(text), "dim"),))
+    elif not s.history.extra.get("whole", True):
+        lines.append(((" older records were compacted away, or not kept", "dim"),))
     lines.append(())
     before: int | None = None
     for r in rows:

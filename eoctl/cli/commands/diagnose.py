@@ -132,6 +132,10 @@ def txn_history(
     transactional_id: Annotated[list[str] | None, option("--transactional-id ID")] = None,
     since: Annotated[str | None, option("--since TIME")] = None,
     until: Annotated[str | None, option("--until TIME")] = None,
+    newest: Annotated[
+        int | None,
+        option("--newest N", "records of each id [1000; with --since or --until: all]", min=1),
+    ] = None,
 ) -> int:
     """What `__transaction_state` recorded of a transactional id or a producer id.
 
@@ -149,11 +153,13 @@ def txn_history(
         None if since is None else instant(since, now, where="--since"),
         None if until is None else instant(until, now, where="--until"),
     )
+    if newest is None and window == (None, None):
+        newest = history_operation.NEWEST
     return show(
         connection,
         output,
         HISTORY,
-        lambda c: history_operation.history(c, named, pid or (), window),
+        lambda c: history_operation.history(c, named, pid or (), window, newest),
     )
 
 

@@ -13,11 +13,12 @@ from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Range, read
 from eoctl.kafka.read.log_checks import record_epoch_ends
+from eoctl.kafka.read.temporary_log import TemporaryLog
 from recovery.formats.batches import BatchHeader, verify_crcs
 from recovery.formats.reader import CorruptError
 from recovery.inspect.history import StateLog
 from recovery.inspect.log_part import LogPart, part_of
-from recovery.inspect.state_log import Former, InMemory, KeptBatches, state_log
+from recovery.inspect.state_log import Former, KeptBatches, state_log
 
 
 class Reading(Protocol):
@@ -75,12 +76,12 @@ class Cache(Protocol):
 
 
 class Unkept:
-    """A reading without a cache: in memory."""
+    """A reading without a cache."""
 
     last: BatchHeader | None = None
 
     def __init__(self) -> None:
-        self._log = InMemory()
+        self._log = TemporaryLog()
 
     def add(self, part: LogPart) -> None:
         self._log.add(part, 0)
@@ -92,10 +93,10 @@ class Unkept:
         return nullcontext(self._log)
 
     def retire(self) -> None:
-        self._log = InMemory()
+        self._log = TemporaryLog()
 
     def set_aside_damaged(self) -> None:
-        self._log = InMemory()
+        self._log = TemporaryLog()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.check import BundlePartRow
 from recovery.rows.strip import StripRow
 
+HELD_RECORDS, ALL_RECORDS = 1000, 100
+"""Newest records kept of each id: of held transactions, and with --history of all ids."""
 MOST_STRIPS = 200  # a bundle is small; a page with more is read by nobody
 
 
@@ -113,7 +115,8 @@ async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenH
     pids = {j.about.producer_id for j in d.judged if j.about.producer_id is not None}
     if not everything and not ids and not pids:
         return SeenHistory(0, (), (), everything=False)
-    state_logs = await read_state_logs(cluster, None if everything else sorted(ids), sorted(pids))
+    asked, newest = (None, ALL_RECORDS) if everything else (sorted(ids), HELD_RECORDS)
+    state_logs = await read_state_logs(cluster, asked, sorted(pids), newest)
     return SeenHistory(
         state_logs.partitions,
         state_logs.logs,

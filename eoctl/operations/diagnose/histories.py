@@ -62,12 +62,21 @@ async def histories(
         for log in unread
     ]
 
+    owned = {
+        (t.producer_id, place)
+        for t in look.transactions.rows
+        if t.state not in CLOSED_STATES and not t.ghost
+        for place in t.partitions or ()
+    }
+    unowned = [w for w in candidates if (w.producer_id, w.topic_partition) not in owned]
+    longer: dict[OpenTransaction, list[StateLog]] = {}
+
     def history(w: OpenTransaction, markers: producer_markers.Markers | None) -> History:
         known = look.transactions.owners(w.producer_id or 0)
         return read_history(
             starts[w],
             w.topic_partition,
-            logs,
+            longer.get(w, logs),
             len(partitions),
             known_ids=[t.transactional_id for t in known],
             confirmed_ids=[t.transactional_id for t in known if t.error is None],
@@ -77,18 +86,21 @@ async def histories(
         )
 
     histories = {w: history(w, None) for w in candidates}
-    owned = {
-        (t.producer_id, place)
-        for t in look.transactions.rows
-        if t.state not in CLOSED_STATES and not t.ghost
-        for place in t.partitions or ()
-    }
+    # of many at once a part was loaded; of what nobody owns each decision counts
+    short = [w for w in unowned if histories[w].reason == "history-compacted"]
+    if 0 < len(alone := wanted_of(short, starts)) < len(pids):
+        naming = {log.partition for log in logs if any(log.naming(pid) for pid in alone)}
+        again = await state_logs(
+            cluster, [p for p in partitions if p.partition in naming], alone, (), cache
+        )
+        again += [log for log in logs if log.partition not in naming]
+        longer = dict.fromkeys(short, again)
+        histories |= {w: history(w, None) for w in short}
     # v1 tells by order; of what nobody owns the markers are shown, and must be explained
     uncertain = [
         w
         for w, h in histories.items()
-        if any(d.client_version < 2 for d in h.decisions)
-        or (w.producer_id, w.topic_partition) not in owned
+        if any(d.client_version < 2 for d in h.decisions) or w in unowned
     ]
     if uncertain:
         read = await producer_markers.markers(cluster, uncertain, facts)

@@ -86,10 +86,12 @@ class Live:
         )
         return transactions, 0 if isinstance(partitions, Missing) else len(partitions)
 
-    async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
+    async def state_logs(
+        self, ids: Sequence[str], producer_ids: Sequence[int], newest: int | None = None
+    ) -> StateLogs:
         from eoctl.operations.inspect import history
 
-        return await history.read_state_logs(self.cluster, ids, producer_ids)
+        return await history.read_state_logs(self.cluster, ids, producer_ids, newest)
 
     async def diagnose(
         self, scope: Scope, settings: Settings, *, pause: float, on_first_look: OnFirstLook = None

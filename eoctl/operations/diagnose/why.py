@@ -32,6 +32,7 @@ from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRo
 from recovery.selectors import Selector
 
 HISTORY_RECORDS = 8
+WRITTEN_SINCE = 192  # records that may have come since the transaction was judged
 MOST_FIRST = 20  # partitions, and ids, of a first look: more than a terminal has room for
 _HOST_UNKNOWN = "Kafka does not record its host: look for this id in your deployments"
 
@@ -286,7 +287,7 @@ def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | Non
 
 async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
     """The story of an id that holds no partition."""
-    answer = await history(source, [j.name], [])
+    answer = await history(source, [j.name], [], newest=HISTORY_RECORDS)
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
     row = id_row_seen(context, d, j, connect)
@@ -635,7 +636,8 @@ async def _history(source: Source, j: Judged) -> list[HistoryRow]:
     ids = [j.verdict.owner.transactional_id] if j.verdict.owner else list(known)
     if j.history and not ids:
         return []  # all partitions were looked through for its producer id
-    answer = await history(source, ids, [] if ids else [j.about.producer_id])
+    pids = [] if ids else [j.about.producer_id]
+    answer = await history(source, ids, pids, newest=HISTORY_RECORDS + WRITTEN_SINCE)
     # what was written since is not of the moment that was judged
     end = j.history.read_until if j.history else None
     rows = [

@@ -1,5 +1,6 @@
 """`txn history`: what `__transaction_state` recorded of transactional ids and producer ids."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from eoctl.kafka.ask import coordinators
@@ -12,19 +13,27 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.history_rows import history_rows
 from recovery.rows.answers import Answer, error_rows
 
+NEWEST = 1000
+"""Records of each id that are shown: an id of a busy application has a hundred thousand a day."""
+
 
 async def history(
     source: Source,
     ids: Sequence[str],
     producer_ids: Sequence[int],
     window: tuple[int | None, int | None] = (None, None),
+    newest: int | None = NEWEST,
 ) -> Answer:
-    """Every record of these ids, and of each id that ever bore one of the producer ids.
+    """Return the records of these ids, and of each id that ever bore one of the producer ids.
 
-    window: records from this time and before that one (epoch ms).
+    window: records from this time and before that one (epoch ms). newest: so many records of each
+    id, of which the window then takes those in it; None = all. `left_out`: ids that have more.
     """
-    state_logs = await source.state_logs(ids, producer_ids)
+    state_logs = await source.state_logs(ids, producer_ids, newest)
     since, until = window
+    loaded = Counter(r.transactional_id for log in state_logs.logs for r in log.records)
+    cut = {name for log in state_logs.logs for name in log.cuts}
+    left_out = sorted(name for name in cut if newest is not None and loaded[name] >= newest)
     rows = [
         row
         for row in history_rows(r for log in state_logs.logs for r in log.records)
@@ -40,7 +49,7 @@ async def history(
     }
     homes |= {row.coordinator_partition for row in rows}
     whole = not state_logs.missing and all(
-        log.whole_from == 0 for log in state_logs.logs if log.partition in homes
+        log.whole_from == 0 and not log.cuts for log in state_logs.logs if log.partition in homes
     )
     return Answer(
         schema="txn-history",
@@ -48,7 +57,7 @@ async def history(
         collected_at=source.now(),
         rows=rows,
         errors=error_rows([*state_logs.missing, *unread(state_logs)]),
-        extra={"transactional_ids": len(named), "whole": whole},
+        extra={"transactional_ids": len(named), "whole": whole, "left_out": left_out},
     )
 
 
@@ -68,15 +77,19 @@ def unread(state_logs: StateLogs) -> list[Missing]:
 
 
 async def read_state_logs(
-    cluster: Cluster, ids: Sequence[str] | None, producer_ids: Sequence[int]
+    cluster: Cluster,
+    ids: Sequence[str] | None,
+    producer_ids: Sequence[int],
+    newest: int | None = None,
 ) -> StateLogs:
     """Read all logs for these ids and for all ids that bore these producer ids. None = all ids.
 
+    newest: so many records of each id are enough; None = all.
     An id lives where its records are: its hash may point elsewhere since partitions were added.
     """
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
         return StateLogs(0, (), (partitions,))
     cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
-    logs = await noted_state_logs(cluster, partitions, producer_ids, ids, cache)
+    logs = await noted_state_logs(cluster, partitions, producer_ids, ids, cache, newest)
     return StateLogs(len(partitions), tuple(logs))

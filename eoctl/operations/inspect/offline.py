@@ -168,7 +168,10 @@ class Offline:
         clocks = self._bundle.transactions.clocks
         return Transactions(rows, missing=missing, clocks=clocks), len(partitions)
 
-    async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
+    async def state_logs(
+        self, ids: Sequence[str], producer_ids: Sequence[int], newest: int | None = None
+    ) -> StateLogs:
+        del newest  # the bundle is in memory
         history = self._bundle.history
         named = set(ids)
         for log in history.logs:
@@ -193,7 +196,11 @@ class Offline:
             for name in unknown
         ]
         logs = tuple(
-            replace(log, records=tuple(r for r in log.records if r.transactional_id in named))
+            replace(
+                log,
+                records=tuple(r for r in log.records if r.transactional_id in named),
+                cuts={name: cut for name, cut in log.cuts.items() if name in named},
+            )
             for log in history.logs
         )
         return StateLogs(history.partitions, logs, (*history.missing, *absent))

@@ -75,8 +75,13 @@ class Source(Protocol):
         """
         ...
 
-    async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
-        """Return what `__transaction_state` recorded of these ids and of all with these PIDs."""
+    async def state_logs(
+        self, ids: Sequence[str], producer_ids: Sequence[int], newest: int | None = None
+    ) -> StateLogs:
+        """Return what `__transaction_state` recorded of these ids and of all with these PIDs.
+
+        newest: so many records of each id are enough; None = all.
+        """
         ...
 
     async def diagnose(

@@ -341,7 +341,8 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
     could not write its end, IncompleteError.
     """
     await remedy_raise.refuse_short_log(cluster, row.transactional_id)
-    return partitions_in(await history.read_state_logs(cluster, [row.transactional_id], ()), row)
+    logs = await history.read_state_logs(cluster, [row.transactional_id], (), newest=1)
+    return partitions_in(logs, row)
 
 
 def partitions_in(logs: StateLogs, row: TransactionFacts) -> tuple[TopicPartition, ...]:

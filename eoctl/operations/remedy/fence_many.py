@@ -71,7 +71,8 @@ async def looks_at(
     ongoing = [t for t in rows if t.state == "Ongoing"]
     if not ongoing:
         return {}
-    logs = await history.read_state_logs(cluster, [t.transactional_id for t in ongoing], ())
+    ids = [t.transactional_id for t in ongoing]
+    logs = await history.read_state_logs(cluster, ids, (), newest=1)
     places: dict[str, tuple[TopicPartition, ...]] = {}
     for row in ongoing:
         try:

@@ -15,6 +15,7 @@ from eoctl.render.tables import Column
 from eoctl.render.words import spoken_age
 from recovery.diagnose.diagnosis import mark
 from recovery.plurals import count, counted
+from recovery.quoting import some
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import HistoryRow, StatusRow, TxnHangingRow
 from recovery.rows.why import WhyRow
@@ -128,6 +129,16 @@ STATUS = Table(
     summary=_status_summary,
     heading=_status_heading,
 )
+
+
+def _older(answer: Answer) -> str:
+    """Say what is missing before the first record of an id."""
+    left_out = answer.extra.get("left_out")
+    if left_out:
+        return f"; earlier ones of {some(left_out)} are left out: --newest N shows more"
+    return "" if answer.extra["whole"] else "; older ones were compacted away, or not kept"
+
+
 HISTORY = Table(
     HistoryRow,
     (
@@ -143,8 +154,7 @@ HISTORY = Table(
     names=("transactional_id", "offset"),
     summary=lambda answer: with_gaps(
         f"{counted(len(answer.rows), 'record')} of "
-        f"{counted(answer.extra['transactional_ids'], 'transactional id')}"
-        + ("" if answer.extra["whole"] else "; older ones were compacted away"),
+        f"{counted(answer.extra['transactional_ids'], 'transactional id')}" + _older(answer),
         answer,
     ),
 )

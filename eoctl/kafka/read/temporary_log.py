@@ -1,0 +1,73 @@
+"""A partition of `__transaction_state` that is kept for one reading, where there is no cache.
+
+Its batches are in an unlinked temporary file, so that memory does not follow the log.
+"""
+
+import tempfile
+import weakref
+from array import array
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import IO
+
+from recovery.inspect.log_part import LogPart, Wholeness, part_of
+from recovery.inspect.log_tokens import tokens
+from recovery.inspect.state_log import Extent, Fetched
+
+MOST_IN_MEMORY = 64 << 10  # bytes of one log
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What was added at once. hashes: of the ids in it."""
+
+    file: IO[bytes]
+    begin: int
+    size: int
+    hashes: "array[int]"
+    opaque: bool
+
+    def may_hold(self, tokens: AbstractSet[int]) -> bool:
+        return not tokens.isdisjoint(self.hashes)
+
+    def part(self) -> LogPart:
+        self.file.seek(self.begin)
+        return part_of(self.file.read(self.size))
+
+
+class TemporaryLog:
+    """`KeptBatches` that end with this object; in memory where no temporary file can be made."""
+
+    def __init__(self, wholeness: Wholeness | None = None) -> None:
+        self.extents: list[Extent] = []
+        self.wholeness = wholeness or Wholeness()
+        self._size = 0
+        # it ends with this object, not with a block
+        self._file: IO[bytes] | None = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+
+    def add(self, part: LogPart, begun: int | None) -> None:
+        """Add batches, of which those that are known are left out. begun: as in `Wholeness`."""
+        new = part.after(self.wholeness.end - 1)
+        if new is not None:
+            self.wholeness.add(new, begun)
+            self.extents.append(self._written(new) or Fetched(new))
+
+    def cut(self, name: str) -> int:
+        return 0
+
+    def _written(self, part: LogPart) -> _Extent | None:
+        """Write the batches; None where that cannot be, now or later."""
+        if self._file is None:
+            return None
+        size = part.scan.end
+        try:
+            self._file.seek(self._size)
+            self._file.write(memoryview(part.data)[:size])
+        except OSError:
+            if not self._size:  # what was written before is still read
+                self._file.close()
+            self._file = None
+            return None
+        self._size += size
+        return _Extent(self._file, self._size - size, size, *tokens(part))
