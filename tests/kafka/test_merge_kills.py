@@ -231,12 +231,14 @@ def test_follow_takes_all_partitions_at_once(lab1: Lab, topic: MakeTopic) -> Non
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 0, said
+    rows = eoctl("journal", "list", "-o", "json").rows
+    assert [r["action"] for r in rows if r["scope"] == f"merge log {world.log}"] == ["follow"]
     logs = contents(lab1, world.log, count)
-    for p, rows in world.got.items():
+    for p, got in world.got.items():
         order = [json.loads(value or b"") for _, value, _, _ in logs[p]]
         named = [(e["topic"], e["partition"], e["offset"]) for e in order]
         assert sorted(named) == sorted(world.orders[p])
-        assert rows == [world.records[entry] for entry in named]
+        assert got == [world.records[entry] for entry in named]
 
 
 def test_a_zombie_is_fenced(lab1: Lab, topic: MakeTopic) -> None:
