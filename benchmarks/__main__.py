@@ -14,6 +14,7 @@ CLAIMS = (
     "lso",
     "transactions",
     "hanging",
+    "fences",
     "status",
     "why",
     "state_log",
