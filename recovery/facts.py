@@ -245,13 +245,15 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
 class Transactions(Value, dict=True):
     """All coordinators' transactions, and which coordinators could be seen.
 
-    clocks: of those coordinators whose clock could be measured.
+    clocks: of those coordinators whose clock could be measured. described_at: epoch ms, our clock,
+    before the first was described; None = not described, or by an earlier version.
     """
 
     rows: tuple[TransactionFacts, ...] = ()
     coordinators: tuple[CoordinatorFacts, ...] = ()
     missing: tuple[Missing, ...] = ()
     clocks: tuple[CoordinatorClock, ...] = ()
+    described_at: int | None = None
 
     @property
     def complete(self) -> bool:

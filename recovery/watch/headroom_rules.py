@@ -40,10 +40,16 @@ def milliseconds_left(t: TransactionFacts, transactions: Transactions, now: int)
     return None if ends_at is None else ends_at - now - (transactions.ahead(t.coordinator) or 0)
 
 
+def _described_at(observed: Observed) -> int:
+    """Return the time by which what was described is judged: the rest was asked for later."""
+    at = observed.transactions.described_at
+    return observed.now if at is None else at
+
+
 def _deadline(observed: Observed, threshold: float) -> CheckRow:
     rows = []
     for t in observed.transactions.rows:
-        left = milliseconds_left(t, observed.transactions, observed.now)
+        left = milliseconds_left(t, observed.transactions, _described_at(observed))
         if left is not None and left <= (t.timeout_ms or 0) * (1 - SPENT):
             rows.append((left, t))
     left, first = min(rows, key=lambda row: row[0], default=(None, None))
@@ -59,7 +65,7 @@ def _deadline(observed: Observed, threshold: float) -> CheckRow:
 def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
     transactions = observed.transactions
     rows = [
-        (observed.now + (transactions.ahead(t.coordinator) or 0) - t.start_timestamp, t)
+        (_described_at(observed) + (transactions.ahead(t.coordinator) or 0) - t.start_timestamp, t)
         for t in transactions.rows
         if t.state == "Ongoing" and is_two_phase(t) and t.start_timestamp
     ]

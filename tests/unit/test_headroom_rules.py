@@ -58,6 +58,15 @@ def test_a_deadline_is_a_finding_only_within_the_threshold() -> None:
     assert one(facts, deadline=600.0).ok is False
 
 
+def test_a_deadline_is_judged_by_when_the_transaction_was_described() -> None:
+    """The rest of what `check` asks for takes its time; the transaction may be over by then."""
+    facts = look(ongoing("busy", 11 * MINUTE))
+    late = replace(facts, now=NOW + 5 * MINUTE)
+    assert one(late, deadline=300.0).ok is False
+    seen = replace(late, transactions=late.transactions.but(described_at=NOW))
+    assert one(seen, deadline=300.0).ok is True
+
+
 def test_the_nearest_deadline_is_named_and_whose_clock_it_is_by() -> None:
     facts = look(ongoing("a", 13 * MINUTE), ongoing("b", 14 * MINUTE), ahead=30_000)
     row = one(facts, deadline=300.0)

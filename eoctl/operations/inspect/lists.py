@@ -142,11 +142,13 @@ async def _described(
     cluster: Cluster, listed: Transactions, rows: Sequence[TransactionFacts]
 ) -> Transactions:
     """`rows` of a listing described, with their coordinators' clocks."""
+    described_at = now_ms()
     described, missing = await coordinators.described(cluster, rows)
     return listed.but(
         rows=tuple(described),
         missing=(*listed.missing, *without_history(listed), *missing),
         clocks=await clocks.measured(cluster, described, now_ms),
+        described_at=described_at,
     )
 
 

@@ -166,8 +166,7 @@ def _producer_summary(answer: Answer) -> str:
     text += f" ({counted(zombies, 'zombie')})" if zombies else ""
     if older > zombies:
         text += (
-            "; an older epoch proves no dead process, a client raises its own: only "
-            "`eoctl txn fence ID --owner-is-gone` shuts one out"
+            "\nolder proves no dead process, a client raises its own epoch: `eoctl explain older`"
         )
     return with_gaps(text, answer)
 
