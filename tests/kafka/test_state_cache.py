@@ -74,7 +74,8 @@ def test_a_second_check_reads_only_what_is_new(lab1: Lab, tmp_path: Path, topic:
     producer.begin_transaction()
     producer.produce(where, b"open", partition=0)
     assert producer.flush(60) == 0
-    home = coordinator_partition(name)
+    count = sum(1 for _ in lab1.data_folder(1).glob("__transaction_state-*"))
+    home = coordinator_partition(name, count)
     (log,) = lab1.data_folder(1).glob(f"__transaction_state-{home}/*0.log")
     with relayed(lab1) as relay:
         env = environment(EOCTL_CACHE_DIR=str(tmp_path / "cache"))
