@@ -19,11 +19,11 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import noted_state_logs
 from eoctl.operations.diagnose.owners import look_for_life
+from eoctl.operations.diagnose.pause import refuse_pause
 from eoctl.stores.history_cache import state_cache
 from recovery.diagnose.case import named_after
 from recovery.diagnose.diagnosis import JudgedId
 from recovery.diagnose.id_verdicts import LOOK_AGAIN, judge_id
-from recovery.errors import IncompleteError
 from recovery.facts import Missing, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -31,7 +31,6 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings
-from recovery.times import format_duration
 
 PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
 
@@ -95,14 +94,7 @@ async def judge_ids(
     again = [j.first.row for j in judged if j.verdict.rule in LOOK_AGAIN]
     if not again:
         return await _confirmed(cluster, judged, listed, missing, None)
-    wait = max(0.0, began + pause - time.monotonic())
-    left = cluster.deadline.seconds_left
-    if left is not None and left < wait + 1.0:
-        raise IncompleteError(
-            f"the second look, {format_duration(pause)} after the first, does not fit into the "
-            "time",
-            remedy="give more time with --timeout",
-        )
+    refuse_pause(cluster.deadline, max(0.0, began + pause - time.monotonic()), pause)
     if on_first_look is not None:
         on_first_look(judged)
     unread = [look for look in first if look.row in again and look.decided_long_ago is False]

@@ -18,6 +18,7 @@ from eoctl.operations.diagnose import looking
 from eoctl.operations.diagnose.histories import histories
 from eoctl.operations.diagnose.ids import JudgedIds, judge_ids
 from eoctl.operations.diagnose.looking import Look, open_transactions
+from eoctl.operations.diagnose.pause import refuse_pause
 from eoctl.operations.inspect.lists import Scope, matching_nothing, selected
 from eoctl.operations.inspect.source import OnFirstLook
 from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
@@ -27,7 +28,6 @@ from recovery.facts import Missing, PartitionFacts, TopicPartition, Transactions
 from recovery.inspect.history import History, still_open_in_log
 from recovery.inspect.motion import continues, is_over
 from recovery.inspect.observation import OpenTransaction, Settings, StartBatch
-from recovery.times import format_duration
 
 SECOND_LOOK_RULES = frozenset(
     {
@@ -190,14 +190,7 @@ class Judging:
         if not waiting:
             return judged, None
         since = max(self._began[j.about.topic_partition] for j in waiting)
-        wait = max(0.0, since + pause - time.monotonic())
-        left = self._cluster.deadline.seconds_left
-        if left is not None and left < wait + 1.0:
-            raise IncompleteError(
-                f"the second look, {format_duration(pause)} after the first, does not fit into the "
-                "time",
-                remedy="give more time with --timeout",
-            )
+        refuse_pause(self._cluster.deadline, max(0.0, since + pause - time.monotonic()), pause)
         on_first_look(judged)
         await asyncio.sleep(max(0.0, since + pause - time.monotonic()))
         second = await self._with_coordinators(await self._moment(waiting))

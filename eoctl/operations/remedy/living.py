@@ -12,9 +12,10 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose.pause import refuse_pause
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.case import named_after
-from recovery.errors import IncompleteError, RefusedError
+from recovery.errors import RefusedError
 from recovery.facts import GroupFacts, Missing, ProducerFacts, TopicPartition, TransactionFacts
 from recovery.remedy.life import (
     WRITES,
@@ -26,7 +27,6 @@ from recovery.remedy.life import (
     writes,
     writing,
 )
-from recovery.times import format_duration
 
 MOST_MEMBERS = 5
 Rows = Mapping[TopicPartition, Sequence[ProducerFacts]]
@@ -125,13 +125,7 @@ async def _two_looks(
         return _Look({}, {}), _Look({}, {}), 0
     begun = now_ms()
     first = await _look(cluster, places, ids)
-    left = cluster.deadline.seconds_left
-    if left is not None and left < interval + 1.0:
-        raise IncompleteError(
-            f"the second look at its producer, {format_duration(interval)} after the first, does "
-            "not fit into the time",
-            remedy="give more time with --timeout",
-        )
+    refuse_pause(cluster.deadline, interval, interval, " at its producer")
     await asyncio.sleep(interval)
     apart_ms = now_ms() - begun
     return first, await _look(cluster, places, ids), apart_ms
