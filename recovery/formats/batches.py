@@ -8,7 +8,7 @@ Source: Kafka's class DefaultRecordBatch; KIP-98.
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -306,18 +306,6 @@ def header_places(buffer: Buffer) -> HeaderPlaces | HeaderScan:
         positions.append(header.position)
         end = header.position + header.size
     return HeaderPlaces(positions, end)
-
-
-def places_at(buffer: Buffer, positions: Sequence[int], end: int) -> HeaderPlaces | HeaderScan:
-    """Like `header_places`, with the start of each batch and the end of the last one known."""
-    if has_numpy():
-        import numpy as np
-
-        return scan_at(buffer, np.array(positions, dtype=np.int64), end)
-    expected = 0
-    for position in positions:
-        expected = _header_after(buffer, position, expected).last_offset + 1
-    return HeaderPlaces(array("q", positions), end)
 
 
 def scan_at(buffer: Buffer, positions: "NDArray[np.int64]", end: int) -> HeaderScan:
