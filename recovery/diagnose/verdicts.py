@@ -658,7 +658,10 @@ def _is_over(c: Case) -> bool:
     if pid is None or c.first.producers is None:
         return False
     row = c.first.producer(pid)
-    return row is None or row.current_txn_start_offset != c.about.start_offset
+    opened = None if row is None else row.current_txn_start_offset
+    if c.about.start_offset is None:  # its leader gives no offsets, as a new one without followers
+        return opened is None
+    return opened != c.about.start_offset
 
 
 def _proven(c: Case, rule: Rule) -> str | None:

@@ -31,7 +31,7 @@ class Relay:
     rewrite: (broker, key) -> what makes another answer of one, its length included.
     before: called with a request's broker and key before it goes on; the relay waits for it.
     answered: bytes of answers by (broker, key). delay: gives the seconds by which the next answer
-    is late; those of one connection keep their order.
+    to a key is late; those of one connection keep their order.
     """
 
     def __init__(self, lab: Lab) -> None:
@@ -41,7 +41,7 @@ class Relay:
         self.rewrite: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
         self.answered: Counter[tuple[int, int]] = Counter()
         self.before: Callable[[int, int], None] = lambda broker, key: None
-        self.delay: Callable[[], float] = lambda: 0.0
+        self.delay: Callable[[int], float] = lambda key: 0.0
         self._targets = {n.id: n.ports["PLAINTEXT"] for n in lab.record.nodes}
         self._ports: dict[int, int] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -147,7 +147,7 @@ class Relay:
                     frame = bytes(changed)
                 if rewrite := self.rewrite.get((broker, key)):
                     frame = rewrite(frame)
-                late.put_nowait((now() + self.delay(), frame))
+                late.put_nowait((now() + self.delay(key), frame))
 
         async def requests() -> None:
             while True:

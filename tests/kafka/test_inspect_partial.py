@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +21,12 @@ from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.listing import lso
 from eoctl.operations.inspect.lists import Scope
 from recovery.selectors import parse_selector
-from tests.kafka.command import eoctl
+from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import SMALL, MakeTopic
+from tests.kafka.relay import relayed
 
 COORDINATORS = int(SMALL["transaction.state.log.num.partitions"])
+LIST_TRANSACTIONS = 66
 HURT = 2  # the broker that suffers here
 
 
@@ -100,6 +103,21 @@ def test_frozen_broker_costs_its_silence_and_no_more(
         assert "INCOMPLETE" in table.stderr
     finally:
         slow_lab.thaw(HURT)
+
+
+def test_a_late_answer_is_waited_for(slow_lab: Lab, tmp_path: Path) -> None:
+    """It comes after two silences; its broker answers other connections meanwhile."""
+    late = [2.5]
+    with relayed(slow_lab) as relay:
+        relay.delay = lambda key: late.pop() if key == LIST_TRANSACTIONS and late else 0.0
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        words = ("--context", "relayed", "-X", "request.timeout.ms=1000", "-o", "json")
+        ran = eoctl("txn", "list", *words, env=env)
+        sent = relay.sent(LIST_TRANSACTIONS)
+    assert late == []
+    assert (ran.status, ran.json["errors"]) == (0, [])
+    assert ran.json["coordinators_seen"] == COORDINATORS
+    assert set(sent.values()) == {1}  # it is not asked twice
 
 
 def test_timeout_bounds_the_whole_command(slow_lab: Lab, well: float) -> None:

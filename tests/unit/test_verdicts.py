@@ -299,8 +299,13 @@ def _() -> Verdict:
     return judged(w)
 
 
-def _leader_silent(young: bool, state: str = "PrepareCommit") -> Verdict:
-    """The data partition's leader answers nobody; only the coordinator tells of it."""
+def _leader_silent(
+    young: bool, state: str = "PrepareCommit", error: str = "TIMED_OUT", *, describes: bool = False
+) -> Verdict:
+    """The data partition's leader gives no offsets; only the coordinator tells of it.
+
+    describes: it does describe its producers, as a new leader that no follower has asked yet.
+    """
     w, i = live()
     at = w.now
     name, pid, epoch = i.name, i.pid, i.epoch
@@ -308,8 +313,8 @@ def _leader_silent(young: bool, state: str = "PrepareCommit") -> Verdict:
     seen = sample(w, P, CLEAR, SETTINGS)
     unseen = replace(
         seen,
-        partition=PartitionFacts(*P, leader=3, error="TIMED_OUT"),
-        producers=None,
+        partition=PartitionFacts(*P, leader=3, error=error),
+        producers=seen.producers if describes else None,
         topic_describe=False,
         transactions=seen.transactions.but(rows=(row,)),
         over_stuck=frozenset() if young else frozenset({name}),
@@ -1391,6 +1396,12 @@ def test_a_log_that_was_not_read_names_a_permission_only_where_it_was_refused(
         v = judged(w, eyes=Eyes(log_error=error))
         assert v.name == "unknown"
         assert ("grant READ on __transaction_state" in v.remedy.does) is granted
+
+
+def test_a_leader_without_a_high_watermark_hides_no_stuck_prepare() -> None:
+    """New, and its followers are away: it answers ListOffsets with OFFSET_NOT_AVAILABLE."""
+    v = _leader_silent(False, error="OFFSET_NOT_AVAILABLE", describes=True)
+    assert (v.name, v.remedy.action) == ("prepare-stuck", "restore-leader")
 
 
 def test_ended_between_the_looks_is_no_verdict() -> None:

@@ -104,6 +104,8 @@ def _partition_problem(facts: PartitionFacts) -> str:
         return "no broker leads this partition"
     if facts.error == "TOPIC_AUTHORIZATION_FAILED":
         return "DESCRIBE on the topic is not granted"
+    if facts.error == "OFFSET_NOT_AVAILABLE":
+        return "its new leader gives no offsets before its followers in sync have fetched from it"
     return "the leader did not give its offsets"
 
 

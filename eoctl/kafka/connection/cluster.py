@@ -10,9 +10,10 @@ from typing import Any, Self, TypeVar
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.patience import Patience
 from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.read_only import refuse_writing
-from eoctl.kafka.connection.wire import Connection
+from eoctl.kafka.connection.wire import Connection, timed_out
 from recovery.errors import UnreachableError
 from recovery.facts import BrokerFacts, Missing, known
 from recovery.formats.records import allow_expanded
@@ -78,6 +79,7 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._silent: dict[int, WireError] = {}
+        self._patience = Patience(self._knock, self.silence)
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
         self._forget_expanded: Callable[[], None] | None = None
@@ -114,6 +116,7 @@ class Cluster:
         if self._forget_expanded is not None:
             self._forget_expanded()
             self._forget_expanded = None
+        self._patience.end()
         for connection in self._open_connections():
             connection.close()
 
@@ -290,20 +293,39 @@ class Cluster:
     ) -> Any:
         """One question to one broker; its decoded answer. Raises WireError.
 
-        seconds: how long the broker may take where that is longer than its usual silence.
+        An answer that is late is waited for while the broker shows that it lives (`Patience`).
+        seconds: how long it may take where that is longer than its usual silence.
         In a read-only context a request that could change something raises RefusedError.
         """
         if self.read_only:
             refuse_writing(question)
         connection = await self.connection(broker)
+        late = seconds is None
+        bound = self._patience.limit(self.deadline) if late else self.deadline.within(seconds or 0)
+        asking = asyncio.ensure_future(connection.ask(question, bound, least=least, most=most))
         try:
-            bound = self.silence() if seconds is None else self.deadline.within(seconds)
-            return await connection.ask(question, bound, least=least, most=most)
+            if late and not await self._patience.outlasts(broker, asking):
+                raise timed_out(question)
+            answer = await asking
+            self._patience.heard(broker)
+            return answer
         except WireError as error:
             if error.error != "UNSUPPORTED_VERSION":
                 self._silent[broker] = error
                 connection.close()
             raise
+        finally:
+            asking.cancel()
+
+    async def _knock(self, broker: int, bound: Deadline) -> bool:
+        """Return True if the broker answers on another connection."""
+        known = self.brokers[broker]
+        try:
+            another = await Connection.open(known.host, known.port, self.settings.security, bound)
+        except WireError:
+            return False
+        another.close()
+        return True
 
     async def ask_each(
         self, questions: Mapping[Key, Callable[[], Awaitable[Any]]]

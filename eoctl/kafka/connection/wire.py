@@ -91,6 +91,12 @@ class _Frames(asyncio.BufferedProtocol):
             self.transport.abort()
 
 
+def timed_out(request: Any) -> WireError:
+    """The failure of a request that got no answer in time."""
+    name = type(request).__name__.removesuffix("Request")
+    return WireError("TIMED_OUT", f"no answer to {name} in time")
+
+
 class Connection:
     """An open, negotiated and authenticated connection to one broker."""
 
@@ -205,8 +211,7 @@ class Connection:
             async with asyncio.timeout(deadline.seconds_left):
                 body = await future
         except TimeoutError:
-            name = type(request).__name__.removesuffix("Request")
-            raise WireError("TIMED_OUT", f"no answer to {name} in time") from None
+            raise timed_out(request) from None
         try:
             answer = answer_class.decode(body, header=True)
         except (ValueError, IndexError, struct.error) as error:

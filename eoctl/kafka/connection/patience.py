@@ -1,0 +1,74 @@
+"""Waiting for a late answer: as long as its broker shows that it lives.
+
+A broker under load answers late, one that hangs answers nobody. What tells them apart is another
+answer: to a question on the way, or to a new connection, where a process that is stopped gets no
+further than the handshake of its kernel.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from eoctl.kafka.connection.failures import Deadline
+
+PERIODS = 10
+"""Silences that a living broker may take for one answer: 30 s by default, as in Java."""
+
+
+class Patience:
+    """What was heard of each broker, and when.
+
+    knock: opens another connection to a broker and closes it; raises nothing, heard: it answered.
+    silence: how long a broker may stay silent.
+    """
+
+    def __init__(
+        self, knock: Callable[[int, Deadline], Awaitable[bool]], silence: Callable[[], Deadline]
+    ) -> None:
+        self._knock = knock
+        self._silence = silence
+        self._heard: dict[int, float] = {}
+        self._knocking: dict[int, asyncio.Task[None]] = {}
+
+    def heard(self, broker: int) -> None:
+        """Note that it has answered something just now."""
+        self._heard[broker] = time.monotonic()
+
+    def limit(self, deadline: Deadline) -> Deadline:
+        """Return when one answer is waited for no longer: half of the time is for others."""
+        silence, left = self._silence().seconds_left, deadline.seconds_left
+        assert silence is not None
+        most = PERIODS * silence
+        return deadline.within(most if left is None else max(silence, min(most, left / 2)))
+
+    async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
+        """Wait until there is an answer: True; or until the broker was silent: False."""
+        while True:
+            period = self._silence()
+            await asyncio.wait([answer], timeout=(period.seconds_left or 0) / 2)
+            if answer.done():
+                return True
+            half = time.monotonic()
+            self._ask_for_life(broker, period)
+            await asyncio.wait([answer], timeout=period.seconds_left)
+            if answer.done():
+                return True
+            if self._heard.get(broker, 0.0) < half:
+                return False
+
+    def _ask_for_life(self, broker: int, period: Deadline) -> None:
+        if broker not in self._knocking:
+            task = asyncio.create_task(self._knocked(broker, period))
+            self._knocking[broker] = task
+
+    async def _knocked(self, broker: int, period: Deadline) -> None:
+        try:
+            if await self._knock(broker, period):
+                self.heard(broker)
+        finally:
+            del self._knocking[broker]
+
+    def end(self) -> None:
+        """Knock no longer."""
+        for task in self._knocking.values():
+            task.cancel()
