@@ -6,6 +6,7 @@ a Kafka Streams application of each group protocol, whose repartition topics are
 
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,6 +31,7 @@ LATE_SECONDS = 0.5 if SHARE >= 1 else 0.1
 WITH = ("--context", "relayed", "--timeout", "170s")
 IDS = fewer(200, 40)
 RUNS = fewer(300, 4)
+AT_ONCE = 2
 
 
 Look = Callable[..., Ran]
@@ -60,11 +62,9 @@ def field(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
 def test_health_is_silence(field: tuple[Load, Look]) -> None:
     load, look = field
     before = load.ended
-    loud = []
-    for number in range(RUNS):
-        ran = look(*COMMANDS[number % len(COMMANDS)])
-        if ran.status != 0:
-            loud.append((number, ran.status, ran.stdout, ran.stderr))
+    with ThreadPoolExecutor(AT_ONCE) as operators:
+        runs = operators.map(lambda number: look(*COMMANDS[number % len(COMMANDS)]), range(RUNS))
+        loud = [(n, r.status, r.stdout, r.stderr) for n, r in enumerate(runs) if r.status != 0]
     assert load.ended > before + RUNS, "the load did not run"
     assert loud == []
 
