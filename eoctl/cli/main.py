@@ -9,6 +9,7 @@ import re
 import select
 import sys
 import traceback
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,22 @@ class _Plain:
 
 
 class PlainCommand(_Plain, TyperCommand):
-    """A command."""
+    """A command. panels: the heading of each option that has one of its own."""
+
+    panels: Mapping[str, str] = {}
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options under their headings, a command's own first."""
+        sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            argument = param.param_type_name == "argument"
+            heading = "Arguments" if argument else self.panels.get(param.name, "Options")
+            if (row := param.get_help_record(ctx)) is not None:
+                sections.setdefault(heading, []).append(row)
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
 
 class LazyGroup(_Plain, TyperGroup):
@@ -87,8 +103,10 @@ def build(name: str, node: Leaf | Branch) -> Any:
         module, _, function = node.target.partition(":")
         target = getattr(import_module(f"eoctl.cli.commands.{module}"), function)
         epilog = f"Example: {node.example}" if node.example else None
-        app.command(name, cls=PlainCommand, epilog=epilog)(flattened(target))
-        command = typer.main.get_command(app)
+        flat = flattened(target)
+        app.command(name, cls=PlainCommand, epilog=epilog)(flat)
+        command: Any = typer.main.get_command(app)
+        command.panels = flat.panels  # type: ignore[attr-defined]
         if node.extra is not None:
             command.callback = _with_extra(node.extra, command.callback)
         return command

@@ -26,20 +26,16 @@ if TYPE_CHECKING:  # loaded when a command runs: `--help` needs none of it
 FORMATS = ("table", "wide", "json", "jsonl", "csv", "name")
 ADDRESSES = "object storage too"
 """Marks a parameter whose path may be an address of object storage: Annotated[Path, ...]."""
-_CONNECTION = "Connection"
-_OUTPUT = "Output"
 
 
-def option(shown: str, text: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
+def option(shown: str, text: str | None = None, **more: Any) -> Any:
     """Return an option as a help page shows it: `--count N`, `-w, --watch [S]`; text: its help.
 
-    panel: the heading under which it stands. more: what else Typer takes (min, max, hidden).
+    more: what else Typer takes (min, max, hidden).
     """
     *short, last = shown.split(", ")
     name, _, metavar = last.partition(" ")
-    return typer.Option(
-        *short, name, metavar=metavar or None, help=text, rich_help_panel=panel, **more
-    )
+    return typer.Option(*short, name, metavar=metavar or None, help=text, **more)
 
 
 def argument(shown: str, text: str | None = None, **more: Any) -> Any:
@@ -48,26 +44,29 @@ def argument(shown: str, text: str | None = None, **more: Any) -> Any:
 
 
 class Ranked:
-    """A group of options with a place of its own in a help page: 0 is above a command's own."""
+    """A group of options with a heading of its own in a help page.
 
-    help_rank: ClassVar[int]
+    help_rank: its place among the groups; those of a command itself have 1.
+    """
+
+    panel: ClassVar[str]
+    help_rank: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Connection(Ranked):
     """The options that say how to reach the cluster."""
 
+    panel: ClassVar[str] = "Connection"
     help_rank: ClassVar[int] = 4
 
-    context: Annotated[str | None, option("--context NAME", panel=_CONNECTION)] = None
+    context: Annotated[str | None, option("--context NAME", "a cluster of the config file")] = None
     bootstrap_server: Annotated[
-        str | None, option("--bootstrap-server HOSTS", panel=_CONNECTION)
+        str | None, option("--bootstrap-server HOSTS", "host:port, several with commas")
     ] = None
     command_config: Annotated[
         str | None,
-        option(
-            "--command-config FILE", "client properties, Java's or librdkafka's", panel=_CONNECTION
-        ),
+        option("--command-config FILE", "client properties, Java's or librdkafka's"),
     ] = None
     x: Annotated[list[str], option("-X KEY=VALUE", "one more client property")] = field(
         default_factory=list, repr=False
@@ -173,11 +172,12 @@ def _warned(context: "Context") -> "Context":
 class Format(Ranked):
     """The options for how the answer is written, for commands that run once."""
 
+    panel: ClassVar[str] = "Output"
     help_rank: ClassVar[int] = 3
 
-    output: Annotated[str, option(f"-o, --output {'|'.join(FORMATS)}", panel=_OUTPUT)] = "table"
+    output: Annotated[str, option(f"-o, --output {'|'.join(FORMATS)}")] = "table"
     sort_by: Annotated[str | None, option("--sort-by COLUMN", "-COLUMN: descending")] = None
-    no_headers: Annotated[bool, option("--no-headers")] = False
+    no_headers: Annotated[bool, option("--no-headers", "without the line of column names")] = False
     columns: Annotated[str | None, option("--columns A,B", "only these columns")] = None
     csv_safe: Annotated[
         bool, option("--csv-safe", "-o csv for a spreadsheet: no cell is run as a formula")
@@ -201,7 +201,7 @@ class Format(Ranked):
 class JsonFormat(Format):
     """The options of `Format` for a command whose answer is read by scripts first."""
 
-    output: Annotated[str, option(f"-o, --output {'|'.join(FORMATS)}", panel=_OUTPUT)] = "json"
+    output: Annotated[str, option(f"-o, --output {'|'.join(FORMATS)}")] = "json"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -252,10 +252,14 @@ class Topics:
 
 
 def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as Typer can read it: parameters typed with a dataclass become its fields."""
+    """`function` as Typer can read it: parameters typed with a dataclass become its fields.
+
+    Its `panels` has the heading of each option of a `Ranked` group.
+    """
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
     ranks: dict[str, int] = {}
+    panels: dict[str, str] = {}
     groups: dict[str, type[Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
@@ -268,7 +272,9 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
         annotations = get_type_hints(kind, include_extras=True)
         for f in dataclasses.fields(kind):
             default = [] if f.default is dataclasses.MISSING else f.default
-            ranks[f.name] = kind.help_rank if issubclass(kind, Ranked) else 2
+            ranks[f.name] = 2
+            if issubclass(kind, Ranked):
+                ranks[f.name], panels[f.name] = kind.help_rank, kind.panel
             parameters.append(
                 inspect.Parameter(
                     f.name,
@@ -299,6 +305,7 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
+    call.panels = panels  # type: ignore[attr-defined]
     del call.__dict__["__wrapped__"]
     return call
 

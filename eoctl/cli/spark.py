@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from eoctl.cli.options import option
+from eoctl.cli.options import Ranked, option
 from eoctl.cli.progress import ChangingLine
 from eoctl.render.sanitise import visible
 from recovery.errors import UsageError
@@ -19,32 +19,28 @@ from recovery.times import format_duration
 if TYPE_CHECKING:
     from eoctl.operations.jobs.spark_launch import Spark
 
-_SPARK = "Spark"
 _BAR = 24
 
 
 Master = Annotated[
     str | None,
-    option(
-        "--master URL", "local[N], spark://HOST:7077, yarn, k8s://... [local[cores]]", panel=_SPARK
-    ),
+    option("--master URL", "local[N], spark://HOST:7077, yarn, k8s://... [local[cores]]"),
 ]
-Conf = Annotated[list[str], option("--conf K=V", "a conf of Spark", panel=_SPARK)]
+Conf = Annotated[list[str], option("--conf K=V", "a conf of Spark")]
 
 
 @dataclass(frozen=True)
-class SparkOptions:
+class SparkOptions(Ranked):
     """The options that say which engine does the work, and where Spark is."""
 
+    panel: ClassVar[str] = "Spark"
     asked_engine: Annotated[str, option("--engine auto|local|spark", "where it runs")] = "auto"
     master: Master = None
-    remote: Annotated[str | None, option("--remote sc://HOST", "Spark Connect", panel=_SPARK)] = (
-        None
-    )
+    remote: Annotated[str | None, option("--remote sc://HOST", "Spark Connect")] = None
     conf: Conf = field(default_factory=list)
     env_file: Annotated[
         Path | None,
-        option("--env-file FILE", "NAME=VALUE lines for the job's environment", panel=_SPARK),
+        option("--env-file FILE", "NAME=VALUE lines for the job's environment"),
     ] = None
 
     def engine(self) -> "tuple[str, Spark | None]":

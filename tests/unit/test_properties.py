@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.connection.jaas import parse_jaas
+from eoctl.kafka.connection.mechanisms import parse_jaas
 from eoctl.kafka.connection.oauth import TokenCommand, UnsecuredToken, msk_region
 from eoctl.kafka.connection.oidc import ClientCredentials
 from eoctl.kafka.connection.properties import (

@@ -3,11 +3,11 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from eoctl.cli.commands.offsets import MaxRate
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.options import ADDRESSES, Connection, Format, argument, option
+from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
@@ -26,33 +26,28 @@ if TYPE_CHECKING:
 By = Annotated[
     str, option("--by source|key|value|header:NAME|json:PATH", "what makes two records the same")
 ]
-_PANEL = "Headers that name a record's source"
 
 
 @dataclass(frozen=True)
-class RecordSource:
+class RecordSource(Ranked):
     """For `--by source`: which headers tell what a record was made of."""
 
-    partition_header: Annotated[str, option("--source-partition HEADER", panel=_PANEL)] = (
-        "source.partition"
-    )
-    offset_header: Annotated[str, option("--source-offset HEADER", panel=_PANEL)] = "source.offset"
+    panel: ClassVar[str] = "Headers that name a record's source"
+    partition_header: Annotated[str, option("--source-partition HEADER")] = "source.partition"
+    offset_header: Annotated[str, option("--source-offset HEADER")] = "source.offset"
     index_header: Annotated[
         str | None,
-        option(
-            "--source-index HEADER", "which of the records made of one source record", panel=_PANEL
-        ),
+        option("--source-index HEADER", "which of the records made of one source record"),
     ] = None
     topic_header: Annotated[
         str | None,
-        option("--source-topic HEADER", "where there are several source topics", panel=_PANEL),
+        option("--source-topic HEADER", "where there are several source topics"),
     ] = None
     numbers: Annotated[
         str,
         option(
             "--numbers text|int",
             "decimal digits, or big-endian integers of 4 or 8 bytes",
-            panel=_PANEL,
         ),
     ] = "text"
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
 from eoctl.cli.emit import emit
-from eoctl.cli.options import ADDRESSES, Connection, Format, argument, option
+from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.operations.change.acting import permit, unfinished_entry
@@ -29,36 +29,32 @@ if TYPE_CHECKING:
     from eoctl.operations.merge.acting import ReplayEngine, Running
     from recovery.change.plan import Plan
 
-_PANEL = "Merge log"
 
 AppFile = Annotated[Path | None, argument("[APP.toml]", "an application file with [app.merge]")]
 MaxRate = Annotated[str | None, option("--max-rate BYTES/S", "read inputs no faster: 20MiB")]
 
 
 @dataclass(frozen=True)
-class MergeLogOptions:
+class MergeLogOptions(Ranked):
     """The options that name a merge log: an application file's, or one described by options."""
 
-    merge_log: Annotated[str | None, option("--merge-log TOPIC", panel=_PANEL)] = None
-    format: Annotated[str | None, option("--format coast|json", panel=_PANEL)] = None
-    input: Annotated[list[str] | None, option("--input TOPIC", "each input", panel=_PANEL)] = None
-    output_topic: Annotated[str | None, option("--output-topic, --to TOPIC", panel=_PANEL)] = None
+    panel: ClassVar[str] = "Merge log"
+    merge_log: Annotated[str | None, option("--merge-log TOPIC")] = None
+    format: Annotated[str | None, option("--format coast|json")] = None
+    input: Annotated[list[str] | None, option("--input TOPIC", "each input")] = None
+    output_topic: Annotated[str | None, option("--output-topic, --to TOPIC")] = None
     isolation: Annotated[
         str | None,
-        option(
-            "--isolation LEVEL", "what the inputs were read with [read_committed]", panel=_PANEL
-        ),
+        option("--isolation LEVEL", "what the inputs were read with [read_committed]"),
     ] = None
-    partition: Annotated[
-        list[int] | None, option("--partition P", "of the merge log [all]", panel=_PANEL)
-    ] = None
+    partition: Annotated[list[int] | None, option("--partition P", "of the merge log [all]")] = None
     from_merge_offset: Annotated[
         list[str] | None,
-        option("--from-merge-offset [P:]OFFSET", "a commit: the next entry", panel=_PANEL),
+        option("--from-merge-offset [P:]OFFSET", "a commit: the next entry"),
     ] = None
     output_offset: Annotated[
         list[str] | None,
-        option("--output-offset [P:]OFFSET", "and the output's next offset with it", panel=_PANEL),
+        option("--output-offset [P:]OFFSET", "and the output's next offset with it"),
     ] = None
 
     def merge(self, file: Path | None) -> Merge:

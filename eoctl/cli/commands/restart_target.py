@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from eoctl.cli.options import option
+from eoctl.cli.options import Ranked, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.restart.adhoc import MoveWish, resolve_move, stored
@@ -16,14 +16,13 @@ from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import MAX_OFFSET
 from recovery.times import duration, instant, rfc3339
 
-_PANEL = "Without an application file"
-
 
 @dataclass(frozen=True)
-class AdHocTarget:
+class AdHocTarget(Ranked):
     """A group, its partitions, and exactly one target."""
 
-    group: Annotated[str | None, option("--group G", panel=_PANEL)] = None
+    panel: ClassVar[str] = "Without an application file"
+    group: Annotated[str | None, option("--group G", "the consumer group to move")] = None
     topic: Annotated[list[str] | None, option("--topic TOPIC[:P]", "orders, orders:0,1")] = None
     all_topics: Annotated[
         bool, option("--all-topics", "every partition the group has committed")
@@ -36,7 +35,9 @@ class AdHocTarget:
     to_current: Annotated[bool, option("--to-current", "where it stands: looked at, not moved")] = (
         False
     )
-    to_offset: Annotated[int | None, option("--to-offset N")] = None
+    to_offset: Annotated[int | None, option("--to-offset N", "this offset, on each partition")] = (
+        None
+    )
     to_datetime: Annotated[
         str | None, option("--to-datetime T", "RFC 3339, UTC without a zone")
     ] = None

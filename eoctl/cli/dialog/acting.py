@@ -25,7 +25,6 @@ from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.journal import PlanRow, PlanStepRow
 
-_PANEL = "Acting"
 PLAN_WIDTH = 80
 
 
@@ -33,23 +32,21 @@ PLAN_WIDTH = 80
 class Execute(Ranked):
     """Without --execute the plan is only shown. --dry-run says so for those who are used to it."""
 
+    panel: ClassVar[str] = "Acting"
     help_rank: ClassVar[int] = 0
-    execute: Annotated[bool, option("--execute", "carry the plan out", panel=_PANEL)] = False
-    yes: Annotated[bool, option("--yes", "without a question", panel=_PANEL)] = False
-    plan_sha256: Annotated[
-        str | None, option("--plan-sha256 HEX", "only this plan", panel=_PANEL)
-    ] = None
+    execute: Annotated[bool, option("--execute", "carry the plan out")] = False
+    yes: Annotated[bool, option("--yes", "without a question")] = False
+    plan_sha256: Annotated[str | None, option("--plan-sha256 HEX", "only this plan")] = None
     although_it_writes: Annotated[
         bool,
         option(
             "--although-it-writes",
             "with --yes: also where an owner wrote between two looks",
-            panel=_PANEL,
         ),
     ] = False
-    dry_run: Annotated[
-        bool, option("--dry-run", "only show, as without --execute", panel=_PANEL)
-    ] = field(default=False, compare=False)
+    dry_run: Annotated[bool, option("--dry-run", "only show, as without --execute")] = field(
+        default=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.dry_run and self.execute:

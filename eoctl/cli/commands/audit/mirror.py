@@ -1,10 +1,10 @@
 """`audit mirror`: a topic against its mirror, here or in another cluster."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from eoctl.cli.commands.audit.logs import Reads
-from eoctl.cli.options import Connection, Format, argument, option
+from eoctl.cli.options import Connection, Format, Ranked, argument, option
 from eoctl.host.clock import now_ms
 from eoctl.render.columns.audit import MIRROR
 from recovery.errors import UsageError
@@ -14,24 +14,21 @@ from recovery.shared.offset_bounds import parse_bound
 if TYPE_CHECKING:
     from eoctl.settings.context import Context
 
-_PANEL = "The mirror's cluster [the source's own]"
 _IGNORED = ("timestamp", "headers")
 
 
 @dataclass(frozen=True)
-class Mirror:
+class Mirror(Ranked):
     """The options that say how to reach the mirror's cluster."""
 
-    mirror_context: Annotated[str | None, option("--mirror-context NAME", panel=_PANEL)] = None
-    mirror_server: Annotated[
-        str | None, option("--mirror-bootstrap-server HOSTS", panel=_PANEL)
-    ] = None
+    panel: ClassVar[str] = "The mirror's cluster [the source's own]"
+    mirror_context: Annotated[str | None, option("--mirror-context NAME")] = None
+    mirror_server: Annotated[str | None, option("--mirror-bootstrap-server HOSTS")] = None
     mirror_config: Annotated[
         str | None,
         option(
             "--mirror-command-config FILE",
             "client properties, Java's or librdkafka's",
-            panel=_PANEL,
         ),
     ] = None
 

@@ -4,10 +4,10 @@ import asyncio
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.options import ADDRESSES, Connection, Format, argument, option
+from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.operations.change import acting
 from eoctl.operations.state.delivery import STREAMS, DeliveryWish
 from eoctl.settings.context import Context
@@ -18,34 +18,31 @@ from recovery.errors import Exit, UsageError
 from recovery.quoting import quoted
 from recovery.times import not_done_within
 
-_PANEL = "Delivering"
 INTO = "topic:NAME|sql:URL#TABLE|streams-dir:DIR"
 
 
 @dataclass(frozen=True)
-class Delivering:
+class Delivering(Ranked):
     """The options that say where a state goes, besides its folder."""
 
+    panel: ClassVar[str] = "Delivering"
     with_offsets: Annotated[
         str | None,
-        option("--with-offsets TABLE", "restart offsets too, all in one transaction", panel=_PANEL),
+        option("--with-offsets TABLE", "restart offsets too, all in one transaction"),
     ] = None
     input_topic: Annotated[
         str | None,
-        option("--input TOPIC", "of the offsets attached to a coast state", panel=_PANEL),
+        option("--input TOPIC", "of the offsets attached to a coast state"),
     ] = None
-    replace: Annotated[
-        bool, option("--replace", "the table's rows of another state go", panel=_PANEL)
-    ] = False
+    replace: Annotated[bool, option("--replace", "the table's rows of another state go")] = False
     accept_incomplete: Annotated[
-        bool, option("--accept-incomplete", "deliver what is not provably complete", panel=_PANEL)
+        bool, option("--accept-incomplete", "deliver what is not provably complete")
     ] = False
     without_headers: Annotated[
         bool,
         option(
             "--without-headers",
             "deliver it although its records had headers, or may have had some",
-            panel=_PANEL,
         ),
     ] = False
 
@@ -55,12 +52,11 @@ class Delivering:
             "--subtopology N",
             "of the stores, as Topology.describe() numbers it",
             min=0,
-            panel=_PANEL,
         ),
     ] = None
     store: Annotated[
         list[str] | None,
-        option("--store NAME=KIND", "timestamped (the DSL's stores) or plain", panel=_PANEL),
+        option("--store NAME=KIND", "timestamped (the DSL's stores) or plain"),
     ] = None
 
     @property

@@ -14,7 +14,6 @@ from eoctl.operations.state.spark_state import SparkChoice, is_checkpoint
 from eoctl.render.columns.state import COMPARE, SHOW
 from recovery.errors import UsageError
 
-_PANEL = "Of spark:DIR, a Structured Streaming checkpoint"
 _SERDES = "string|short|int|long|float|double|json|hex|base64|avro:FILE|protobuf:FILE:MESSAGE"
 
 
@@ -22,24 +21,17 @@ _SERDES = "string|short|int|long|float|double|json|hex|base64|avro:FILE|protobuf
 class SparkStore(Ranked):
     """The options that say what is read of a checkpoint, by a Spark on this machine."""
 
+    panel: ClassVar[str] = "Of spark:DIR, a Structured Streaming checkpoint"
     help_rank: ClassVar[int] = 1
 
-    operator: Annotated[int | None, option("--operator N", "operatorId", min=0, panel=_PANEL)] = (
+    operator: Annotated[int | None, option("--operator N", "operatorId", min=0)] = None
+    store_name: Annotated[str | None, option("--store-name NAME", "storeName")] = None
+    join_side: Annotated[str | None, option("--join-side left|right", "joinSide")] = None
+    batch: Annotated[int | None, option("--batch N", "batchId [last committed]", min=0)] = None
+    key_column: Annotated[str | None, option("--key-column A.B", "of the key's struct")] = None
+    value_column: Annotated[str | None, option("--value-column A.B", "of the value's struct")] = (
         None
     )
-    store_name: Annotated[str | None, option("--store-name NAME", "storeName", panel=_PANEL)] = None
-    join_side: Annotated[str | None, option("--join-side left|right", "joinSide", panel=_PANEL)] = (
-        None
-    )
-    batch: Annotated[
-        int | None, option("--batch N", "batchId [last committed]", min=0, panel=_PANEL)
-    ] = None
-    key_column: Annotated[
-        str | None, option("--key-column A.B", "of the key's struct", panel=_PANEL)
-    ] = None
-    value_column: Annotated[
-        str | None, option("--value-column A.B", "of the value's struct", panel=_PANEL)
-    ] = None
     conf: Conf = field(default_factory=list)
 
     def choice(self, word: str, show: JobProgress) -> SparkChoice:

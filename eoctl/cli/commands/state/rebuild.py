@@ -55,6 +55,7 @@ class ShortFormat(Format):
 class Rebuilding(Ranked):
     """The options that say how a state is made, besides those that must be given."""
 
+    panel: ClassVar[str] = "How the state is made"
     help_rank: ClassVar[int] = 1
 
     retention: Annotated[
