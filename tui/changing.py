@@ -29,7 +29,7 @@ class Changing(Layout):
         from tui.screens import plans
 
         if self.place.view in (PLANS, CHANGE):
-            self._plan("Carry out", plans.carry_out, "reading the plan")
+            self._plan("Carry out", plans.begun_or_planned, "reading the plan")
             return
         if self.snapshot is None or not isinstance(self.feed, LiveFeed):
             return

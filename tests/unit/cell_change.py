@@ -190,19 +190,17 @@ def set_(
     )
     if out is not None:
         plan_files.write(made, out)
-    return CommandChange("set", made, context).carry_out(said, output, connection.seconds())
+    return CommandChange("set", made, context).run(said, output, connection.seconds())
 
 
 def apply(connection: Connection, said: Execute, output: Format, file: Path) -> int:
     made = plan_files.read(file)
-    return CommandChange("apply", made, connection.one()).carry_out(
-        said, output, connection.seconds()
-    )
+    return CommandChange("apply", made, connection.one()).run(said, output, connection.seconds())
 
 
 def register() -> None:
     """Make the kinds known to this process, and the commands."""
-    KINDS["test-cells"] = KINDS["test-cells-undo"] = __name__
+    KINDS["test-cells"] = KINDS["test-cells-undo"] = lambda: sys.modules[__name__]
     sys.modules["eoctl.cli.commands.cell_change"] = sys.modules[__name__]
     commands: Any = TREE.commands
     commands["set"] = Leaf("cell_change:set_", "set cells", "eoctl set")

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.cli.commands.merge import _Replay
-from eoctl.cli.dialog.acting import Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.main import run
 from eoctl.cli.options import Format
 from eoctl.host.clock import now_ms
@@ -122,8 +121,11 @@ def test_an_unfinished_entry_stays_until_the_new_plan_is_agreed_to(
     context = Context("here", {}, (), read_only=how == "read-only")
     sha = "0" * 64 if how == "another plan" else None
     said = Execute(execute=True, yes=how != "declined", plan_sha256=sha)
+    in_the_way = merge_acting.in_the_way(plan(7))
+    assert in_the_way == writer.entry
+    change = CommandChange("merge-replay", plan(7), context, replaces=in_the_way)
     with pytest.raises(RefusedError) as refusal:
-        _Replay("merge-replay", plan(7), context).carry_out(said, Format(), 1)
+        change.run(said, Format(), 1)
     expected = {"declined": "not confirmed", "read-only": "read-only", "another plan": "sha256"}
     assert expected[how] in refusal.value.sentence
     assert [e.id for e in unfinished(journal.find().entries)] == [writer.entry]

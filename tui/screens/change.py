@@ -47,9 +47,11 @@ class Ready:
     finding: bool = False
 
 
-def carry_out(ready: Ready, typed: str) -> "Outcome":
+def execute(ready: Ready, typed: str) -> "Outcome":
     """Carry the plan out if `typed` is its word. Raises EoctlError. Takes seconds."""
-    from eoctl.operations.change.acting import Door, execute, permit
+    from eoctl.operations import kinds  # noqa: F401 - the plan may be of any kind
+    from eoctl.operations.change import acting
+    from eoctl.operations.change.acting import Door, permit
 
     assert ready.plan is not None
     assert ready.context is not None
@@ -60,7 +62,7 @@ def carry_out(ready: Ready, typed: str) -> "Outcome":
         argv=("eoctl", *ready.context.argv, "tui"),
     )
     permit(ready.plan, door, ready.undoes)
-    return execute(ready.plan, door, 60.0, ready.undoes)
+    return acting.execute(ready.plan, door, 60.0, ready.undoes)
 
 
 class ChangeScreen(Asking[bool]):
@@ -112,7 +114,7 @@ class ChangeScreen(Asking[bool]):
         result: Outcome | EoctlError
         try:
             assert self._ready is not None
-            result = carry_out(self._ready, typed)
+            result = execute(self._ready, typed)
         except EoctlError as error:
             result = error
         self.app.call_from_thread(self._acted, result)

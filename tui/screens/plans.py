@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 
 
-def carry_out(about: str) -> Ready:
+def begun_or_planned(about: str) -> Ready:
     """The plan of a plan file, or what is left of an unfinished entry. Raises EoctlError."""
     from eoctl.operations.change import changes
 
@@ -45,6 +45,7 @@ def undo(about: str) -> Ready:
 
 def verify(about: str) -> Ready:
     """Look whether everything is as the plan leaves it. Raises EoctlError."""
+    from eoctl.operations import kinds  # noqa: F401 - the plan may be of any kind
     from eoctl.operations.change import changes
     from eoctl.operations.change.acting import kind_module
 

@@ -121,7 +121,7 @@ def _carried_out(connection: Connection, said: Execute, found: Planned, schema: 
         print(f"eoctl: {found.done}", file=sys.stderr)
         return Exit.OK
     change = CommandChange(schema, found.plan, connection.one())
-    outcome = change.act(said, connection.seconds(ACTING_SECONDS))
+    outcome = change.execute(said, connection.seconds(ACTING_SECONDS))
     assert outcome is not None
     for step in outcome.steps:
         print(f"eoctl: {step.step.target}: {step.status}: {visible(step.detail)}", file=sys.stderr)

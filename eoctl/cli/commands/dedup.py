@@ -1,7 +1,7 @@
 """`dedup INPUT OUTPUT`: the clean copy of a topic that holds repeats, written exactly once."""
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -12,7 +12,6 @@ from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
-from eoctl.operations.change.acting import Outcome
 from eoctl.operations.session.session import with_cluster
 from recovery.change.plan import Plan
 from recovery.errors import Exit, UsageError
@@ -152,9 +151,10 @@ def dedup(
         there = dedup_spark.OnSpark(spark, context, line, staging)
         with line:
             plan = run_or_plan if isinstance(run_or_plan, Plan) else there.plan(run_or_plan, limit)
-        return _Watched("dedup", plan, context, opened=there.opened, line=line).carry_out(
-            execute, output, limit
-        )
+        change = CommandChange("dedup", plan, context, opened=there.opened)
+        with line:
+            outcome = change.execute(execute, limit)
+        return change.show(outcome, output)
     here = operations.Here(context, staging)
     with Progress() as progress:
         plan = (
@@ -162,17 +162,4 @@ def dedup(
             if isinstance(run_or_plan, Plan)
             else here.plan(run_or_plan, limit, progress)
         )
-    return CommandChange("dedup", plan, context, opened=here.opened).carry_out(
-        execute, output, limit
-    )
-
-
-@dataclass(frozen=True)
-class _Watched(CommandChange):
-    """A change whose job reports how far it is."""
-
-    line: JobProgress = field(default_factory=JobProgress)
-
-    def act(self, execute: Execute, timeout: float | None) -> Outcome | None:
-        with self.line:
-            return super().act(execute, timeout)
+    return CommandChange("dedup", plan, context, opened=here.opened).run(execute, output, limit)

@@ -88,7 +88,7 @@ def resume(
     if abandon:
         return _abandon(one, acting_)
     change = CommandChange("journal-resume", one.plan, context_of(connection, one.plan), one.undoes)
-    return change.carry_out(acting_, output, connection.seconds())
+    return change.run(acting_, output, connection.seconds())
 
 
 def _abandon(entry: JournalEntry, execute: Execute) -> int:
@@ -105,4 +105,4 @@ def undo(connection: Connection, acting_: Execute, output: Format, entry: EntryI
     context = context_of(connection, one.plan)
     plan = undo_plan(one, context, connection.seconds())
     change = CommandChange("journal-undo", plan, context, undoes=one.id)
-    return change.carry_out(acting_, output, connection.seconds())
+    return change.run(acting_, output, connection.seconds())

@@ -6,27 +6,28 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
 from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
-from eoctl.operations.change.acting import permit, unfinished_entry
 from eoctl.operations.merge import planning as operations
 from eoctl.operations.merge.planning import Merge
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.merge import PLAN, VERIFY
-from recovery.errors import Exit, UsageError
+from recovery.errors import UsageError
 from recovery.quoting import quoted
 from recovery.sizes import byte_rate
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.operations.change.acting import Opened
     from eoctl.operations.jobs.spark_launch import Spark
-    from eoctl.operations.merge.acting import ReplayEngine, Running
+    from eoctl.settings.context import Context
     from recovery.change.plan import Plan
 
 
@@ -179,7 +180,7 @@ def replay(
     ] = None,
 ) -> int:
     """Emit the merged stream again in the log's order: shows the plan, --execute acts."""
-    from eoctl.operations.merge.acting import plan_replay
+    from eoctl.operations.merge.acting import in_the_way, plan_replay
     from eoctl.operations.merge.spark import check_engine, choose_engine
     from eoctl.operations.merge.waiting import own_ended
 
@@ -196,49 +197,31 @@ def replay(
 
     plan = with_cluster(context, connection.seconds(None), planned)
     chosen = choose_engine(engine, plan, spark is not None, follow=follow)
-    change = _Replay("merge-replay", plan, context, chosen=chosen, spark=spark, staging=staging)
-    return change.carry_out(execute, output, connection.seconds(None))
+    note(f" engine   {chosen[0]}: {chosen[1]}")
+    with _running(chosen[0], spark, context, staging) as operation:
+        change = CommandChange(
+            "merge-replay", plan, context, opened=operation, replaces=in_the_way(plan)
+        )
+        outcome = change.execute(execute, connection.seconds(None))
+    return change.show(outcome, output)
 
 
-@dataclass(frozen=True)
-class _Replay(CommandChange):
-    """A change that takes long: it is watched while it runs. chosen: the engine, and why."""
+@contextmanager
+def _running(
+    engine: str, spark: "Spark | None", context: "Context", staging: Path | None
+) -> "Iterator[Opened]":
+    """Return what carries the replay out, watched while it runs."""
+    from eoctl.operations.merge.acting import Running, opened
+    from eoctl.operations.merge.spark import on_spark
 
-    chosen: tuple[str, str] = ("local", "")
-    spark: "Spark | None" = None
-    staging: Path | None = None
-
-    def carry_out(self, execute: Execute, output: Format, timeout: float | None) -> int:
-        from eoctl.operations.merge.acting import KIND, make_way, start
-
-        engine, why = self.chosen
-        note(f" engine   {engine}: {why}")
-        if not execute.execute:
-            return super().carry_out(execute, output, timeout)
-        for line in plan_lines(self.plan):
-            print(line, file=sys.stderr)
-        door = execute.door(self.context)
-        in_the_way = unfinished_entry(KIND, self.plan.cluster_id, self.plan.scope)
-        permit(self.plan, door, in_the_way.id if in_the_way else None)
-        make_way(self.plan)  # not before it is agreed to
-        with self._running() as (running, made):
-            outcome = start(self.plan, door, timeout, running, made)
-        self._write(outcome, output)
-        return Exit(outcome.exit_status)
-
-    @contextmanager
-    def _running(self) -> "Iterator[tuple[Running, ReplayEngine | None]]":
-        """Return how the replay is watched and what carries it out."""
-        from eoctl.operations.merge.acting import Running
-        from eoctl.operations.merge.spark import on_spark
-
-        if self.chosen[0] == "spark":
-            assert self.spark is not None
-            with JobProgress() as show:
-                yield Running(), on_spark(self.spark, self.context, show, self.staging)
-            return
-        with _progress("replaying: offsets of the log") as on_progress:
-            yield Running() if on_progress is None else Running(on_progress), None
+    if engine == "spark":
+        assert spark is not None
+        with JobProgress() as show:
+            made = on_spark(spark, context, show, staging)
+            yield partial(opened, running=Running(), engine=made)
+        return
+    with _progress("replaying: offsets of the log") as on_progress:
+        yield partial(opened, running=Running() if on_progress is None else Running(on_progress))
 
 
 def _rate(text: str | None) -> float | None:

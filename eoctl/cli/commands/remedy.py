@@ -113,7 +113,7 @@ def _run(
     if planned_now.plan is None:
         print(planned_now.done)
         return Exit.OK
-    return CommandChange(f"txn-{wish.action}", planned_now.plan, context).carry_out(
+    return CommandChange(f"txn-{wish.action}", planned_now.plan, context).run(
         execute, output, seconds
     )
 
@@ -233,6 +233,6 @@ def apply(
     if plan.kind not in acting.KINDS or not plan.kind.startswith("txn-"):
         raise UsageError(f"a plan of kind {plan.kind}", where=str(file), remedy="not one of txn")
     context = connection.one()
-    return CommandChange("txn-apply", plan, context).carry_out(
+    return CommandChange("txn-apply", plan, context).run(
         execute, output, connection.seconds(MANY_SECONDS)
     )

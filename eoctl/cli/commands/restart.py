@@ -177,13 +177,11 @@ def apply(connection: Connection, output: Format, execute: Execute, file: PlanFi
     elif (begun := operations.going_on_with(restart_plan)) is not None:
         print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
         try:
-            return CommandChange("restart-apply", begun.plan, context).carry_out(
-                execute, output, seconds
-            )
+            return CommandChange("restart-apply", begun.plan, context).run(execute, output, seconds)
         except RefusedError:
             if not operations.is_abandoned(begun):
                 raise
-    return CommandChange("restart-apply", restart_plan, context).carry_out(execute, output, seconds)
+    return CommandChange("restart-apply", restart_plan, context).run(execute, output, seconds)
 
 
 def undo(connection: Connection, output: Format, execute: Execute, file: PlanFile) -> int:
@@ -194,7 +192,7 @@ def undo(connection: Connection, output: Format, execute: Execute, file: PlanFil
     begun = operations.begun_undo(entry)
     back = begun.plan if begun is not None else undo_plan(entry, context, seconds)
     change = CommandChange("restart-undo", back, context, undoes=entry.id)
-    return change.carry_out(execute, output, seconds)
+    return change.run(execute, output, seconds)
 
 
 def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause = None) -> int:

@@ -10,7 +10,9 @@ from eoctl.cli.dialog.confirm import ask
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Format, Ranked, option
 from eoctl.host.clock import now_ms
-from eoctl.operations.change.acting import Door, Opened, Outcome, execute, permit
+from eoctl.operations import kinds  # noqa: F401 - plans of every kind are carried out here
+from eoctl.operations.change import acting
+from eoctl.operations.change.acting import Door, Opened, Outcome, permit
 from eoctl.render.columns.change import PLAN, STEPS
 from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
@@ -61,7 +63,7 @@ class CommandChange:
     """A plan on its way through one command. schema: the command's words joined by `-`.
 
     undoes: the journal entry that the plan puts back. words: of the command that carries it out,
-    where that is not this one with --execute. opened: as for `execute`.
+    where that is not this one with --execute. opened, replaces: as of `acting.execute`.
     """
 
     schema: str
@@ -70,26 +72,30 @@ class CommandChange:
     undoes: str | None = None
     words: Sequence[str] = ()
     opened: Opened | None = None
+    replaces: str | None = None
 
-    def carry_out(self, execution: Execute, output: Format, timeout: float | None) -> int:
+    def run(self, execution: Execute, output: Format, timeout: float | None) -> int:
         """Show the plan; with --execute ask, carry it out, show what became of each step."""
-        outcome = self.act(execution, timeout)
-        self._write(outcome, output)
-        return Exit.OK if outcome is None else outcome.exit_status
+        return self.show(self.execute(execution, timeout), output)
 
-    def act(self, execution: Execute, timeout: float | None) -> Outcome | None:
+    def execute(self, execution: Execute, timeout: float | None) -> Outcome | None:
         """Ask and carry it out, the plan on stderr; None without --execute: nothing is done."""
         if not execution.execute:
             return None
         door = execution.door(self.context)
         for line in plan_lines(self.plan):
             print(line, file=sys.stderr)
-        permit(self.plan, door, self.undoes)
-        return execute(self.plan, door, timeout, self.undoes, self.opened)
+        permit(self.plan, door, self.undoes or self.replaces)
+        return acting.execute(self.plan, door, timeout, self.undoes, self.opened, self.replaces)
 
     def row(self, outcome: Outcome | None) -> PlanRow:
         """The plan as scripts read it, and what became of it."""
         return plan_row(self.plan, outcome, self.words)
+
+    def show(self, outcome: Outcome | None, output: Format) -> int:
+        """Write the plan, or what became of it; the exit status."""
+        self._write(outcome, output)
+        return Exit.OK if outcome is None else outcome.exit_status
 
     def _write(self, outcome: Outcome | None, output: Format) -> None:
         row = self.row(outcome)

@@ -5,7 +5,6 @@ line, the dashboard and cron. A command makes a Plan, shows it, asks `permit`, t
 """
 
 import asyncio
-import importlib
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -39,7 +38,6 @@ __all__ = [
     "Operation",
     "Outcome",
     "StepOutcome",
-    "carry_out",
     "execute",
     "kind_module",
     "permit",
@@ -49,33 +47,19 @@ __all__ = [
 
 Opened = Callable[[Plan, Context, float | None], AbstractAsyncContextManager[Operation]]
 
-KINDS: dict[str, str] = {
-    "txn-abort": "eoctl.operations.remedy.remedies",
-    "txn-fence": "eoctl.operations.remedy.remedies",
-    "txn-resolve": "eoctl.operations.remedy.remedies",
-    "txn-commit": "eoctl.operations.remedy.remedies",
-    "txn-salvage": "eoctl.operations.remedy.salvage",
-    "txn-many": "eoctl.operations.remedy.remedies",
-    "merge-replay": "eoctl.operations.merge.acting",
-    "restart": "eoctl.operations.restart.applying",
-    "restart-undo": "eoctl.operations.restart.applying",
-    "dedup": "eoctl.operations.dedup.copying",
-    "state-deliver": "eoctl.operations.state.deliver",
-}
-"""Plan kind -> module. It has `opened(plan, context, seconds)`, an asynchronous context manager of
-an Operation, and, where a change can be put back, `undo_plan(entry, context, seconds) -> Plan`."""
+KINDS: dict[str, Callable[[], Any]] = {}
+"""Plan kind -> what gives the module that carries it out: `eoctl.operations.kinds` fills it.
+
+The module has `opened(plan, context, seconds)`, an asynchronous context manager of an Operation;
+where a change can be put back, `undo_plan(entry, context, seconds) -> Plan`; and where it commits
+on its way, so that the same command goes on where it ended, `GOES_ON = True`."""
 
 
 def kind_module(kind: str) -> Any:
     """The module that carries a kind of plan out. Raises UsageError for an unknown kind."""
-    name = KINDS.get(kind)
-    if name is not None:
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
-    raise UsageError(f"this version of eoctl does not carry out plans of kind {kind!r}")
+    if kind not in KINDS:
+        raise UsageError(f"this version of eoctl does not carry out plans of kind {kind!r}")
+    return KINDS[kind]()
 
 
 def can_undo(kind: str) -> bool:
@@ -144,12 +128,17 @@ def execute(
     timeout: float | None,
     undoes: str | None = None,
     opened: Opened | None = None,
+    replaces: str | None = None,
 ) -> Outcome:
-    """Carry a permitted plan out within `timeout` seconds; see carry_out for the errors.
+    """Carry a permitted plan out within `timeout` seconds; see _execute for the errors.
 
     undoes: the journal entry that this plan puts back. opened: the operation, where it is not
-    the one that the plan's kind names (KINDS).
+    the one that the plan's kind names (KINDS). replaces: an unfinished entry that commits as it
+    goes; it is closed, and this plan goes on where it ended.
     """
+    if replaces is not None:
+        detail = "another plan took its place; what it sent stays, with its position"
+        Journal().abandon(replaces, detail)
     open_operation: Opened = opened or kind_module(plan.kind).opened
 
     async def bounded() -> Outcome:
@@ -157,17 +146,17 @@ def execute(
             asyncio.timeout(None if timeout is None else timeout + 0.5),
             open_operation(plan, door.context, timeout) as operation,
         ):
-            return await carry_out(plan, operation, door, undoes)
+            return await _execute(plan, operation, door, undoes)
 
     try:
         return asyncio.run(bounded())
     except TimeoutError:
+        if getattr(kind_module(plan.kind), "GOES_ON", False):
+            raise not_done_within(timeout, remedy="run the same again: it goes on there") from None
         raise not_done_within(timeout, "nothing was sent") from None
 
 
-async def carry_out(
-    plan: Plan, operation: Operation, door: Door, undoes: str | None = None
-) -> Outcome:
+async def _execute(plan: Plan, operation: Operation, door: Door, undoes: str | None) -> Outcome:
     """Lock, read again, journal, act, verify.
 
     A plan of independent steps gives an outcome for each; one that is all or none refuses all of

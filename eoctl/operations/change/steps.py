@@ -182,7 +182,7 @@ class Walk:
         return self._outcome(entry.id)
 
     async def to_the_end(self, argv: Sequence[str], undoes: str | None) -> Outcome:
-        """Raises what eoctl.operations.change.acting.carry_out says."""
+        """Raises what eoctl.operations.change.acting says."""
         if self._entry is None:
             self._plan.check_expiry(now_ms())
             if not self._plan.independent or self._plan.all_or_none:

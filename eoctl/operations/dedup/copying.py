@@ -40,6 +40,7 @@ from recovery.plurals import count, counted
 from recovery.shared.source_numbers import Scattered
 
 KIND = "dedup"
+GOES_ON = True
 DIGEST = "rule"  # the parameter of a step that holds the job's digest
 
 DedupProgress = Callable[[str, int, int], None]

@@ -1,7 +1,7 @@
 """`merge replay` as a change of the cluster: its plan, and carrying it out.
 
-For the dashboard: `plan_replay` gives the plan's value, `start` carries it out, tells how far it
-is, and is ended by its event.
+`plan_replay` gives the plan; `opened` its operation, which tells how far it is, and is ended by
+its event.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.change.acting import Door, Outcome, carry_out, unfinished_entry
+from eoctl.operations.change.acting import unfinished_entry
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.merge.planning import (
@@ -29,15 +29,14 @@ from eoctl.operations.merge.planning import (
 from eoctl.operations.merge.replay import PartitionReplay, ReplayProgress, ReplayRun
 from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
-from eoctl.stores.journal import Journal
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 from recovery.merge.replay import Base
 from recovery.plurals import count, counted
 from recovery.shared.app_file import named
-from recovery.times import not_done_within
 
 KIND = "merge-replay"
+GOES_ON = True
 AT_ONCE = 4  # partitions of a replay that has an end
 
 
@@ -144,43 +143,14 @@ def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
     return {topic: {"topic_id": f.topic_id} for (topic, _), f in sorted(facts.items())}
 
 
-def make_way(plan: Plan) -> None:
-    """Close an unfinished replay of this log that began otherwise: this plan takes its place.
+def in_the_way(plan: Plan) -> str | None:
+    """Return the entry of an unfinished replay of this log that began otherwise.
 
-    All that it sent is committed with its position, and this plan was made on what is there; so
-    nothing has to be ended or put back first. Raises RefusedError while it is being carried out.
+    A new plan takes its place: all that it sent is committed with its position, and the plan was
+    made on what is there; so nothing has to be ended or put back first.
     """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
-    if entry is None or entry.plan.same_change(plan):
-        return
-    detail = "another plan took its place; what it sent stays, with its position"
-    Journal().abandon(entry.id, detail)
-
-
-def start(
-    plan: Plan,
-    door: Door,
-    timeout: float | None = None,
-    running: Running | None = None,
-    engine: "ReplayEngine | None" = None,
-) -> Outcome:
-    """Carry a permitted plan out; blocks. Raises what `acting.carry_out` raises.
-
-    engine: makes the operation; None: the one that replays in this process.
-    """
-
-    async def bounded() -> Outcome:
-        async with (
-            asyncio.timeout(timeout),
-            opened(plan, door.context, timeout, running, engine) as operation,
-        ):
-            return await carry_out(plan, operation, door)
-
-    try:
-        return asyncio.run(bounded())
-    except TimeoutError:
-        remedy = "run the same again: it goes on there"
-        raise not_done_within(timeout, remedy=remedy) from None
+    return None if entry is None or entry.plan.same_change(plan) else entry.id
 
 
 @asynccontextmanager

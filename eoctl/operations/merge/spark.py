@@ -62,7 +62,7 @@ def choose_engine(
 def on_spark(
     spark: Spark, context: Context, show: Show, staging: Path | None = None
 ) -> Callable[[Cluster, Running, int | None], Replaying]:
-    """Return what makes the operation that `merge_acting.start` carries out. staging: a folder that
+    """Return what makes the operation of a replay. staging: a folder that
     executors share with this machine; None: in the state folder."""
 
     def made(cluster: Cluster, running: Running, max_rate: int | None) -> Replaying:

@@ -19,6 +19,7 @@ from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 
 KIND = "state-deliver"
+GOES_ON = True
 
 
 class Delivery(Operation, Protocol):

@@ -136,7 +136,7 @@ def deliver(
     if plan is None:
         print("all of it is there already", file=sys.stderr)
         return Exit.OK
-    return CommandChange("state-deliver", plan, context).carry_out(execute, output, seconds)
+    return CommandChange("state-deliver", plan, context).run(execute, output, seconds)
 
 
 def planned(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:

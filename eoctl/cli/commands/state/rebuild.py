@@ -178,9 +178,9 @@ class _Onward:
                 again = (*plan.argv, *words, *self.how.words())
                 change = CommandChange("state-deliver", plan, context, words=again)
                 if for_eyes:
-                    status = change.carry_out(execute, output, seconds)
+                    status = change.run(execute, output, seconds)
                 else:
-                    outcome = change.act(execute, seconds)
+                    outcome = change.execute(execute, seconds)
                     delivery = change.row(outcome).json_values()
                     status = Exit.OK if outcome is None else outcome.exit_status
         except EoctlError as error:

@@ -1,0 +1,59 @@
+"""The kinds of change, and the room that carries out each.
+
+Whoever carries out plans of any kind imports this; a room is loaded when its kind is met.
+"""
+
+from typing import Any
+
+from eoctl.operations.change.acting import KINDS
+
+
+def _remedies() -> Any:
+    from eoctl.operations.remedy import remedies
+
+    return remedies
+
+
+def _salvage() -> Any:
+    from eoctl.operations.remedy import salvage
+
+    return salvage
+
+
+def _replay() -> Any:
+    from eoctl.operations.merge import acting
+
+    return acting
+
+
+def _restart() -> Any:
+    from eoctl.operations.restart import applying
+
+    return applying
+
+
+def _dedup() -> Any:
+    from eoctl.operations.dedup import copying
+
+    return copying
+
+
+def _deliver() -> Any:
+    from eoctl.operations.state import deliver
+
+    return deliver
+
+
+KINDS |= {
+    "txn-abort": _remedies,
+    "txn-fence": _remedies,
+    "txn-resolve": _remedies,
+    "txn-commit": _remedies,
+    "txn-salvage": _salvage,
+    "txn-many": _remedies,
+    "merge-replay": _replay,
+    "restart": _restart,
+    "restart-undo": _restart,
+    "dedup": _dedup,
+    "state-deliver": _deliver,
+}
