@@ -14,7 +14,7 @@ from eoctl.kafka.connection.patience import Patience
 from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.read_only import refuse_writing
 from eoctl.kafka.connection.wire import Connection, timed_out
-from recovery.errors import UnreachableError
+from recovery.errors import RefusedError, UnreachableError
 from recovery.facts import BrokerFacts, Missing, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
@@ -136,6 +136,11 @@ class Cluster:
         """The finalized feature `transaction.version`; 0 where the cluster has no such feature."""
         assert self._bootstrap is not None
         return self._bootstrap.features.get("transaction.version", 0)
+
+    def refuse_read_only(self, where: str | None = None) -> None:
+        """Raises RefusedError in a read-only context: asked before another client writes."""
+        if self.read_only:
+            raise RefusedError("nothing is changed: the context is read-only", where=where)
 
     def silence(self) -> Deadline:
         """Return how long one broker may stay silent: the request timeout, within the deadline."""

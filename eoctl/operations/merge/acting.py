@@ -207,8 +207,7 @@ class Replaying:
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Replay to the tip, or follow until it is ended."""
-        if self._cluster.read_only:
-            raise RefusedError("the context is read-only")
+        self._cluster.refuse_read_only()
         p, cancel = step.parameters, self._running.cancel
         request = asked_again(step)
         logs = await look(self._cluster, request, twice=False)

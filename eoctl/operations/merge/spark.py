@@ -19,7 +19,7 @@ from eoctl.operations.merge.planning import Merge, MergeLook, Reached, look, rea
 from eoctl.settings.context import Context, state_dir
 from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.errors import IncompleteError, UsageError
 from recovery.merge.replay import Base
 from recovery.merge.request import MergePart, ReplayRequest, log_of
 from recovery.plurals import counted
@@ -86,8 +86,7 @@ class _OnSpark(Replaying):
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Replay to the tip as it is at the beginning."""
-        if self._cluster.read_only:
-            raise RefusedError("the context is read-only")
+        self._cluster.refuse_read_only()
         merge = asked_again(step)
         request = await self._request(merge)
         self._tips = {part.partition: part.tip for part in request.parts}

@@ -72,8 +72,7 @@ class ConnectOffsets:
     async def write(
         self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
     ) -> None:
-        if self._cluster.read_only:
-            raise RefusedError("nothing is changed: the context is read-only", where=self.name)
+        self._cluster.refuse_read_only(self.name)
         with unsent():
             refuse_differences(await self.read(), writes, self.name)
         rows = [

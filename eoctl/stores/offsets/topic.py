@@ -206,8 +206,7 @@ class TopicOffsets:
     ) -> None:
         if self._key is None:
             raise RefusedError("a changelog is its application's: never written", where=self.name)
-        if self._cluster.read_only:
-            raise RefusedError("nothing is produced: the context is read-only", where=self.name)
+        self._cluster.refuse_read_only(self.name)
         with unsent():
             last = await self._find()
             refuse_differences(self._contents(last), writes, self.name)
