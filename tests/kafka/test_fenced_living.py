@@ -39,7 +39,12 @@ def lab(start_lab: Callable[[LabSpec], Lab], request: pytest.FixtureRequest) -> 
     made.down()
 
 
-@pytest.mark.parametrize("start", [java_client, librdkafka_client], ids=["java", "librdkafka"])
+OLD_JAVA = partial(java_client, version="3.9.1")  # speaks v1, whatever the cluster's version
+
+
+@pytest.mark.parametrize(
+    "start", [java_client, OLD_JAVA, librdkafka_client], ids=["java", "java-3.9", "librdkafka"]
+)
 def test_after_a_fence_that_is_held_nothing_of_a_living_owner_is_committed(
     lab: Lab, topic: MakeTopic, start: Start
 ) -> None:
