@@ -5,6 +5,7 @@ import itertools
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer
@@ -239,9 +240,11 @@ def test_a_coordinator_that_is_too_old_hides_no_age_of_the_ids_of_others(
     async def name(place: str, *, of_the_old_one: bool) -> str:
         async with Client.to(lab3.bootstrap_servers) as client:
             names = (f"{place}-{number}" for number in itertools.count())
-            while (await client.coordinator(found := next(names)) == 1) != of_the_old_one:
-                pass
-            return found
+            while True:
+                found = next(names)
+                home = await client.until(partial(client.coordinator, found))
+                if (home == 1) == of_the_old_one:
+                    return found
 
     for place, old in zip(places, (True, False), strict=True):
         begin(lab3, place, {asyncio.run(name(place, of_the_old_one=old)): 600_000})
