@@ -13,6 +13,19 @@ def incarnation(row: TransactionFacts) -> Incarnation:
     return Incarnation(row.producer_id, row.producer_epoch)
 
 
+def taken_over(name: str, other: Incarnation, *, cut_short: bool) -> str:
+    """Say who holds an id that somebody initialised before its owner was shut out.
+
+    cut_short: a request of the fence may have aborted a transaction of that holder.
+    """
+    harm = "its own transaction may have been aborted by this fence" if cut_short else "untouched"
+    return (
+        f"somebody has initialised {name} meanwhile: producer id {other.producer_id} epoch "
+        f"{other.producer_epoch} holds it now, {harm}. Ask whether its application was started "
+        f"again: then leave it. {NOT_FENCED}, then `eoctl txn fence {name} --owner-is-gone`"
+    )
+
+
 def beyond_fence(now: TransactionFacts, used: Incarnation, *, outcome: str) -> str | None:
     """Say how a transaction that is over ended otherwise than by its fence; None: as planned.
 
@@ -34,8 +47,8 @@ def is_half_fenced(
 ) -> bool:
     """Return True if a fence that was cut off after its EndTxn may go on with raising the id.
 
-    Nobody has initialised the id since: that would have left it Empty. Where the owner is gone by
-    the operator's word, whoever has is shut out too.
+    Nobody has initialised the id since: that would have left it Empty, as a raise by eoctl does.
+    Where the owner is gone by the operator's word, either may go on: the coordinator tells which.
     """
     if now.state not in CLOSED_STATES or is_shut_out(used, incarnation(now)):
         return False

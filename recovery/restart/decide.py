@@ -5,7 +5,7 @@ refusal. Every strategy gives the `Basis` of one input partition; the rules that
 them are applied here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -199,7 +199,7 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
         outputs=outputs,
         state=tuple(bound for b in bases.values() for bound in b.state),
         guarantee=promise.guarantee,
-        because=promise.because,
+        because=_if_dead(promise, checks),
         checks=gathered(tuple(checks)),
         store=tuple(kept for b in bases.values() if (kept := _entry_after(app, b)) is not None),
         starting_offsets=starting_offsets({p: b.input.offset for p, b in bases.items()})
@@ -222,6 +222,17 @@ def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
         b if len(reasons) == 1 else f"{b} ({some(places)})" for b, places in weakest.items()
     ]
     return Promise(least, "; ".join(reasons_text))
+
+
+def _if_dead(promise: Promise, checks: Iterable[Check]) -> str:
+    """Return why the guarantee is given; exactly-once beside a process that may write on has an if.
+
+    What that process writes after the plan comes again after the restart.
+    """
+    unfenced = any(c.name == "fenced" and c.held is None for c in checks)
+    if promise.guarantee != "exactly-once" or not unfenced:
+        return promise.because
+    return f"only if the old process is dead, which is not proven; {promise.because}"
 
 
 def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:

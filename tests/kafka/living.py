@@ -47,12 +47,14 @@ def said(living: Living, what: str) -> int:
 
 
 @contextmanager
-def java_client(lab: Lab, transactional_id: str, topic: str, prefix: str) -> Iterator[Living]:
-    """Kafka's own producer of this version, in a process of its own."""
+def java_client(
+    lab: Lab, transactional_id: str, topic: str, prefix: str, version: str = KAFKA
+) -> Iterator[Living]:
+    """Kafka's own producer, in a process of its own. version: of the client."""
     flags = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     process = subprocess.Popen(
         [
-            *(str(find_java().path), *flags, "-cp", java.class_path(read_lock(KAFKA), SOURCE)),
+            *(str(find_java().path), *flags, "-cp", java.class_path(read_lock(version), SOURCE)),
             *(SOURCE.stem, lab.bootstrap_servers, transactional_id, topic, prefix),
         ],
         stdin=subprocess.PIPE,

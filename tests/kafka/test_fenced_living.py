@@ -39,7 +39,12 @@ def lab(start_lab: Callable[[LabSpec], Lab], request: pytest.FixtureRequest) -> 
     made.down()
 
 
-@pytest.mark.parametrize("start", [java_client, librdkafka_client], ids=["java", "librdkafka"])
+OLD_JAVA = partial(java_client, version="3.9.1")  # speaks v1, whatever the cluster's version
+
+
+@pytest.mark.parametrize(
+    "start", [java_client, OLD_JAVA, librdkafka_client], ids=["java", "java-3.9", "librdkafka"]
+)
 def test_after_a_fence_that_is_held_nothing_of_a_living_owner_is_committed(
     lab: Lab, topic: MakeTopic, start: Start
 ) -> None:
@@ -193,6 +198,57 @@ def test_yes_does_not_end_what_an_owner_wrote_after_its_fence_was_planned(
         await owner.commit()
         assert read_committed(lab, where, 0) == [b"1", b"2"]
         assert unfinished("txn") == before, "nothing was sent: it is closed"
+
+    in_client(lab, scenario)
+
+
+@pytest.mark.parametrize("killed_at", ["step-1-started", "fence-ended", "id-raised"])
+def test_who_starts_the_id_while_its_fence_is_cut_off_is_left_alone(
+    lab: Lab, topic: MakeTopic, killed_at: str
+) -> None:
+    """The owner was gone, as the operator said; a new process of the application is not."""
+    where = topic(lab)
+    words = ("txn", "fence", f"{where}-id", "--owner-is-gone", *FAST, *ACT)
+
+    async def scenario(client: Client) -> None:
+        dead = await Producer.init(client, f"{where}-id", 600_000)
+        await dead.send(where, 0, [NewRecord(b"lost")])
+        killing = environment(EOCTL_TEST_KILL_AT=killed_at)
+        killed = await asyncio.to_thread(partial(eoctl, *words, lab=lab, env=killing))
+        assert killed.status < 0, killed.stderr
+        newcomer = await Producer.init(client, f"{where}-id", 600_000)
+        again = await asyncio.to_thread(partial(eoctl, *words, lab=lab))
+        at = f"producer id {newcomer.producer_id} epoch {newcomer.epoch}"
+        if newcomer.epoch >= dead.epoch + 3:  # the newcomer's own raise shut the dead one out
+            assert again.status == 0, (again.stdout, again.stderr)
+        else:
+            assert again.status == 6, (again.stdout, again.stderr)
+            entry = again.text[again.text.index("journal entry ") :].split()[2]
+            shown = await asyncio.to_thread(eoctl, "journal", "show", entry)
+            assert f"{at} holds it now, untouched" in " ".join(shown.text.split()), shown.text
+        await newcomer.send(where, 0, [NewRecord(b"new")])
+        await newcomer.commit()
+        assert read_committed(lab, where, 0) == [b"new"]
+
+    in_client(lab, scenario)
+
+
+def test_a_fence_goes_on_after_its_own_raise(lab: Lab, topic: MakeTopic) -> None:
+    """It was killed after its first raise: nobody else has initialised the id."""
+    where = topic(lab)
+    words = ("txn", "fence", f"{where}-id", "--owner-is-gone", *FAST, *ACT)
+
+    async def scenario(client: Client) -> None:
+        dead = await Producer.init(client, f"{where}-id", 600_000)
+        await dead.send(where, 0, [NewRecord(b"lost")])
+        killing = environment(EOCTL_TEST_KILL_AT="id-raised")
+        killed = await asyncio.to_thread(partial(eoctl, *words, lab=lab, env=killing))
+        assert killed.status < 0, killed.stderr
+        again = await asyncio.to_thread(partial(eoctl, *words, lab=lab))
+        assert again.status == 0, (again.stdout, again.stderr)
+        with pytest.raises(WireError) as refused:
+            await dead.commit()
+        assert refused.value.error in REFUSED
 
     in_client(lab, scenario)
 

@@ -1,9 +1,11 @@
 """Transactions that a coordinator owns: names, deadlines, life signs, clocks, on real brokers."""
 
 import asyncio
+import itertools
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer
@@ -11,6 +13,7 @@ from confluent_kafka import Consumer
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks
 from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import secure
 from eoctl.lab.admin import set_config
@@ -19,7 +22,7 @@ from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.diagnose import looking
+from eoctl.operations.diagnose import ids, looking
 from recovery.diagnose.diagnosis import Judged
 from recovery.inspect.observation import Settings
 from recovery.times import rfc3339
@@ -226,6 +229,41 @@ def test_no_coordinators_clock_could_be_asked(
     ours = "by our clock (its coordinator's could not be measured)"
     assert ours in said(found, "running")
     assert ours in said(found, "deadline")
+
+
+def test_a_coordinator_that_is_too_old_hides_no_age_of_the_ids_of_others(
+    lab3: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One broker is as before Kafka 3.8: what its own ids are past is not known."""
+    places = [topic(lab3) for _ in range(2)]
+
+    async def name(place: str, *, of_the_old_one: bool) -> str:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            names = (f"{place}-{number}" for number in itertools.count())
+            while True:
+                found = next(names)
+                home = await client.until(partial(client.coordinator, found))
+                if (home == 1) == of_the_old_one:
+                    return found
+
+    for place, old in zip(places, (True, False), strict=True):
+        begin(lab3, place, {asyncio.run(name(place, of_the_old_one=old)): 600_000})
+    tells = ids._tells_how_long
+
+    async def older(cluster: Cluster, broker: int) -> bool:
+        return broker != 1 and await tells(cluster, broker)
+
+    async def nothing(*_: object) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(ids, "_tells_how_long", older)
+    monkeypatch.setattr(clocks, "measured", nothing)
+    found = judged(lab3, *places, settings=Settings(clock_skew=HOUR)).judged
+    rules: dict[bool, set[str]] = {}
+    for j in found:
+        assert j.verdict.owner is not None
+        rules.setdefault(j.verdict.owner.coordinator == 1, set()).add(j.verdict.rule)
+    assert rules == {True: {"clock-not-seen"}, False: {"within-limits"}}
 
 
 @pytest.fixture

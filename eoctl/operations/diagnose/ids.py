@@ -50,12 +50,18 @@ class Past:
     """Ids past a limit by their coordinators' own clocks; None = these cannot be asked.
 
     over_timeout: past their own timeout; over_long, over_stuck: `Settings.long_after`,
-    `Settings.stuck_after` since the start of their transaction.
+    `Settings.stuck_after` since the start of their transaction. unseen: ids of which nothing is
+    known, since their own coordinator did not answer.
     """
 
     over_timeout: frozenset[str] | None
     over_long: frozenset[str] | None
     over_stuck: frozenset[str] | None
+    unseen: frozenset[str] = frozenset()
+
+    def of(self, ids: Collection[str]) -> "Past":
+        """Return what is known of all these ids together: nothing if one of them is unseen."""
+        return self if self.unseen.isdisjoint(ids) else Past(None, None, None)
 
 
 async def judge_ids(
@@ -220,7 +226,8 @@ async def _look(
     past = await past_limits(cluster, rows, settings)
 
     def said(ids: frozenset[str] | None, t: TransactionFacts) -> bool | None:
-        return None if ids is None else t.transactional_id in ids
+        unseen = ids is None or t.transactional_id in past.unseen
+        return None if unseen or ids is None else t.transactional_id in ids
 
     looks = []
     for t in rows:
@@ -404,40 +411,68 @@ async def past_limits(
 
     rows: described. producer_ids: ask only for these; none = for all.
     """
-    for broker in sorted({t.coordinator for t in rows}):
-        try:
-            connection = await cluster.connection(broker)
-        except WireError:
-            return Past(None, None, None)
-        if not connection.supports(messages.ListTransactionsRequest, 1):
-            return Past(None, None, None)
+    tells = {b: await _tells_how_long(cluster, b) for b in {t.coordinator for t in rows}}
+    if rows and not any(tells.values()):
+        return Past(None, None, None)
     ongoing = [t for t in rows if t.state == "Ongoing"]
-    over_timeout: frozenset[str] | None = frozenset()
-    over_long: frozenset[str] | None = frozenset()
-    over_stuck: frozenset[str] | None = frozenset()
-    if ongoing:
-        over_long = await _past(cluster, ["Ongoing"], settings.long_after, producer_ids)
+    preparing = [t for t in rows if t.state in PREPARING]
     limits = sorted({t.timeout_ms for t in ongoing if t.timeout_ms is not None})
     answers = await asyncio.gather(
-        *(_past(cluster, ["Ongoing"], limit, producer_ids) for limit in limits)
+        _past(cluster, ongoing, ["Ongoing"], settings.long_after, producer_ids),
+        _past(cluster, preparing, PREPARING, settings.stuck_after, producer_ids),
+        *(
+            _past(
+                cluster,
+                [t for t in ongoing if t.timeout_ms == limit],
+                ["Ongoing"],
+                limit,
+                producer_ids,
+            )
+            for limit in limits
+        ),
     )
-    for limit, ids in zip(limits, answers, strict=True):
-        mine = {t.transactional_id for t in ongoing if t.timeout_ms == limit}
-        over_timeout = None if ids is None or over_timeout is None else over_timeout | (ids & mine)
-    if any(t.state in PREPARING for t in rows):
-        over_stuck = await _past(cluster, PREPARING, settings.stuck_after, producer_ids)
-    return Past(over_timeout, over_long, over_stuck)
+    silent = frozenset(t.transactional_id for t in rows if not tells[t.coordinator])
+    unseen = silent.union(*(missing for _, missing in answers))
+    if unseen and unseen.issuperset(t.transactional_id for t in (*ongoing, *preparing)):
+        return Past(None, None, None)
+    (over_long, _), (over_stuck, _), *timeouts = answers
+    over_timeout = frozenset[str]().union(*(ids for ids, _ in timeouts))
+    return Past(over_timeout, over_long, over_stuck, unseen)
+
+
+async def _tells_how_long(cluster: Cluster, broker: int) -> bool:
+    """Return True if a coordinator answers, and lists what is open for longer than a limit."""
+    try:
+        connection = await cluster.connection(broker)
+    except WireError:
+        return False
+    return connection.supports(messages.ListTransactionsRequest, 1)
 
 
 async def _past(
-    cluster: Cluster, states: Sequence[str], limit: int, producer_ids: Collection[int]
-) -> frozenset[str] | None:
+    cluster: Cluster,
+    rows: Sequence[TransactionFacts],
+    states: Sequence[str],
+    limit: int,
+    producer_ids: Collection[int],
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return which of these ids are past a limit, and which could not be asked about."""
+    if not rows:
+        return frozenset(), frozenset()
     late = await coordinators.transactions(
         cluster,
         states=states,
         producer_ids=sorted(producer_ids),
         running_longer_than_ms=limit,
     )
+    names = frozenset(t.transactional_id for t in rows)
+    unseen = frozenset[str]()
     if late.missing:
-        return None
-    return frozenset(t.transactional_id for t in late.rows)
+        unseen = frozenset(
+            t.transactional_id
+            for t in rows
+            if (log := late.log_of(t.transactional_id)) is None
+            or not log.seen
+            or log.leader != t.coordinator
+        )
+    return frozenset(t.transactional_id for t in late.rows) & names, unseen

@@ -105,15 +105,19 @@ async def with_coordinators(cluster: Cluster, seen: Look, settings: Settings) ->
         owners = await look_for_life(cluster, _late(described, past), guessed)
     named = {p.topic_partition: p.facts for i in ids for p in i.named or ()}
     named |= await leaderless(cluster, transactions)
+    of_place = {
+        place: past.of(_ids_at(place, sample, transactions))
+        for place, sample in seen.samples.items()
+    }
     samples = {
         place: replace(
             sample,
             transactions=transactions,
             collected_at=now_ms(),
-            over_timeout=past.over_timeout,
-            over_long=past.over_long,
-            over_stuck=past.over_stuck,
-            list_version=None if past.over_long is None else 1,
+            over_timeout=of_place[place].over_timeout,
+            over_long=of_place[place].over_long,
+            over_stuck=of_place[place].over_stuck,
+            list_version=None if of_place[place].over_long is None else 1,
             named=tuple(named.values()),
             abort_cycles=owners.abort_cycles,
             groups=owners.groups,
@@ -125,22 +129,35 @@ async def with_coordinators(cluster: Cluster, seen: Look, settings: Settings) ->
     return Look(samples, transactions, tuple(missing), seen.at)
 
 
+def _ids_at(place: TopicPartition, sample: Sample, transactions: Transactions) -> set[str]:
+    """Return the ids that may hold a partition: by their producer id, or since they name it."""
+    pids = {p.producer_id for p in sample.producers or ()}
+    return {
+        t.transactional_id
+        for t in transactions.rows
+        if t.producer_id in pids or place in (t.partitions or ())
+    }
+
+
 async def _none() -> list[IdFacts]:
     return []
 
 
 def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
     """The look with what its coordinator's clock says: begun lately, it was not decided before."""
-    young = past.over_stuck is not None and look.row.transactional_id not in past.over_stuck
+    name = look.row.transactional_id
+    over_stuck = past.of([name]).over_stuck
+    young = over_stuck is not None and name not in over_stuck
     return replace(look, decided_long_ago=False) if young else look
 
 
 def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts]:
-    """Those past a limit; all that are Ongoing where no coordinator's clock could be asked."""
+    """Those past a limit, and those that are Ongoing whose coordinator's clock was not asked."""
     ongoing = [t for t in rows if t.state == "Ongoing"]
     if past.over_timeout is None or past.over_long is None:
         return ongoing
-    return [t for t in ongoing if t.transactional_id in past.over_timeout | past.over_long]
+    late = past.over_timeout | past.over_long | past.unseen
+    return [t for t in ongoing if t.transactional_id in late]
 
 
 def open_transactions(look: Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:

@@ -45,7 +45,14 @@ from recovery.inspect.incarnation import Incarnation
 from recovery.inspect.observation import CLOSED_STATES, Settings
 from recovery.plurals import counted
 from recovery.quoting import some
-from recovery.remedy.fences import NOT_FENCED, beyond_fence, incarnation, is_half_fenced
+from recovery.remedy.fences import (
+    NOT_FENCED,
+    beyond_fence,
+    incarnation,
+    is_half_fenced,
+    taken_over,
+)
+from recovery.remedy.life import writes
 from recovery.remedy.repairs import (
     EndRequest,
     RaiseRequest,
@@ -441,9 +448,11 @@ async def send(
 ) -> shutting_out.ShutOut | None:
     """End the transaction, then raise the id until its owner is shut out, where that is planned.
 
-    One that an earlier run has ended is only raised.
+    One that an earlier run has ended is only raised. Whoever has initialised the id meanwhile is
+    left alone, unless the plan was made, and confirmed, for an owner that writes.
     """
     p = step.parameters
+    insist = bool(p.get("owner_is_gone")) and writes(step)
     try:  # its coordinator may have moved since
         row = await described(cluster, step.target)
     except EoctlError as error:
@@ -454,10 +463,19 @@ async def send(
     if not planned and not half:
         # under v1 the next transaction has the same epoch, and EndTxn would abort that one
         raise RefusedError(
-            "its transaction is not the planned one any more; nothing was sent", where=step.target
+            f"it is {row.state} with producer id {row.producer_id} epoch {row.producer_epoch} now: "
+            "its transaction is not the planned one any more; nothing was sent",
+            where=step.target,
+            remedy="ask whether its application was started again, then plan again",
         )
     ensure_held_first(ensure_held, step.target)
     mine = incarnation(row)
+    outcome = p.get("outcome") or "abort"
+    if half and not insist:
+        used, timeout = _used(step), p["timeout_ms"]
+        taken = await shutting_out.taken_over(cluster, row, used, outcome, timeout)
+        if taken is not None:
+            return taken
     if planned:
         try:
             answer = await _end(cluster, step, row.coordinator)
@@ -477,7 +495,7 @@ async def send(
         p["timeout_ms"],
         end_version=p["end_version"],
         by_end=False,
-        insist=bool(p.get("owner_is_gone")),
+        insist=insist,
         ensure_held=ensure_held,
         first=half,
     )
@@ -578,12 +596,9 @@ def _beyond(
 ) -> str | None:
     if raised is not None and not raised.proven:
         name = row.transactional_id
-        why = raised.error
         if raised.other is not None:
-            why = f"somebody has initialised {name} meanwhile"
-            if raised.cut_short:
-                why += ", whose own transaction may have been aborted by this fence"
-        return f"{why}. {NOT_FENCED}, then `eoctl txn fence {name} --owner-is-gone`"
+            return taken_over(name, raised.other, cut_short=raised.cut_short)
+        return f"{raised.error}. {NOT_FENCED}, then `eoctl txn fence {name} --owner-is-gone`"
     if raised is not None and remedy_raise.goes_on(row, raised):
         return f"an owner goes on with epoch {row.producer_epoch}: it was not shut out"
     return beyond_fence(row, used, outcome=outcome)

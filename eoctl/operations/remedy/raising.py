@@ -14,6 +14,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.steps import Effect
+from eoctl.operations.remedy import shutting_out
 from eoctl.operations.remedy.plan import ensure_held_first
 from eoctl.operations.remedy.shutting_out import Raising, ShutOut, described
 from recovery.change.plan import Step
@@ -24,7 +25,8 @@ from recovery.inspect.incarnation import SHUT_OUT, Incarnation, is_shut_out
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.inspect.rights import missing_right
 from recovery.plurals import listed
-from recovery.remedy.fences import incarnation
+from recovery.remedy.fences import incarnation, taken_over
+from recovery.remedy.life import writes
 from recovery.remedy.repairs import RaiseRequest
 from recovery.times import format_duration
 
@@ -128,18 +130,26 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
     if row.producer_epoch is None:
         raise RefusedError("it could not be described; nothing was sent", where=step.target)
     ensure_held_first(ensure_held, step.target)
+    # before a marker the plan says that its application must be restarted, whoever that is
+    insist = not p["owner_is_gone"] or writes(step)
+    used, mine = _used(step), incarnation(row)
+    planned = Incarnation(p["producer_id"], p["producer_epoch"])
+    if not insist and mine != planned:
+        taken = await shutting_out.taken_over(cluster, row, used, "abort", p["timeout_ms"])
+        if taken is not None:
+            return taken
     raising = Raising(
         cluster,
         step.target,
         p["timeout_ms"],
         end_version=p["end_version"] or 3,
         by_end=p["end_version"] is not None,
-        insist=True,  # the plan says that its application must be restarted
+        insist=insist,
         ensure_held=ensure_held,
         first=True,
     )
-    raised = await raising.until_shut_out(_used(step), incarnation(row))
-    if raised.proven:
+    raised = await raising.until_shut_out(used, mine)
+    if raised.proven or raised.other is not None:
         return raised
     if raised.error in repairs.END_REFUSED or raised.error == repairs.INVALID_TIMEOUT:
         now_row = await described(cluster, step.target)
@@ -182,6 +192,9 @@ async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
     detail = (
         f"{step.target} is {row.state}, producer id {row.producer_id} epoch {row.producer_epoch}"
     )
+    if raised is not None and raised.other is not None:
+        beyond = taken_over(step.target, raised.other, cut_short=raised.cut_short)
+        return Effect(True, stand(row, raised), detail, beyond=beyond)
     same = (row.producer_id, row.producer_epoch) == (p["producer_id"], p["producer_epoch"])
     idle = row.state in CLOSED_STATES
     taken = raised is not None and goes_on(row, raised)

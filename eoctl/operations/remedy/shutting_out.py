@@ -17,7 +17,7 @@ from recovery.errors import IncompleteError, UnverifiedError
 from recovery.facts import TransactionFacts
 from recovery.inspect.incarnation import Incarnation, follows, is_shut_out
 from recovery.inspect.observation import CLOSED_STATES
-from recovery.remedy.fences import incarnation
+from recovery.remedy.fences import incarnation, is_half_fenced
 from recovery.remedy.repairs import EndRequest, InitRequest
 
 PAUSE_SECONDS = 0.05
@@ -56,6 +56,29 @@ class ShutOut:
     def proven(self) -> bool:
         """True if no owner that used `used` can write any more."""
         return self.other is None and is_shut_out(self.used, self.at)
+
+
+async def taken_over(
+    cluster: Cluster, row: TransactionFacts, used: Incarnation, outcome: str, timeout_ms: int
+) -> ShutOut | None:
+    """Return how an idle id was left if somebody else initialised it; None: an earlier run did.
+
+    A raise of eoctl names the epoch before it. Sent again it is answered the present epoch and
+    changes nothing (KIP-360). A client that starts the id names none, and the same request is then
+    refused; so it is after the coordinator moved, which forgets the epoch before.
+    """
+    if is_half_fenced(row, used, outcome=outcome, owner_is_gone=False):
+        return None
+    now = incarnation(row)
+    before = Incarnation(now.producer_id, now.producer_epoch - 1)
+    if row.state != "Empty" or before.producer_epoch < used.producer_epoch:
+        return ShutOut(used, used, other=now)
+    init = InitRequest(row.transactional_id, before.producer_id, before.producer_epoch, timeout_ms)
+    answer = await repairs.initialise_producer(cluster, row.coordinator, init)
+    if (answer.producer_id, answer.producer_epoch) == (now.producer_id, now.producer_epoch):
+        return None
+    cut_short = answer.error == "CONCURRENT_TRANSACTIONS"
+    return ShutOut(used, used, other=now, cut_short=cut_short)
 
 
 class Raising:
