@@ -38,6 +38,12 @@ def _dedup() -> Any:
     return copying
 
 
+def _created() -> Any:
+    from eoctl.operations.dedup import creating
+
+    return creating
+
+
 def _deliver() -> Any:
     from eoctl.operations.state import deliver
 
@@ -55,5 +61,6 @@ KINDS |= {
     "restart": _restart,
     "restart-undo": _restart,
     "dedup": _dedup,
+    "dedup-create": _created,
     "state-deliver": _deliver,
 }

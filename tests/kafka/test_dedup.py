@@ -25,6 +25,7 @@ from tests.kafka.dedup_world import (
     topics,
 )
 from tests.kafka.reading import Reading
+from tests.kafka.tools import kafka_tool
 from tests.share import kills, only_here
 from tests.started import started
 
@@ -371,3 +372,36 @@ def test_no_transaction_grows_old_while_reading_is_slow(lab1: Lab, topic: MakeTo
     )
     assert done.returncode == 0, done.stderr
     assert [r.value for r in consumed(lab1, clean, 0)] == [v.encode() for v in values]
+
+
+def test_the_copys_topic_is_made_as_its_input_is(lab3: Lab, topic: MakeTopic) -> None:
+    """Asked for first; Kafka's own tool shows the same partitions, replicas and settings."""
+    kept = {"retention.ms": "123456789", "min.insync.replicas": "2", "max.message.bytes": "54321"}
+    dirty = topic(lab3, partitions=3, replicas=3, config=kept)
+    clean = f"{dirty}-clean"
+    produce(lab3, dirty, [(0, "0", "a"), (1, "1", "b")])
+
+    def described(name: str) -> str:
+        ran = kafka_tool(
+            lab3,
+            "org.apache.kafka.tools.TopicCommand",
+            *("--bootstrap-server", lab3.bootstrap_servers, "--describe", "--topic", name),
+        )
+        return ran.stdout.splitlines()[0] if ran.stdout else ""
+
+    words = (dirty, clean, "--by", "value", "--create")
+    planned = dedup(lab3, *words)
+    assert planned.status == 0, planned.stderr
+    assert "CREATE" in planned.stdout
+    assert "does not exist" in described(clean)
+    refused = dedup(lab3, *words[:-1], "--execute", "--yes")
+    assert refused.status == 4
+    assert "does not exist" in described(clean)
+    done = dedup(lab3, *words, "--execute", "--yes")
+    assert done.status == 0, done.stderr
+    there = described(clean)
+    expected = ("PartitionCount: 3", "ReplicationFactor: 3", *(f"{k}={v}" for k, v in kept.items()))
+    assert [part for part in expected if part not in there] == []
+    assert [r.value for r in consumed(lab3, clean, 0)] == [b"a"]
+    again = dedup(lab3, *words)
+    assert (again.status, "nothing new" in again.stderr) == (0, True)

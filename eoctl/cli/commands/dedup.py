@@ -20,6 +20,8 @@ from recovery.times import duration
 
 if TYPE_CHECKING:
     from eoctl.operations.dedup.copying import DedupRun
+    from eoctl.settings.context import Context
+    from recovery.dedup.request import DedupWish
     from recovery.shared.record_ids import SourceHeaders
 
 By = Annotated[
@@ -78,6 +80,9 @@ def dedup(
         str | None, option("--horizon D|N", "compare ids so far back: 7d, or 1000000 offsets")
     ] = None,
     job: Annotated[str | None, option("--job NAME", "whose position [INPUT-OUTPUT]")] = None,
+    create: Annotated[
+        bool, option("--create", "make CLEAN first, as TOPIC is, if it is missing")
+    ] = False,
     follow: Annotated[
         bool, option("--follow", "go on with what came since the last run, for cron")
     ] = False,
@@ -126,6 +131,8 @@ def dedup(
     )
     context = connection.one()
     limit = connection.seconds(None)
+    if create and (status := _made(context, wish, execute, output, limit)) is not None:
+        return status
 
     async def begin(cluster: Cluster) -> "Plan | DedupRun | None":
         begun = acting.unfinished_entry(
@@ -163,3 +170,20 @@ def dedup(
             else here.plan(run_or_plan, limit, progress)
         )
     return CommandChange("dedup", plan, context, opened=here.opened).run(execute, output, limit)
+
+
+def _made(
+    context: "Context", wish: "DedupWish", execute: Execute, output: Format, limit: float | None
+) -> int | None:
+    """Make the copy's topic, if it is missing. None: it is there, and the copy can be planned."""
+    from eoctl.operations.dedup import creating
+
+    plan = with_cluster(context, limit, lambda cluster: creating.plan(cluster, context, wish))
+    if plan is None:
+        return None
+    change = CommandChange("dedup", plan, context)
+    outcome = change.execute(execute, limit)
+    if outcome is None or outcome.exit_status or execute.plan_sha256 is not None:
+        return change.show(outcome, output)
+    note(f" created  {plan.summary}")
+    return None

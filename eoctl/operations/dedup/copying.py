@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.engine import dedup_memory, dedup_task
-from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
+from eoctl.operations.dedup.creating import as_input
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.storage import Storage
@@ -162,17 +162,6 @@ def _step(job: DedupJob, part: DedupPart, tally: Tally) -> Step:
     )
 
 
-KEPT_SETTINGS = (
-    "cleanup.policy",
-    "max.message.bytes",
-    "message.timestamp.type",
-    "min.insync.replicas",
-    "retention.bytes",
-    "retention.ms",
-)
-"""Settings of the input that its copy should have, or it loses or refuses records otherwise."""
-
-
 async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     """Both topics' ids and partition counts. Raises RefusedError where they do not fit."""
     if wish.source == wish.output:
@@ -181,14 +170,9 @@ async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     source = _there(topics.get(wish.source), wish.source)
     output = topics.get(wish.output)
     if output is not None and output.error == "UNKNOWN_TOPIC_OR_PARTITION":
-        settings, _ = await configs.topic_configs(cluster, [wish.source], KEPT_SETTINGS)
-        raise no_topic(
-            wish.output,
-            len(source.partitions),
-            cluster.settings.bootstrap_servers,
-            max((len(p.replicas) for p in source.partitions), default=None),
-            settings.get(wish.source),
-        )
+        partitions, replicas, settings = await as_input(cluster, source)
+        servers = cluster.settings.bootstrap_servers
+        raise no_topic(wish.output, partitions, servers, replicas, settings)
     output = _there(output, wish.output)
     if len(source.partitions) != len(output.partitions):
         raise RefusedError(

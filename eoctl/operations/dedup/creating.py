@@ -1,0 +1,153 @@
+"""The topic of a clean copy, made as its input is: partitions, replicas, settings.
+
+A change of its own before the copy is planned: the copy's plan is held to the topic's id.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eoctl.kafka.ask import configs
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.operations.change.new_plan import new_plan
+from eoctl.operations.change.steps import Effect, on_cluster
+from eoctl.settings.context import Context
+from recovery.change.plan import Plan, Step
+from recovery.dedup.request import DedupWish
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.plurals import counted
+
+KIND = "dedup-create"
+KEPT_SETTINGS = (
+    "cleanup.policy",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
+"""Settings of the input that its copy should have, or it loses or refuses records otherwise."""
+_ABSENT = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+async def as_input(
+    cluster: Cluster, source: TopicMetadata
+) -> tuple[int, int | None, dict[str, str | None]]:
+    """Return what the copy's topic is to have: partitions, replicas of each, settings."""
+    settings, _ = await configs.topic_configs(cluster, [source.name], KEPT_SETTINGS)
+    replicas = max((len(p.replicas) for p in source.partitions), default=None)
+    return len(source.partitions), replicas, settings.get(source.name) or {}
+
+
+async def plan(cluster: Cluster, context: Context, wish: DedupWish) -> Plan | None:
+    """Return the plan that creates the output; None: it is there. Raises IncompleteError."""
+    topics = (await cluster.metadata([wish.source, wish.output])).topics
+    source, output = topics.get(wish.source), topics.get(wish.output)
+    if source is None or source.error or output is None or output.error != _ABSENT:
+        return None  # what is wrong with them the copy says
+    partitions, replicas, settings = await as_input(cluster, source)
+    if any(settings.get(key) is None for key in KEPT_SETTINGS):
+        raise IncompleteError(
+            "its settings are hidden: the copy's topic cannot be made alike",
+            where=wish.source,
+            remedy="grant DESCRIBE_CONFIGS on it, or create the topic yourself",
+        )
+    does = (
+        f"{wish.output} with {counted(partitions, 'partition')} of "
+        f"{counted(replicas or 0, 'replica')}, and the settings of {wish.source}"
+    )
+    return new_plan(
+        context,
+        cluster.cluster_id,
+        kind=KIND,
+        action="create",
+        scope=f"topic {wish.output}",
+        summary=does,
+        observed=_observed(source, output),
+        steps=(
+            Step(
+                action="create",
+                target=wish.output,
+                parameters={
+                    "source": wish.source,
+                    "partitions": partitions,
+                    "replicas": replicas,
+                    "settings": settings,
+                },
+                does=does + ": " + ", ".join(f"{k}={v}" for k, v in sorted(settings.items())),
+                stands_on=(wish.source, wish.output),
+            ),
+        ),
+        hits=wish.output,
+    )
+
+
+def _observed(source: TopicMetadata | None, output: TopicMetadata | None) -> dict[str, Any]:
+    known = {} if source is None else {source.name: {"topic_id": source.topic_id}}
+    return known if output is None else known | {output.name: {"topic_id": output.topic_id}}
+
+
+class Creating:
+    """See `eoctl.operations.change.steps.Operation`."""
+
+    def __init__(self, cluster: Cluster, context: Context, plan: Plan) -> None:
+        self._cluster = cluster
+
+    async def cluster_id(self) -> str:
+        return self._cluster.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        return _observed(*await self._topics(steps[0]))
+
+    async def _topics(self, step: Step) -> tuple[TopicMetadata | None, TopicMetadata | None]:
+        names = [step.parameters["source"], step.target]
+        topics = (await self._cluster.metadata(names)).topics
+        return topics.get(names[0]), topics.get(names[1])
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Ask the controller: a broker of a KRaft cluster hands it on, any other refuses."""
+        request = messages.CreateTopicsRequest
+        p = step.parameters
+        question = request(
+            topics=[
+                request.CreatableTopic(
+                    name=step.target,
+                    num_partitions=p["partitions"],
+                    replication_factor=p["replicas"],
+                    assignments=[],
+                    configs=[
+                        request.CreatableTopic.CreatableTopicConfig(name=key, value=value)
+                        for key, value in sorted(p["settings"].items())
+                    ],
+                )
+            ],
+            timeout_ms=30_000,
+            validate_only=False,
+        )
+        error = ""
+        for broker in sorted(self._cluster.brokers):
+            [answer] = (await self._cluster.ask(broker, question)).topics
+            error = messages.error_name(answer.error_code)
+            if error != "NOT_CONTROLLER":
+                break
+        if error == "REQUEST_TIMED_OUT":
+            raise UnverifiedError("the controller did not answer in time", where=step.target)
+        if error != "NONE":
+            why = answer.error_message or "it is not created"
+            raise RefusedError(f"{why} ({error})", where=step.target)
+        return {"created": step.target}
+
+    async def verify(self, step: Step) -> Effect:
+        _, output = await self._topics(step)
+        if output is None or output.error == _ABSENT:
+            return Effect(False, None, "the topic does not exist", untouched=True)
+        if output.error is not None:
+            return Effect(None, None, f"the topic cannot be seen ({output.error})")
+        led = sum(p.leader is not None for p in output.partitions)
+        done = led == len(output.partitions) == step.parameters["partitions"]
+        return Effect(
+            done, {"topic_id": output.topic_id}, f"{counted(led, 'partition')} with a leader"
+        )
+
+
+opened = on_cluster(Creating)
