@@ -105,9 +105,16 @@ def _median(values: Sequence[int]) -> int:
 
 def load(servers: str, until: float, counts: list[int]) -> None:
     """Commit RATE transactions a second by IDS producers, one in ten of them aborted."""
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
 
     def one(number: int) -> None:
+        while time.monotonic() < until:
+            try:
+                go_on(number)
+            except KafkaException as error:  # fatal to this producer on a machine that is too slow
+                print(f"soak-{number} begins again: {error}", flush=True)
+
+    def go_on(number: int) -> None:
         settings = {"bootstrap.servers": servers, "transactional.id": f"soak-{number}"}
         producer = Producer({**settings, "linger.ms": 0, "log_level": 3})
         producer.init_transactions(60)
@@ -211,14 +218,16 @@ def _round(
     at = time.monotonic() - begin
     subjects[0].take(at, dashboard)
     subjects[1].take(at, exporter)
-    started = subprocess.Popen(
-        check, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    whole = Subject("check")
-    while started.poll() is None:
-        whole.take(at, started.pid)
-        time.sleep(0.02)
-    statuses.append(started.returncode)
+    with tempfile.TemporaryFile() as output:
+        started = subprocess.Popen(check, env=environment, stdout=output, stderr=output)
+        whole = Subject("check")
+        while started.poll() is None:
+            whole.take(at, started.pid)
+            time.sleep(0.02)
+        statuses.append(started.returncode)
+        if started.returncode:
+            output.seek(0)
+            print(f"check ended with {started.returncode}:\n{output.read().decode()}", flush=True)
     if whole.samples:
         subjects[2].samples.append(max(whole.samples, key=lambda s: s.rss))
     for s in subjects:

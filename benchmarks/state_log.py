@@ -20,7 +20,7 @@ from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 
 MEGABYTES = int(os.environ.get("EOCTL_BENCH_STATE_LOG_MB", "1000"))
-RECORD_BYTES = 165  # of a batch on average
+RECORD_BYTES = 148  # of a batch on average
 OPEN = 200
 ROUNDS = 3
 MOST_BYTES = 150 << 20

@@ -11,8 +11,9 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from benchmarks.side_by_side import EOCTL, lab
@@ -26,6 +27,7 @@ IDS = 5_000
 WAITING = 20_000
 ROUNDS = 5
 NAME = "application-{:08d}"
+INDEX_BYTES = 4096  # of a log between two entries of its offset index
 
 
 @dataclass(frozen=True)
@@ -156,13 +158,13 @@ def one_transaction(one: Lab) -> None:
 def multiply(data: Path, records: int = RECORDS) -> int:
     """Append the pattern to the files of a broker that is down, for many ids; records in all.
 
-    Without indexes the broker checks every batch and makes them anew when it starts.
+    The offset index is written too: a broker that was shut down cleanly then reads no batch before
+    it is ready.
     """
     folders = {int(f.name.rpartition("-")[2]): f for f in data.glob("__transaction_state-*")}
     home = folders[coordinator_partition(NAME.format(0), len(folders))]
     (log,) = home.glob("*.log")
     pattern = [b for b in _batches(log.read_bytes()) if NAME.format(0).encode() in b]
-    patches = [_patch(batch) for batch in pattern]
     ids: dict[int, list[int]] = {}
     for number in range(1, IDS + 1):
         partition = coordinator_partition(NAME.format(number), len(folders))
@@ -170,20 +172,24 @@ def multiply(data: Path, records: int = RECORDS) -> int:
     total = 0
     for partition, folder in folders.items():
         (log,) = folder.glob("*.log")
-        known = log.read_bytes()
-        offset = sum(1 for _ in _batches(known))
-        with log.open("ab") as file:
-            for _ in range(records // IDS // len(patches)):
-                made = []
-                for number in ids.get(partition, ()):
-                    for patch in patches:
-                        made.append(patch(offset, number))
-                        offset += 1
-                file.write(b"".join(made))
-        total += offset
+        offset = sum(1 for _ in _batches(log.read_bytes()))
+        made = [_patched(batch, number) for number in ids.get(partition, ()) for batch in pattern]
+        places = list(accumulate(map(len, made), initial=0))
+        again = bytearray(b"".join(made))
         for path in folder.iterdir():
             if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
                 path.unlink()
+        with log.open("ab") as file, log.with_suffix(".index").open("wb") as index:
+            indexed = 0
+            for _ in range(records // IDS // len(pattern)):
+                for place in places[:-1]:
+                    struct.pack_into(">q", again, place, offset)  # its CRC leaves out the offset
+                    if file.tell() + place - indexed > INDEX_BYTES:
+                        indexed = file.tell() + place
+                        index.write(struct.pack(">ii", offset, indexed))
+                    offset += 1
+                file.write(again)
+        total += offset
     return total
 
 
@@ -196,21 +202,16 @@ def _batches(log: bytes) -> Iterator[bytes]:
         position += 12 + length
 
 
-def _patch(batch: bytes) -> Callable[[int, int], bytes]:
-    """The batch at another offset, of another id with another producer id; its CRC is right."""
+def _patched(batch: bytes, number: int) -> bytes:
+    """The batch of another id with another producer id; its CRC is right."""
     from crc32c import crc32c
 
     name = batch.index(NAME.format(0).encode())
     value = name + len(NAME.format(0)) + 1
-    while struct.unpack_from(">h", batch, value)[0] not in (0, 1):  # behind the value's length
+    while struct.unpack_from(">h", batch, value)[0] not in (0, 1):  # after the value's length
         value += 1
-
-    def made(offset: int, number: int) -> bytes:
-        copy = bytearray(batch)
-        struct.pack_into(">q", copy, 0, offset)
-        copy[name : name + len(NAME.format(0))] = NAME.format(number).encode()
-        struct.pack_into(">q", copy, value + 2, 10_000_000 + number)
-        struct.pack_into(">I", copy, 17, crc32c(bytes(copy[21:])))
-        return bytes(copy)
-
-    return made
+    copy = bytearray(batch)
+    copy[name : name + len(NAME.format(0))] = NAME.format(number).encode()
+    struct.pack_into(">q", copy, value + 2, 10_000_000 + number)
+    struct.pack_into(">I", copy, 17, crc32c(bytes(copy[21:])))
+    return bytes(copy)

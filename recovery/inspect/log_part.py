@@ -141,11 +141,6 @@ def part_of(data: Buffer) -> LogPart:
     return LogPart(data, header_places(data))
 
 
-def parts_of(buffers: Iterable[bytes]) -> list[LogPart]:
-    """Return buffers with their headers scanned. Raises CorruptError."""
-    return [part_of(memoryview(data)) for data in buffers]
-
-
 def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
     """A test whether one of the needles is within some bytes; its time is bounded for many."""
     if len(needles) <= _FEW_NEEDLES:

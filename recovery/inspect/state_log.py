@@ -5,15 +5,15 @@ from its newest extent back, one at a time; an index says which extents may hold
 and a chain ends where enough of an id's past has been seen (`recovery.inspect.chains`).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from recovery.formats.reader import UnknownVersion
 from recovery.inspect.chains import Chain, Wanted, most_records
 from recovery.inspect.history import StateLog, StateRecord, producer_ids_of
-from recovery.inspect.log_part import LogPart, Wholeness, parts_of
+from recovery.inspect.log_part import LogPart, Wholeness
 from recovery.inspect.log_tokens import encoded, id_token, producer_token
 
 
@@ -64,32 +64,6 @@ class Fetched:
 
     def part(self) -> LogPart:
         return self.batches
-
-
-@dataclass(slots=True)
-class InMemory:
-    """A log that is not kept on disk."""
-
-    extents: list[Fetched] = field(default_factory=list)
-    wholeness: Wholeness = field(default_factory=Wholeness)
-
-    def add(self, part: LogPart, begun: int) -> None:
-        """Add batches, of which those that are known are left out. begun: as in `Wholeness`."""
-        new = part.after(self.wholeness.end - 1)
-        if new is not None:
-            self.wholeness.add(new, begun)
-            self.extents.append(Fetched(new))
-
-    def cut(self, name: str) -> int:
-        return 0
-
-
-def in_memory(buffers: Iterable[bytes]) -> InMemory:
-    """Return what one read fetched, from the log's start on. Raises CorruptError."""
-    log = InMemory()
-    for part in parts_of(buffers):
-        log.add(part, 0)
-    return log
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,17 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eoctl.lab.breaks import break_
-from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.breaks.orphans import unverified
+from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from eoctl.operations.diagnose import histories
 from recovery.diagnose.verdicts import Verdict
 from recovery.formats.coordinator import coordinator_partition
+from recovery.inspect import chains
+from recovery.inspect.observation import Settings
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged
@@ -147,3 +151,36 @@ def test_a_topic_made_anew_is_not_the_one_that_decisions_name(lab1: Lab, tmp_pat
     fenced = eoctl("txn", "fence", alive.transactional_id or "", "--execute", "--yes", lab=lab1)
     assert fenced.status == 4, fenced.stdout
     assert verdicts(lab1, {alive.topic, orphan.topic}, tmp_path).keys() == seen.keys()
+
+
+def test_what_was_left_out_for_others_is_read_where_something_is_to_be_done(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many ids a part of each one's records is loaded. v1 has one epoch for all of these."""
+    monkeypatch.setattr(chains, "MOST_RECORDS", 90)
+    monkeypatch.setattr(chains, "LEAST_RECORDS", 10)
+    monkeypatch.setattr(histories, "ALONE", 1)
+    where, commits = topic(lab1), 20
+
+    async def work(client: Client) -> None:
+        producers = [
+            await Producer.init(client, f"{where}-{name}", 600_000, version=1)
+            for name in ("stray", "open", "too")
+        ]
+        for producer in producers:
+            for _ in range(commits):
+                await producer.send(where, 0, [NewRecord(b"x")])
+                await producer.commit()
+        stray, *others = producers
+        for producer in others:
+            await producer.send(where, 0, [NewRecord(b"waits")])
+        async with unverified(client):
+            records = [NewRecord(b"waits")]
+            await client.until(lambda: stray.write(where, 0, records), also=STRAY_NOT_YET)
+
+    in_client(lab1, work)
+    time.sleep(0.5)
+    with cache_in(tmp_path):
+        found = judged(lab1, where, settings=Settings(long_after=100)).judged
+    assert [j.verdict.name for j in found] == ["long", "long", "orphan"]
+    assert all(j.history is not None and len(j.history.decisions) == commits for j in found)

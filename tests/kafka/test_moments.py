@@ -12,9 +12,12 @@ from eoctl.kafka.ask import clocks, coordinators
 from eoctl.kafka.ask.moments import at_one_moment
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.lab.cluster import Lab
+from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.facts import CoordinatorClock, PartitionFacts, TransactionFacts
+from recovery.inspect.inspection import lso_row
+from recovery.selectors import parse_selector
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, Relay, relayed
 
@@ -107,6 +110,27 @@ def test_what_ends_between_two_answers_is_not_open_below_the_lso(
         facts, opened = seen(lab1, relay, here)
     assert (facts.last_stable_offset, facts.high_watermark, opened) == (2, 2, [])
     assert sum(relay.sent(DESCRIBE_PRODUCERS).values()) == 2
+
+
+def test_what_began_after_it_is_not_what_holds_a_partition(lab1: Lab, topic: MakeTopic) -> None:
+    """`lso` and the dashboard: the LSO of one transaction is not shown with the next one's."""
+    here = topic(lab1)
+    first, second = writer(lab1, here), writer(lab1, f"{here}-next")
+
+    def next_one() -> None:
+        commit(lab1, first, here)
+        write(second, here)
+
+    write(first, here)
+    with relayed(lab1) as relay:
+        once(relay, DESCRIBE_PRODUCERS, next_one)
+        scope = Scope((parse_selector(here),))
+        facts = asked(lab1, lambda c: look_at_partitions(c, scope), relay.hosts)
+    second.abort_transaction(30)
+    row = lso_row(facts.partitions[0], facts)
+    assert row.blocking is not None
+    assert row.blocking.start_offset == row.last_stable_offset == 2
+    assert row.blocking.transactional_id == f"{here}-next"
 
 
 def test_a_clock_is_not_measured_by_the_next_transaction_of_an_id(

@@ -1,5 +1,6 @@
 """Decisions, wholeness and lost markers from records written out by hand."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -679,6 +680,17 @@ def test_v1_one_decision_older_than_the_topic_id_makes_it_unclear() -> None:
     h = replace(v1(*commits(1000, 60_000, before=None)), named_since=5)
     assert topic_unclear(h, START, 100)
     assert lost(h) is None
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_v1_thousands_of_transactions_of_one_epoch_take_no_time(*, forgotten: bool) -> None:
+    """A producer that runs all day has one epoch; the last marker is lost, or nothing is known."""
+    times = (*range(1000, 1_000_000, 500), 1_100_000)
+    history = v1(*commits(*times), markers=markers(*times[:-1]), whole_from=3 * forgotten)
+    begin = time.process_time()
+    found = lost(history, offset=10**9)
+    assert time.process_time() - begin < 5
+    assert found == (None if forgotten else [2 + 2 * len(times)])
 
 
 def test_three_epochs_above_is_a_later_one() -> None:

@@ -23,10 +23,10 @@ from recovery.inspect.log_part import part_of
 from recovery.inspect.log_tokens import id_token
 from recovery.inspect.lost_markers import lost_decisions
 from recovery.inspect.observation import OpenTransaction, StartBatch
-from recovery.inspect.state_log import Fetched, in_memory, state_log
+from recovery.inspect.state_log import Fetched, state_log
 from tests.unit.formats_build import Item, batch
 from tests.unit.test_history import ELSEWHERE, HERE, PARTITIONS, PID, record
-from tests.unit.test_state_log import HOMES, IDS, key, random_log, value
+from tests.unit.test_state_log import HOMES, IDS, in_memory, key, random_log, value
 
 
 def one(offset: int, name: str, pid: int = 7) -> bytes:

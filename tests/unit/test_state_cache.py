@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from eoctl.stores.history_cache import StateCache
 from recovery.inspect.history import StateLog
-from recovery.inspect.log_part import part_of, parts_of
+from recovery.inspect.log_part import part_of
 from recovery.inspect.state_log import state_log
 from recovery.inspect.topic_sightings import Named, Sighting, Sightings
 from tests.unit.formats_build import Item, batch
@@ -180,8 +180,9 @@ def read_now(cache: StateCache, log: dict[int, bytes], end: int) -> StateLog:
     """One read of a log (offset → its batch), as `eoctl.kafka.read.state_logs` does it."""
     reading = cache.reading(4)
     seen = reading.last.last_offset if reading.last else -1
-    for part in parts_of([data for offset, data in sorted(log.items()) if offset > seen]):
-        reading.add(part)
+    for offset, data in sorted(log.items()):
+        if offset > seen:
+            reading.add(part_of(data))
     reading.ended(end)
     with reading.batches() as batches:
         return state_log(4, batches, end, (), None)

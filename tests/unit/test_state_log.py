@@ -6,15 +6,16 @@ the log is whole is decided offset by offset.
 
 import random
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import pytest
 
 from recovery.formats import batches as headers
 from recovery.formats.reader import CorruptError, UnknownVersion
 from recovery.formats.transaction_state import TransactionValue
-from recovery.inspect.log_part import parts_of
-from recovery.inspect.state_log import in_memory, state_log
+from recovery.inspect.log_part import Wholeness, part_of
+from recovery.inspect.state_log import Fetched, state_log
 from tests.unit.formats_build import Item, batch, seal
 
 T = 1_700_000_000_000
@@ -86,6 +87,28 @@ def random_log(r: random.Random) -> tuple[list[bytes], list[Put], list[bool], in
         end += 2
         present += [False, False]
     return batches, left, present, end
+
+
+@dataclass(slots=True)
+class InMemory:
+    """A log without an index: each batch of it is searched."""
+
+    extents: list[Fetched] = field(default_factory=list)
+    wholeness: Wholeness = field(default_factory=Wholeness)
+
+    def cut(self, name: str) -> int:
+        return 0
+
+
+def in_memory(buffers: Iterable[bytes]) -> InMemory:
+    """What one read fetched, from the log's start on. Raises CorruptError."""
+    log = InMemory()
+    for data in buffers:
+        part = part_of(data).after(log.wholeness.end - 1)
+        if part is not None:
+            log.wholeness.add(part, 0)
+            log.extents.append(Fetched(part))
+    return log
 
 
 def emptied(base: int, last: int) -> bytes:
@@ -250,7 +273,7 @@ def test_lone_records_are_found_as_they_are_decoded(monkeypatch: pytest.MonkeyPa
         if kind in ("plain", "tombstone") or left_plain:
             expected[offset] = name, -1 if data is None else pid
     data = b"".join(batches)
-    [part] = parts_of([data + batches[0][:-1]])  # a cut batch follows
+    part = part_of(data + batches[0][:-1])  # a cut batch follows
     lone = part.lone
     found = {
         row: (data[start : start + length].decode(), pid)
@@ -273,11 +296,11 @@ def test_damaged_records_never_leave_the_buffer(seed: int, monkeypatch: pytest.M
     data = bytearray(
         b"".join(batch(n, [Item(0, T, key(i), value(7, 0, 1))]) for n, i in enumerate(names))
     )
-    scan = parts_of([bytes(data)])[0].scan
+    scan = part_of(bytes(data)).scan
     for _ in range(30):
         row = r.randrange(40)
         data[int(scan.positions[row]) + 61 + r.randrange(12)] = r.randrange(256)
-    [part] = parts_of([bytes(data)])
+    part = part_of(bytes(data))
     lone = part.lone
     for start, length in zip(lone.id_start.tolist(), lone.id_length.tolist(), strict=True):
         assert 0 <= start < start + length <= len(data)

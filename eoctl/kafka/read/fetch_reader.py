@@ -20,7 +20,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import OldMessageFormatError, last_batch
 from recovery.formats.reader import CorruptError
 
-RESPONSE_BYTES = 8 << 20  # on the way at one time, of all leaders together
+RESPONSE_BYTES = 4 << 20  # on the way at one time, of all leaders together
 FIRST_BYTES = 1 << 20
 LEAST_BYTES = 64 << 10
 ANSWER_SECONDS = 10.0

@@ -1,6 +1,7 @@
 """The past of open transactions: what `__transaction_state` and the data logs' markers say."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
@@ -14,6 +15,8 @@ from recovery.inspect.chains import wanted_of
 from recovery.inspect.history import History, StateLog, read_history
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
 from recovery.inspect.topic_sightings import Sightings
+
+ALONE = 8  # producer ids whose records are loaded once more, together
 
 
 async def histories(
@@ -69,33 +72,37 @@ async def histories(
         for place in t.partitions or ()
     }
     unowned = [w for w in candidates if (w.producer_id, w.topic_partition) not in owned]
-    longer: dict[OpenTransaction, list[StateLog]] = {}
 
-    def history(w: OpenTransaction, markers: producer_markers.Markers | None) -> History:
+    def history(w: OpenTransaction, logs: Sequence[StateLog]) -> History:
         known = look.transactions.owners(w.producer_id or 0)
         return read_history(
             starts[w],
             w.topic_partition,
-            longer.get(w, logs),
+            logs,
             len(partitions),
             known_ids=[t.transactional_id for t in known],
             confirmed_ids=[t.transactional_id for t in known if t.error is None],
             sightings=sighted.get(w.topic),
-            markers=markers.found if markers else (),
-            markers_from=markers.first if markers else None,
         )
 
-    histories = {w: history(w, None) for w in candidates}
-    # of many at once a part was loaded; of what nobody owns each decision counts
-    short = [w for w in unowned if histories[w].reason == "history-compacted"]
-    if 0 < len(alone := wanted_of(short, starts)) < len(pids):
-        naming = {log.partition for log in logs if any(log.naming(pid) for pid in alone)}
+    histories = {w: history(w, logs) for w in candidates}
+    # of many at once a part was loaded; where something is to be done each decision counts
+    short = [
+        w
+        for w in {*unowned, *_late(candidates, look)}
+        if histories[w].reason == "history-compacted"
+        and any(log.cuts_of(histories[w].transactional_ids) for log in logs)
+    ]
+    alone = sorted(wanted_of(short, starts).items())
+    for few in (dict(alone[at : at + ALONE]) for at in range(0, len(alone), ALONE)):
+        if len(few) == len(pids):
+            break  # nothing was left out for others
+        naming = {log.partition for log in logs if any(log.naming(pid) for pid in few)}
         again = await state_logs(
-            cluster, [p for p in partitions if p.partition in naming], alone, (), cache
+            cluster, [p for p in partitions if p.partition in naming], few, (), cache
         )
         again += [log for log in logs if log.partition not in naming]
-        longer = dict.fromkeys(short, again)
-        histories |= {w: history(w, None) for w in short}
+        histories |= {w: history(w, again) for w in short if w.producer_id in few}
     # v1 tells by order; of what nobody owns the markers are shown, and must be explained
     uncertain = [
         w
@@ -104,8 +111,26 @@ async def histories(
     ]
     if uncertain:
         read = await producer_markers.markers(cluster, uncertain, facts)
-        histories |= {w: history(w, read.get(w)) for w in uncertain}
+        for w in uncertain:
+            if (markers := read.get(w)) is not None:
+                in_order = tuple(sorted(markers.found, key=lambda m: m.offset))
+                histories[w] = replace(histories[w], markers=in_order, markers_from=markers.first)
     return histories, missing
+
+
+def _late(candidates: Sequence[OpenTransaction], look: Look) -> list[OpenTransaction]:
+    """Return those whose id runs past a limit, by the coordinators' clocks; all where none tells.
+
+    A fence of them is proposed only if no decided data lies under what is open.
+    """
+    late: list[OpenTransaction] = []
+    for w in candidates:
+        sample = look.samples[w.topic_partition]
+        limits = (sample.over_timeout, sample.over_long)
+        ids = {t.transactional_id for t in look.transactions.owners(w.producer_id or 0)}
+        if any(limit is None or ids & limit for limit in limits):
+            late.append(w)
+    return late
 
 
 def _not_read(w: OpenTransaction, why: Missing) -> History:

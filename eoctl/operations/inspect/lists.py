@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from eoctl.host.clock import now_ms
-from eoctl.kafka.ask import clocks, collect, coordinators
+from eoctl.kafka.ask import clocks, collect, coordinators, moments
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
 from recovery.errors import UsageError, topic_problem
 from recovery.facts import (
@@ -96,7 +96,11 @@ def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple
 
 
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
-    """Offsets of the partitions in scope, and of the held ones what holds them."""
+    """Offsets of the partitions in scope, and of the held ones what holds them.
+
+    Held ones are asked again, together with their producers: a busy partition moves on meanwhile,
+    and the next transaction is not what held it.
+    """
     metadata, chosen, missing = await selected(cluster, scope)
     missing += await hidden_topics(cluster, scope)
     partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
@@ -113,10 +117,13 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     )
     if not held:
         return facts
-    producers, more = await collect.producers(
-        cluster, [p for p in chosen if (p.topic, p.partition) in held]
+    at_once, producers, more = await moments.at_one_moment(
+        cluster,
+        metadata.topics.values(),
+        [p for p in chosen if (p.topic, p.partition) in held],
     )
-    missing += more
+    newest = {(p.topic, p.partition): p for p in at_once}
+    missing += [m for m in more if m not in missing]
     blocking = [blocking_producer(rows) for rows in producers.values()]
     transactions = Transactions()
     if any(blocking):
@@ -126,6 +133,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
         missing += transactions.missing
     return facts.but(
         collected_at=now_ms(),
+        partitions=tuple(newest.get((p.topic, p.partition), p) for p in partitions),
         producers=producers,
         transactions=transactions,
         missing=tuple(missing),
