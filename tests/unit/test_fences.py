@@ -1,6 +1,7 @@
 """When an owner that lives is shut out, and what a fence says that did not get there."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.steps import Effect
-from eoctl.operations.remedy import raising
+from eoctl.operations.remedy import fence, raising
+from eoctl.operations.remedy.plan import Wish
 from eoctl.operations.remedy.raising import stand
 from eoctl.operations.remedy.shutting_out import ShutOut
 from recovery.change.plan import Step
-from recovery.facts import TransactionFacts
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import Missing, TransactionFacts
 from recovery.inspect.incarnation import Incarnation, holds, is_shut_out
+from recovery.inspect.observation import Settings
 from recovery.remedy.fences import beyond_fence, is_half_fenced
 
 PID, OTHER, LAST = 4001, 4002, 32_766
@@ -158,6 +162,22 @@ def test_a_fence_that_was_cut_off_goes_on_where_nobody_came_after(
     assert is_half_fenced(now, USED, outcome="abort", owner_is_gone=True) is if_gone
 
 
+def nobody() -> Cluster:
+    """A cluster whose only broker is not there."""
+    return Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
+
+
+def raise_step(above: int = 4) -> Step:
+    parameters = {
+        "producer_id": PID,
+        "producer_epoch": 4,
+        "above": above,
+        "timeout_ms": 60_000,
+        "end_version": None,
+    }
+    return Step(action="raise-id", target="x", parameters=parameters, does="", stands_on=())
+
+
 def after_raise(
     monkeypatch: pytest.MonkeyPatch,
     now: TransactionFacts | None,
@@ -170,10 +190,7 @@ def after_raise(
         return now
 
     monkeypatch.setattr(raising, "described", described)
-    parameters = {"producer_id": PID, "producer_epoch": 4, "above": above}
-    step = Step(action="raise-id", target="x", parameters=parameters, does="", stands_on=())
-    cluster = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
-    return asyncio.run(raising.ended(cluster, step, raised))
+    return asyncio.run(raising.ended(nobody(), raise_step(above), raised))
 
 
 @pytest.mark.parametrize(
@@ -227,3 +244,47 @@ def test_an_id_that_no_coordinator_knows_can_write_no_more(
     assert after_raise(monkeypatch, None, None).done
     unseen = TransactionFacts("x", 1, PID, "Empty", None, 60_000, 1, ())
     assert after_raise(monkeypatch, unseen, None).done
+
+
+@pytest.mark.parametrize(
+    ("now", "held", "why"),
+    [
+        (id_at(4), False, "its lock was lost"),
+        (id_at(4, "Ongoing"), True, "it is Ongoing now"),
+        (None, True, "it is forgotten now"),
+    ],
+)
+def test_a_raise_that_may_not_begin_has_sent_nothing(
+    monkeypatch: pytest.MonkeyPatch, now: TransactionFacts | None, *, held: bool, why: str
+) -> None:
+    async def described(*given: Any) -> TransactionFacts | None:
+        return now
+
+    def ensure_held() -> None:
+        if not held:
+            raise UnverifiedError("its lock was lost")
+
+    monkeypatch.setattr(raising, "described", described)
+    with pytest.raises(RefusedError, match=f"{why}; nothing was sent"):
+        asyncio.run(raising.send(nobody(), raise_step(), ensure_held))
+
+
+def test_partitions_that_could_not_be_judged_allow_no_fence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even with --owner-is-gone, which vouches for its owner alone."""
+
+    async def partitions(*given: Any) -> tuple[tuple[str, int], ...]:
+        return (("t", 0),)
+
+    async def diagnose(*given: Any, **named: Any) -> Any:
+        return SimpleNamespace(
+            missing=(Missing("partition", "X", "it is silent", topic="t"),), judged=()
+        )
+
+    monkeypatch.setattr(fence, "partitions_of", partitions)
+    monkeypatch.setattr(fence, "diagnose", diagnose)
+    wish = Wish("fence", transactional_id="x", owner_is_gone=True)
+    judging = fence.judged_for(nobody(), id_at(4, "Ongoing"), wish, Settings(), 0)
+    with pytest.raises(IncompleteError, match="it is silent"):
+        asyncio.run(judging)

@@ -21,7 +21,8 @@ from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import producer_markers, producer_records
 from eoctl.kafka.read.chunks import Chunk, Ended, Range
 from eoctl.kafka.read.producer_records import Written, written
-from eoctl.operations.remedy.marker import how_it_ended
+from eoctl.operations.remedy import marker as remedy_marker
+from eoctl.operations.remedy.marker import End, end_of, how_it_ended
 from eoctl.operations.remedy.plan import Wish
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import Missing, PartitionFacts
@@ -30,6 +31,7 @@ from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 AT = ("t", 0)
 MARKED = 1_700_000_000_000
 """The time of every record and marker, in ms."""
+UNKNOWN_KIND = b"\0\0\0\x09"
 
 
 def data(offset: int, producer: tuple[int, int, int], count: int, **options: Any) -> bytes:
@@ -50,9 +52,8 @@ class Topics(Cluster):
 
     async def metadata(self, topics: Any = None) -> ClusterMetadata:
         partition = PartitionMetadata("t", 0, 1, 0, (1,), None)
-        return ClusterMetadata(
-            "c", 1, {}, {"t": TopicMetadata("t", "t", False, (partition,), None)}
-        )
+        topic = TopicMetadata("t", "t", False, (partition,), None)
+        return ClusterMetadata("c", 1, {}, {"t": topic} if "t" in topics else {})
 
 
 def log(monkeypatch: pytest.MonkeyPatch, *answers: Chunk | Ended) -> list[Range]:
@@ -119,6 +120,11 @@ def test_the_first_marker_of_its_epoch_or_a_later_one_ends_it(
     assert found[8, 1] == Written(1, 2, 2, "commit", 4, MARKED, next=1)
 
 
+def test_a_control_record_of_another_kind_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = transactions(monkeypatch, data(0, (7, 1, 0), 1), marker(1, 7, UNKNOWN_KIND, epoch=1))
+    assert found[7, 1] == Written(1, 0, 0, next=1)
+
+
 def test_records_that_the_log_lost_are_counted_by_their_sequences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -154,16 +160,21 @@ def test_what_cannot_be_read_makes_the_numbers_incomplete(monkeypatch: pytest.Mo
     assert "offset 4" in missing.detail
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, outcome: str | None, *records: bytes) -> str:
-    """Ask how producer 7's transaction that began at offset 2 ended. outcome: that is wanted."""
+def offsets(monkeypatch: pytest.MonkeyPatch, *missing: Missing) -> None:
+    """Let the partition end at 9, or not be seen."""
 
-    async def offsets(*given: Any) -> tuple[list[PartitionFacts], list[Missing]]:
+    async def partition_offsets(*given: Any) -> tuple[list[PartitionFacts], list[Missing]]:
         facts = PartitionFacts(
             *AT, "t", 1, 0, (1,), log_start_offset=0, last_stable_offset=9, high_watermark=9
         )
-        return [facts], []
+        return [] if missing else [facts], list(missing)
 
-    monkeypatch.setattr(collect, "partition_offsets", offsets)
+    monkeypatch.setattr(collect, "partition_offsets", partition_offsets)
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, outcome: str | None, *records: bytes) -> str:
+    """Ask how producer 7's transaction that began at offset 2 ended. outcome: that is wanted."""
+    offsets(monkeypatch)
     log(monkeypatch, chunk(b"".join(records), next_offset=9), Ended(*AT, 9))
     return asyncio.run(how_it_ended(Topics(), Wish("abort", "t:0", 7, 2, outcome=outcome)))
 
@@ -212,3 +223,49 @@ def test_a_partition_that_does_not_exist_says_nothing(
     log(monkeypatch)
     with pytest.raises(IncompleteError, match="no such partition"):
         asyncio.run(how_it_ended(Topics(), Wish("abort", topic, 7, 2)))
+
+
+def test_a_partition_that_cannot_be_seen_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets(monkeypatch, Missing("partition", "SILENT", "its leader is silent", topic="t"))
+    with pytest.raises(IncompleteError, match="its leader is silent"):
+        asyncio.run(how_it_ended(Topics(), Wish("abort", "t:0", 7, 2)))
+
+
+@pytest.mark.parametrize(
+    ("records", "end"),
+    [
+        ([marker(4, 7, ABORT)], End(0, None, 4, "abort")),
+        ([data(2, (7, 1, 0), 2), marker(4, 7, ABORT)], End(0, None, 4, "abort")),
+        ([data(4, (7, 1, 2), 3), marker(7, 7, COMMIT)], End(3, 4, 7, "commit")),
+        (
+            [
+                data(4, (7, 1, 2), 1),
+                data(5, (7, 1, 3), 2),
+                marker(7, 7, ABORT),
+                marker(8, 7, COMMIT),
+            ],
+            End(3, 4, 7, "abort"),
+        ),
+        (
+            [data(4, (8, 1, 0), 1), marker(5, 8, COMMIT), marker(6, 7, ABORT)],
+            End(0, None, 6, "abort"),
+        ),
+        ([marker(4, 7, UNKNOWN_KIND), marker(5, 7, ABORT)], End(0, None, 5, "abort")),
+        ([data(4, (7, 1, 2), 1)], End(1, 4)),
+        ([], End()),
+    ],
+)
+def test_how_a_transaction_went_on_from_its_planned_end(
+    monkeypatch: pytest.MonkeyPatch, records: list[bytes], end: End
+) -> None:
+    """It was open up to offset 4. What its producer wrote after it and the marker count."""
+
+    async def read_all(
+        cluster: Cluster, ranges: Sequence[Range], **options: Any
+    ) -> tuple[dict[tuple[str, int], list[Chunk]], dict[tuple[str, int], Ended]]:
+        assert ranges == [Range(*AT, 4, 9)]
+        return {AT: [chunk(one) for one in records]}, {}
+
+    offsets(monkeypatch)
+    monkeypatch.setattr(remedy_marker, "read_all", read_all)
+    assert asyncio.run(end_of(Topics(), "t:0", 7, 4)) == end
