@@ -9,7 +9,12 @@ import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from eoctl.engine import dedup_task
-from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.cluster import (
+    Cluster,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.dedup import copying
@@ -18,7 +23,7 @@ from eoctl.settings.context import Context
 from recovery.change.plan import Plan
 from recovery.dedup.repeats import Deduplicator, Tally, visible
 from recovery.dedup.request import DedupJob, DedupPart, DedupWish
-from recovery.errors import IncompleteError, RefusedError
+from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.shared.record_ids import parse_record_id
 from tests.unit.formats_build import decoded
@@ -153,3 +158,29 @@ def test_a_copy_is_done_once_its_position_is_decided(
         with pytest.raises(IncompleteError, match="a transaction is open"):
             asyncio.run(performed)
     assert calls == ["open", "left", "copy", (wish.group, [("in", 0)]), "close"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "why"),
+    [
+        (None, RefusedError, "no such topic"),
+        ("UNKNOWN_TOPIC_OR_PARTITION", RefusedError, "no such topic"),
+        ("TOPIC_AUTHORIZATION_FAILED", IncompleteError, "TOPIC_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_a_dedup_needs_its_topic(error: str | None, kind: type[EoctlError], why: str) -> None:
+    """error: with which the topic is described; None: it is not described at all."""
+
+    class Topics(Cluster):
+        async def metadata(self, topics: Any = None) -> ClusterMetadata:
+            partition = PartitionMetadata("out", 0, 1, 0, (1,), None)
+            found = {"out": TopicMetadata("out", "a", False, (partition,), None)}
+            if error is not None:
+                found["in"] = TopicMetadata("in", None, False, (), error)
+            return ClusterMetadata("c", 1, {}, found)
+
+    cluster = Topics(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
+    wish = DedupWish("in", "out", parse_record_id("key"), "job")
+    with pytest.raises(kind, match=why) as refused:
+        asyncio.run(copying.find(cluster, wish))
+    assert refused.value.where == "in"
