@@ -4,6 +4,7 @@ The log is bytes that kafka-python wrote; only the broker that would give them i
 """
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from eoctl.operations.remedy.marker import End, end_of, how_it_ended
 from eoctl.operations.remedy.plan import Wish
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import Missing, PartitionFacts
-from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
+from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
 
 AT = ("t", 0)
 MARKED = 1_700_000_000_000
@@ -38,6 +39,13 @@ def data(offset: int, producer: tuple[int, int, int], count: int, **options: Any
     """A transaction's batch of so many records. producer: id, epoch, sequence of the first."""
     items = [Item(n) for n in range(count)]
     return batch(offset, items, producer=producer, transactional=True, **options)
+
+
+def emptied(offset: int, producer_id: int, *, epoch: int = 0) -> bytes:
+    """A marker's batch of which compaction left the header alone."""
+    out = bytearray(marker(offset, producer_id, COMMIT, epoch=epoch)[:61])
+    struct.pack_into(">i", out, 57, 0)
+    return seal(out)
 
 
 def chunk(records: bytes, *, fetch_offset: int = 0, next_offset: int = 100) -> Chunk:
@@ -121,7 +129,14 @@ def test_the_first_marker_of_its_epoch_or_a_later_one_ends_it(
 
 
 def test_a_control_record_of_another_kind_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = transactions(monkeypatch, data(0, (7, 1, 0), 1), marker(1, 7, UNKNOWN_KIND, epoch=1))
+    """Nor does a marker that compaction removed; an epoch that was not asked for is of none."""
+    found = transactions(
+        monkeypatch,
+        data(0, (7, 1, 0), 1),
+        marker(1, 7, UNKNOWN_KIND, epoch=1),
+        emptied(2, 7, epoch=1),
+        data(3, (7, 3, 0), 1),
+    )
     assert found[7, 1] == Written(1, 0, 0, next=1)
 
 
@@ -251,6 +266,7 @@ def test_a_partition_that_cannot_be_seen_says_why(monkeypatch: pytest.MonkeyPatc
             End(0, None, 6, "abort"),
         ),
         ([marker(4, 7, UNKNOWN_KIND), marker(5, 7, ABORT)], End(0, None, 5, "abort")),
+        ([emptied(4, 7), marker(5, 7, ABORT)], End(0, None, 5, "abort")),
         ([data(4, (7, 1, 2), 1)], End(1, 4)),
         ([], End()),
     ],
