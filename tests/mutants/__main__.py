@@ -5,8 +5,9 @@ run in a forked process against the unit tests named there, the quick ones first
 first failure. With --brokers the modules are those of modules.toml, and what their unit tests let
 pass is run against the tests on real brokers named there.
 
-Prints how many were killed (a test failed), how many ran out of time and how many survived; a
-mutant that ran out of time is not killed. survivors.txt explains those that cannot be killed.
+Prints what no unit test killed and, with --brokers, what became of it there; then how many were
+killed (a test failed), how many ran out of time and how many survived; a mutant that ran out of
+time is not killed. survivors.txt explains those that cannot be killed.
 Ends with 1 when less than 95% (with --brokers: 90%) were killed, or one that was not is not
 explained; with 2 when a test fails without any mutation.
 
@@ -19,6 +20,7 @@ explained; with 2 when a test fails without any mutation.
 import argparse
 import hashlib
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -107,12 +109,12 @@ BROKERS: dict[str, dict[str, list[str]]] = tomllib.loads(
 )
 """Modules whose mutants tests on brokers are to notice too (`modules.toml`), apart from MODULES."""
 STARTUP = Path(__file__).with_name("startup")
-SECONDS, TIMES = 60, 3
-"""A test file with a mutant may take so many seconds, and so many times what it takes without."""
+SECONDS = 600
+"""The time limit of one run of a module's tests on brokers."""
 
 
 class Result(StrEnum):
-    """What became of a mutant. UNJUDGED: a test that is to notice it fails without it."""
+    """What became of a mutant. UNJUDGED: a test that failed with it fails without it, too."""
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
@@ -121,65 +123,70 @@ class Result(StrEnum):
 
 
 class CleanRuns:
-    """Runs of test files on brokers without a mutation, one of each file, when first needed."""
+    """Runs of tests on brokers without a mutation, one of each test that failed with one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seconds: dict[str, float | None] = {}
+        self._passed: dict[tuple[str, ...], bool] = {}
 
-    def seconds(self, path: str) -> float | None:
-        """Return how long the file takes without a mutation; None: it fails so."""
+    def passes(self, tests: tuple[str, ...]) -> bool:
+        """Return True if the tests pass without a mutation."""
         with self._lock:
-            if path not in self._seconds:
-                begun = time.monotonic()
-                passed = _run_on_brokers(path, None, None) is Result.SURVIVED
-                self._seconds[path] = time.monotonic() - begun if passed else None
-                if not passed:
-                    print(f"fails without a mutation: {path}", file=sys.stderr, flush=True)
-            return self._seconds[path]
+            if tests not in self._passed:
+                result, _ = _run_on_brokers(tests, None)
+                self._passed[tests] = result is Result.SURVIVED
+                if not self._passed[tests]:
+                    print(f"fails without a mutation: {' '.join(tests)}", file=sys.stderr)
+            return self._passed[tests]
 
 
-def tried_on_brokers(change: Mutant, clean: CleanRuns) -> Result:
-    """Run the module's tests on brokers, a file after the other, until one fails."""
-    for path in BROKERS[change.module]["broker"]:
-        seconds = clean.seconds(path)
-        if seconds is None:
-            return Result.UNJUDGED
-        result = _run_on_brokers(path, change, SECONDS + TIMES * seconds)
-        if result is not Result.SURVIVED:
-            return result
-    return Result.SURVIVED
+def tried_on_brokers(change: Mutant, clean: CleanRuns) -> tuple[Result, tuple[str, ...]]:
+    """Run the module's tests on brokers until one fails. Return the test that failed, too.
 
-
-def _run_on_brokers(path: str, change: Mutant | None, seconds: float | None) -> Result:
-    """Run one file of tests, with labs of its own: what a mutant leaves must not fail the next.
-
-    A failed test gets its second try as ever, so that a missed deadline kills no mutant.
+    A failure counts only if the same test passes without the mutation.
     """
-    words = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-x", "-q", path]
+    result, failed = _run_on_brokers(tuple(BROKERS[change.module]["broker"]), change)
+    if result is Result.KILLED and not clean.passes(failed):
+        return Result.UNJUDGED, failed
+    return result, failed if result is Result.KILLED else ()
+
+
+def _run_on_brokers(
+    tests: tuple[str, ...], change: Mutant | None
+) -> tuple[Result, tuple[str, ...]]:
+    """Run tests in one process, with labs of their own, until one fails. Return which failed.
+
+    A failed test gets its second try as ever, so that a missed deadline kills no mutant. A test
+    that hangs is no failed test: only the whole run has a time limit.
+    """
+    options = ("-p", "no:xdist", "-x", "-q", "--timeout=0", "-rfE")
     paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
     mutated = {}
     if change is not None:
         mutated["TESTS_MUTANT"] = f"{change.module} {change.number}"
         mutated["PYTHONPATH"] = os.pathsep.join(paths)
-    process = subprocess.Popen(
-        words,
-        cwd=ROOT,
-        env=os.environ | mutated,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return _result(process.wait(seconds))
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)  # its labs are taken down
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=ROOT,
+            env=os.environ | mutated,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            process.wait(30)
+            result = _result(process.wait(SECONDS))
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return Result.TIMED_OUT
+            process.send_signal(signal.SIGINT)  # its labs are taken down
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            return Result.TIMED_OUT, ()
+        printed.seek(0)
+        failed = re.findall(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed.read(), re.M)
+    return result, tuple(failed) if result is Result.KILLED and failed else tests
 
 
 def _result(status: int) -> Result:
@@ -205,7 +212,8 @@ def tried(files: Sequence[str], change: Mutant | None) -> Result:
 def _tested(files: Sequence[str], change: Mutant | None) -> int:
     import pytest
 
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+    if change is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -276,12 +284,14 @@ def main() -> int:
     begun = time.monotonic()
     with ThreadPoolExecutor(asked.processes) as pool:
         every_file = sorted({file for m in sample for file in _test_files(m.module)})
-        for file, failed in zip(every_file, pool.map(_fails, every_file), strict=True):
-            if failed:
+        if tried(every_file, None) is not Result.SURVIVED:  # once for all: it is dear
+            for file in filter(_fails, every_file):
                 print(f"fails without a mutation: {file}", file=sys.stderr)
-                return 2
-        judge = partial(_judged, clean=CleanRuns() if asked.brokers else None)
-        results = list(pool.map(judge, sample))
+            return 2
+        results = list(pool.map(_by_unit_tests, sample))
+        if asked.brokers:
+            judge = partial(_by_brokers, clean=CleanRuns())
+            results = list(pool.map(judge, sample, results))
     return _report(sample, results, time.monotonic() - begun)
 
 
@@ -289,15 +299,28 @@ def _fails(file: str) -> bool:
     return tried([file], None) is not Result.SURVIVED
 
 
-def _judged(change: Mutant, clean: CleanRuns | None) -> Result:
-    """Judge a mutant by its unit tests, then by those on brokers. clean None: not by those."""
+def _by_unit_tests(change: Mutant) -> Result:
+    """Judge a mutant by its unit tests. Without any it survives."""
     files = _test_files(change.module)
     result = tried(files, change) if files else Result.SURVIVED
-    if result is Result.SURVIVED and clean is not None and change.module in BROKERS:
-        result = tried_on_brokers(change, clean)
     if result is not Result.KILLED:
-        print(f"{result}: {change.module}:{change.line}: {change.name}", flush=True)
+        print(f"unit tests: {result}: {_named(change)}", flush=True)
     return result
+
+
+def _by_brokers(change: Mutant, result: Result, clean: CleanRuns) -> Result:
+    """Judge what survived the unit tests by the module's tests on brokers."""
+    if result is not Result.SURVIVED or change.module not in BROKERS:
+        return result
+    begun = time.monotonic()
+    result, failed = tried_on_brokers(change, clean)
+    seconds = f"{time.monotonic() - begun:.0f} s"
+    print(f"brokers: {result} ({seconds}): {_named(change)} {' '.join(failed)}", flush=True)
+    return result
+
+
+def _named(change: Mutant) -> str:
+    return f"{change.module}:{change.line}: {change.name}"
 
 
 def _report(sample: Sequence[Mutant], results: Sequence[Result], seconds: float) -> int:

@@ -94,8 +94,8 @@ def _below(node: ast.AST, where: str) -> Iterator[tuple[str, int, ast.AST, Chang
 
 def _told(node: ast.AST, change: Callable[[], object]) -> tuple[str, str]:
     before = _short(node)
-    change()
-    return before, _short(node)
+    left = change()
+    return before, _short(left if isinstance(left, ast.AST) else node)
 
 
 def _forgotten(body: list[ast.stmt], number: int) -> tuple[str, str]:
@@ -117,7 +117,7 @@ def _of(node: ast.AST) -> Iterator[Callable[[], object]]:
         case ast.BoolOp():
             yield partial(setattr, node, "op", _other(node.op, ast.And, ast.Or))
             for number in range(len(node.values)):
-                yield partial(node.values.pop, number)
+                yield partial(_without, node, number)
         case ast.UnaryOp(op=ast.Not()):  # becomes `not not x`
             twice = ast.UnaryOp(op=ast.Not(), operand=node.operand)
             yield partial(setattr, node, "operand", twice)
@@ -131,6 +131,16 @@ def _of(node: ast.AST) -> Iterator[Callable[[], object]]:
             yield partial(setattr, node.func, "id", _CALLED[name])
         case ast.IfExp():
             yield lambda: _swap(node)
+
+
+def _without(node: ast.BoolOp, number: int) -> ast.AST:
+    """Leave one condition out. Return what is left: Python compiles no `and` of a single one."""
+    del node.values[number]
+    if len(node.values) > 1:
+        return node
+    [left] = node.values
+    node.values.insert(0, ast.Constant(isinstance(node.op, ast.And)))
+    return left
 
 
 def _other(op: ast.AST, one: type[ast.AST], two: type[ast.AST]) -> ast.AST:

@@ -1,6 +1,7 @@
 """What a copy may take, and when its transactions end, without a broker."""
 
-from dataclasses import replace
+import asyncio
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,21 @@ import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from eoctl.engine import dedup_task
-from eoctl.operations.dedup.copying import DedupRun, at_rate, part_of, plan
+from eoctl.kafka.connection.cluster import (
+    Cluster,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.dedup import copying
+from eoctl.operations.dedup.copying import DedupOperation, DedupRun, at_rate, part_of, plan
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan
 from recovery.dedup.repeats import Deduplicator, Tally, visible
 from recovery.dedup.request import DedupJob, DedupPart, DedupWish
-from recovery.errors import RefusedError
+from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.shared.record_ids import parse_record_id
 from tests.unit.formats_build import decoded
@@ -99,3 +109,78 @@ def test_a_plan_is_approved_with_its_rule() -> None:
     faster = at_rate(once, DedupWish("in", "out", parse_record_id("key"), "job", max_rate=1e6))
     assert DedupWish.of(faster.details["wish"]).max_rate == 1e6
     assert (faster.sha256, faster.same_change(once)) == (once.sha256, True)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_copy_is_done_once_its_position_is_decided(
+    monkeypatch: pytest.MonkeyPatch, *, decided: bool
+) -> None:
+    """The coordinator answers a commit before the group's position is visible."""
+    calls: list[Any] = []
+
+    class Writer:
+        def __init__(self, *given: Any, **named: Any) -> None:
+            pass
+
+        def open(self) -> None:
+            calls.append("open")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    async def left(*given: Any) -> DedupPart:
+        calls.append("left")
+        return DedupPart(partition=0, begin=0, start=0, end=9)
+
+    async def copy(*given: Any, **named: Any) -> Tally:
+        calls.append("copy")
+        return Tally(records=9)
+
+    async def committed(cluster: Cluster, group: str, places: Any) -> Any:
+        calls.append((group, places))
+        if not decided:
+            raise IncompleteError("a transaction is open", where=group)
+
+    monkeypatch.setattr(copying, "Writer", Writer)
+    monkeypatch.setattr(copying, "committed", committed)
+    monkeypatch.setattr(dedup_task, "left", left)
+    monkeypatch.setattr(dedup_task, "copy", copy)
+    wish = DedupWish("in", "out", parse_record_id("key"), "job")
+    context = Context(None, {"bootstrap.servers": "127.0.0.1:1"}, ())
+    part = DedupPart(partition=0, begin=0, start=0, end=9)
+    run = DedupRun(wish, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
+    made = plan(run, [Tally()], context)
+    cluster = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
+    performed = DedupOperation(cluster, context, made, None).perform(made.steps[0], lambda: None)
+    if decided:
+        assert asyncio.run(performed) == asdict(Tally(records=9))
+    else:
+        with pytest.raises(IncompleteError, match="a transaction is open"):
+            asyncio.run(performed)
+    assert calls == ["open", "left", "copy", (wish.group, [("in", 0)]), "close"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "why"),
+    [
+        (None, RefusedError, "no such topic"),
+        ("UNKNOWN_TOPIC_OR_PARTITION", RefusedError, "no such topic"),
+        ("TOPIC_AUTHORIZATION_FAILED", IncompleteError, "TOPIC_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_a_dedup_needs_its_topic(error: str | None, kind: type[EoctlError], why: str) -> None:
+    """error: with which the topic is described; None: it is not described at all."""
+
+    class Topics(Cluster):
+        async def metadata(self, topics: Any = None) -> ClusterMetadata:
+            partition = PartitionMetadata("out", 0, 1, 0, (1,), None)
+            found = {"out": TopicMetadata("out", "a", False, (partition,), None)}
+            if error is not None:
+                found["in"] = TopicMetadata("in", None, False, (), error)
+            return ClusterMetadata("c", 1, {}, found)
+
+    cluster = Topics(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
+    wish = DedupWish("in", "out", parse_record_id("key"), "job")
+    with pytest.raises(kind, match=why) as refused:
+        asyncio.run(copying.find(cluster, wish))
+    assert refused.value.where == "in"

@@ -1,13 +1,26 @@
 """When an owner that lives is shut out, and what a fence says that did not get there."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.change.steps import Effect
+from eoctl.operations.remedy import fence, raising
+from eoctl.operations.remedy.plan import Wish
 from eoctl.operations.remedy.raising import stand
 from eoctl.operations.remedy.shutting_out import ShutOut
-from recovery.facts import TransactionFacts
+from recovery.change.plan import Step
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import Missing, TransactionFacts
 from recovery.inspect.incarnation import Incarnation, holds, is_shut_out
+from recovery.inspect.observation import Settings
 from recovery.remedy.fences import beyond_fence, is_half_fenced
 
 PID, OTHER, LAST = 4001, 4002, 32_766
@@ -147,3 +160,131 @@ def test_a_fence_that_was_cut_off_goes_on_where_nobody_came_after(
 ) -> None:
     assert is_half_fenced(now, USED, outcome="abort", owner_is_gone=False) is half
     assert is_half_fenced(now, USED, outcome="abort", owner_is_gone=True) is if_gone
+
+
+def nobody() -> Cluster:
+    """A cluster whose only broker is not there."""
+    return Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
+
+
+def raise_step(above: int = 4) -> Step:
+    parameters = {
+        "producer_id": PID,
+        "producer_epoch": 4,
+        "above": above,
+        "timeout_ms": 60_000,
+        "end_version": None,
+    }
+    return Step(action="raise-id", target="x", parameters=parameters, does="", stands_on=())
+
+
+def after_raise(
+    monkeypatch: pytest.MonkeyPatch,
+    now: TransactionFacts | None,
+    raised: ShutOut | None,
+    above: int = 4,
+) -> Effect:
+    """What is seen of a step that was to raise the id from USED."""
+
+    async def described(*given: Any) -> TransactionFacts | None:
+        return now
+
+    monkeypatch.setattr(raising, "described", described)
+    return asyncio.run(raising.ended(nobody(), raise_step(above), raised))
+
+
+@pytest.mark.parametrize(
+    ("now", "done", "untouched", "resumable"),
+    [
+        (id_at(4), False, True, False),
+        (id_at(4, "CompleteCommit"), False, True, False),
+        (id_at(4, "Ongoing"), False, False, False),  # its owner went on
+        (id_at(5), False, False, True),
+        (id_at(6, "CompleteAbort"), False, False, True),
+        (id_at(6, "Ongoing"), False, False, False),
+        (id_at(7), True, False, True),
+        (id_at(7, "Ongoing"), True, False, False),  # a later owner's, by an earlier run's request
+        (id_at(1, producer_id=OTHER), False, False, True),
+        (id_at(2, producer_id=OTHER), True, False, True),
+    ],
+)
+def test_what_a_raise_came_to(
+    monkeypatch: pytest.MonkeyPatch,
+    now: TransactionFacts,
+    *,
+    done: bool,
+    untouched: bool,
+    resumable: bool,
+) -> None:
+    """An idle id as it was planned is untouched; one between may be raised the rest of the way."""
+    effect = after_raise(monkeypatch, now, None)
+    assert (effect.done, effect.untouched, effect.resumable) == (done, untouched, resumable)
+
+
+def test_a_raise_counts_from_the_higher_epoch_that_may_be_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not after_raise(monkeypatch, id_at(7), None, above=5).done
+    assert after_raise(monkeypatch, id_at(8), None, above=5).done
+    assert not after_raise(monkeypatch, id_at(6), None, above=3).done
+
+
+def test_an_owner_that_took_the_raised_epoch_is_not_shut_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised = ShutOut(USED, Incarnation(PID, 7))
+    assert not after_raise(monkeypatch, id_at(7, "Ongoing"), raised).done
+    assert after_raise(monkeypatch, id_at(7), raised).done
+    assert after_raise(monkeypatch, id_at(8, "Ongoing"), raised).done
+
+
+def test_an_id_that_no_coordinator_knows_can_write_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert after_raise(monkeypatch, None, None).done
+    unseen = TransactionFacts("x", 1, PID, "Empty", None, 60_000, 1, ())
+    assert after_raise(monkeypatch, unseen, None).done
+
+
+@pytest.mark.parametrize(
+    ("now", "held", "why"),
+    [
+        (id_at(4), False, "its lock was lost"),
+        (id_at(4, "Ongoing"), True, "it is Ongoing now"),
+        (None, True, "it is forgotten now"),
+    ],
+)
+def test_a_raise_that_may_not_begin_has_sent_nothing(
+    monkeypatch: pytest.MonkeyPatch, now: TransactionFacts | None, *, held: bool, why: str
+) -> None:
+    async def described(*given: Any) -> TransactionFacts | None:
+        return now
+
+    def ensure_held() -> None:
+        if not held:
+            raise UnverifiedError("its lock was lost")
+
+    monkeypatch.setattr(raising, "described", described)
+    with pytest.raises(RefusedError, match=f"{why}; nothing was sent"):
+        asyncio.run(raising.send(nobody(), raise_step(), ensure_held))
+
+
+def test_partitions_that_could_not_be_judged_allow_no_fence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even with --owner-is-gone, which vouches for its owner alone."""
+
+    async def partitions(*given: Any) -> tuple[tuple[str, int], ...]:
+        return (("t", 0),)
+
+    async def diagnose(*given: Any, **named: Any) -> Any:
+        return SimpleNamespace(
+            missing=(Missing("partition", "X", "it is silent", topic="t"),), judged=()
+        )
+
+    monkeypatch.setattr(fence, "partitions_of", partitions)
+    monkeypatch.setattr(fence, "diagnose", diagnose)
+    wish = Wish("fence", transactional_id="x", owner_is_gone=True)
+    judging = fence.judged_for(nobody(), id_at(4, "Ongoing"), wish, Settings(), 0)
+    with pytest.raises(IncompleteError, match="it is silent"):
+        asyncio.run(judging)

@@ -13,11 +13,12 @@ from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.raw_fetch import FetchAnswer, PartitionData
 from eoctl.kafka.read import fetch, fetch_reader, log_checks
 from eoctl.kafka.read.chunks import Chunk, Ended, Givers, Range
+from eoctl.kafka.read.pump import Pump, Reading
 from recovery.facts import BrokerFacts
 from tests.unit.formats_build import Item, batch
 
 LEADER, FOLLOWER = 1, 2
-NONE, FENCED_LEADER_EPOCH = 0, 74
+NONE, FENCED_LEADER_EPOCH, UNKNOWN_SERVER_ERROR = 0, 74, -1
 
 
 class Brokers:
@@ -227,3 +228,56 @@ def test_the_broker_that_had_nothing_more_is_one_of_those_that_were_read() -> No
         givers.add(chunk)
     givers.add(ended)
     assert givers.brokers == {LEADER, FOLLOWER}
+
+
+def test_answers_grow_up_to_what_may_be_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that answers at once is asked for more each time, and never for more than that."""
+    log = [(o, 5) for o in range(20)]
+    brokers = Brokers({LEADER: [], FOLLOWER: log}, 20, lambda asked, epoch: (NONE, 20), gives=100)
+    brokers.led = True
+    sizes: list[int] = []
+    fetched = brokers.fetched
+
+    def noted(broker: int, question: Any) -> FetchAnswer:
+        sizes.append(question.max_bytes)
+        return fetched(broker, question)
+
+    monkeypatch.setattr(brokers, "fetched", noted)
+    _, ended = read(brokers, 20)
+    assert ended.error is None
+    assert sizes[0] < max(sizes)
+    assert sizes == sorted(sizes)
+    assert max(sizes) <= fetch_reader.RESPONSE_BYTES
+
+
+def test_a_refusal_of_the_leader_is_not_called_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(
+        {LEADER: [], FOLLOWER: []}, 5, lambda asked, epoch: (NONE, 5), gives=9, led=True
+    )
+
+    def refused(broker: int, question: Any) -> FetchAnswer:
+        part = PartitionData("t", 0, UNKNOWN_SERVER_ERROR, -1, -1, -1, (), memoryview(b""), -1)
+        return FetchAnswer(NONE, (part,))
+
+    monkeypatch.setattr(brokers, "fetched", refused)
+    chunks, ended = read(brokers, 5)
+    assert not chunks
+    assert (ended.error, ended.position) == ("UNKNOWN_SERVER_ERROR", 0)
+    assert "moved" not in ended.detail
+
+
+def test_progress_follows_the_records() -> None:
+    """Not the end of what is read: that would be 100% at the first answer."""
+    brokers = Brokers(
+        {LEADER: [], FOLLOWER: [(o, 5) for o in range(9)]},
+        9,
+        lambda asked, epoch: (NONE, 9),
+        gives=100,
+        led=True,
+    )
+    done: list[tuple[int, int]] = []
+    reading = Reading(progress=lambda read, at, total: done.append((at, total)), nearest=True)
+    pump = Pump(brokers, reading, 9)  # type: ignore[arg-type]
+    asyncio.run(pump.run([Range("t", 0, 2, 9)], lambda chunk: None))
+    assert not pump.failed
+    assert done == [*[(n, 9) for n in range(1, 8)], (7, 9)]

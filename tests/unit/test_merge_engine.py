@@ -1,8 +1,11 @@
 """`merge replay` around its engines: what is refused before it acts, and what that leaves."""
 
 import asyncio
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,17 +26,21 @@ from eoctl.operations.jobs.spark_launch import Spark
 from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.operations.merge import acting as merge_acting
 from eoctl.operations.merge import planning as merge
+from eoctl.operations.merge import tail
 from eoctl.operations.merge.acting import KIND, Replaying, Running, scope_of
 from eoctl.operations.merge.planning import Merge
+from eoctl.operations.merge.spark import SPARK_ENTRIES, check_engine, choose_engine
 from eoctl.operations.merge.waiting import own_ended
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
 from recovery.change.journal import unfinished
 from recovery.change.plan import VALID_MS, Plan, Step
-from recovery.errors import Exit, RefusedError
+from recovery.errors import Exit, RefusedError, UsageError
 from recovery.facts import PartitionFacts
 from recovery.merge.replay import Base, ReplayPosition
 from recovery.merge.request import MergePart, ReplayRequest
+from recovery.rows.answers import Answer
+from recovery.rows.merge import MergeOutput, MergePlanRow
 from spark_jobs.merge_replay import _refuse_other_rows
 from spark_jobs.sink.staging import StagedFile
 
@@ -192,3 +199,82 @@ def test_what_a_replay_left_is_looked_at_twice(
     assert seen.done is not grows
     if grows:
         assert "its end is not final: it moved from 6 to 7" in seen.detail
+
+
+def test_only_the_local_engine_follows() -> None:
+    with pytest.raises(UsageError, match="cannot follow"):
+        check_engine("spark", follow=True)
+    check_engine("spark", follow=False)
+    check_engine("local", follow=True)
+    check_engine("auto", follow=True)
+    big = plan(0).model_copy(update={"details": {"partitions": [{"from": 0, "to": SPARK_ENTRIES}]}})
+    small = plan(0).model_copy(
+        update={"details": {"partitions": [{"from": 1, "to": SPARK_ENTRIES}]}}
+    )
+    engines = [
+        choose_engine("auto", job, spark_there, follow=follow)[0]
+        for job, spark_there, follow in [
+            (big, True, False),
+            (big, True, True),
+            (big, False, False),
+            (small, True, False),
+        ]
+    ]
+    assert engines == ["spark", "local", "local", "local"]
+    assert choose_engine("local", big, True)[0] == "local"
+
+
+@pytest.mark.parametrize(
+    ("start", "tip", "expected"),
+    [(0, 50, range(30, 50)), (35, 50, range(35, 50)), (0, 7, range(7)), (7, 7, ())],
+)
+def test_the_tail_of_a_log_is_its_newest_entries(
+    monkeypatch: pytest.MonkeyPatch,
+    start: int,
+    tip: int,
+    expected: Sequence[int],
+) -> None:
+    """Of a log whose entries are in the offsets from `start` to the tip; one is broken."""
+
+    class Message(NamedTuple):
+        at: int
+
+        def offset(self) -> int:
+            return self.at
+
+        def key(self) -> bytes | None:
+            return None
+
+        def value(self) -> bytes:
+            entry = {"topic": "a", "partition": 0, "offset": 2 * self.at}
+            return b"{" if self.at == 36 else json.dumps(entry).encode()
+
+    def read_log(settings: Any, place: Any, low: int, high: int) -> Any:
+        assert place == ("m", 0)
+        return [[Message(n)] for n in range(low, high)]
+
+    async def planned(*given: Any) -> Answer:
+        row = MergePlanRow(
+            topic="m",
+            partition=0,
+            start=start,
+            tip=tip,
+            entries=tip - start,
+            inputs=[],
+            output=MergeOutput(topic="o", partition=0, start=0, end=0),
+            drop_first=0,
+            position=None,
+            drop_left=None,
+            transactional_id="x",
+        )
+        return Answer("s", "c", 0, (row,))
+
+    monkeypatch.setattr(tail, "read_log", read_log)
+    monkeypatch.setattr(merge, "plan", planned)
+    monkeypatch.setattr(merge, "of_app", lambda *given: Merge("m", "json", ("a",), "o"))
+    monkeypatch.setattr(tail, "read_app_file", lambda *given: SimpleNamespace(app=None))
+    nobody = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
+    found = asyncio.run(tail.merge_tail(nobody, Path("app.yaml"))).extra["entries"]
+    assert [e["merge_offset"] for e in found] == list(expected)
+    good = {e["merge_offset"]: e["offset"] for e in found if "error" not in e}
+    assert good == {n: 2 * n for n in expected if n != 36}

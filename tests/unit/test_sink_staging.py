@@ -7,7 +7,7 @@ import pytest
 
 from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
-from spark_jobs.sink.staging import StagedFile, _write, row_at, rows_from
+from spark_jobs.sink.staging import Row, StagedFile, _write, row_at, rows_from
 
 BATCH = 65_536  # rows that pyarrow reads at once
 
@@ -69,3 +69,29 @@ def test_another_file_than_was_staged_is_refused(tmp_path: Path, how: str) -> No
     with pytest.raises(RefusedError) as refused:
         next(rows_from(LocalFolder(tmp_path), file, 0))
     assert str(path) in refused.value.sentence
+
+
+def test_a_row_keeps_what_it_holds(tmp_path: Path) -> None:
+    """A row without headers has none; times are in ms; columns that the frame lacks are empty."""
+    import pyarrow as pa
+
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None, []]
+    columns = {
+        "key": pa.array([b"k", None, b""]),
+        "value": pa.array([b"v", b"", None]),
+        "headers": pa.array(headers, kind),
+        "partition": pa.array([4, None, 0], pa.int32()),
+        "timestamp": pa.array([1_999, None, 7_000], pa.timestamp("us", "UTC")),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    file = StagedFile(**_write(str(tmp_path), "token", 0, iter([batch])))
+    assert list(rows_from(LocalFolder(tmp_path), file, 0)) == [
+        Row(b"k", b"v", [("h", b"1"), ("n", None)], 4, 1),
+        Row(None, b"", None, None, None),
+        Row(b"", None, [], 0, 7),
+    ]
+    plain = staged(tmp_path, 1)
+    assert list(rows_from(LocalFolder(tmp_path), plain, 0)) == [
+        Row(None, b"0", None, None, None, 0)
+    ]
