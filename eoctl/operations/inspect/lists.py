@@ -92,7 +92,7 @@ def choose(
 
 def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
     """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
-    return unmatched(scope.selectors, [(p.topic, p.partition) for p in chosen])
+    return unmatched(scope.selectors, [p.topic_partition for p in chosen])
 
 
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
@@ -101,7 +101,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     missing += await hidden_topics(cluster, scope)
     partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
     missing += more
-    held = {(p.topic, p.partition) for p in partitions if p.held}
+    held = {p.topic_partition for p in partitions if p.held}
     facts = Facts(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
@@ -114,7 +114,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     if not held:
         return facts
     producers, more = await collect.producers(
-        cluster, [p for p in chosen if (p.topic, p.partition) in held]
+        cluster, [p for p in chosen if p.topic_partition in held]
     )
     missing += more
     blocking = [blocking_producer(rows) for rows in producers.values()]
@@ -281,9 +281,7 @@ async def _behind_owners(
     }
     if not places:
         return {}
-    again, _ = await collect.producers(
-        cluster, [p for p in chosen if (p.topic, p.partition) in places]
-    )
+    again, _ = await collect.producers(cluster, [p for p in chosen if p.topic_partition in places])
     known = {place: {p.producer_id for p in rows} for place, rows in states.items()}
     return {
         place: tuple(p for p in rows if p.producer_id in known[place])
