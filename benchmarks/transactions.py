@@ -23,7 +23,7 @@ def measure() -> Iterator[Measured]:
             ROUNDS,
         )
         yield Measured("txn list, 3 brokers", ours, peer, "TransactionsCommand", "3x or more")
-        topic, partition = truths[0].topic, truths[0].partition
+        topic, partition = truths[0].topic_partition
         place = ("--topic", topic, "--partition", str(partition))
         ours, peer = alternate(
             command([*EOCTL, *server, "producers", f"{topic}:{partition}"], least=2),

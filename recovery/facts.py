@@ -7,14 +7,43 @@ Offsets are absolute; times are epoch milliseconds by the clock named in the fie
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from recovery.formats.coordinator import coordinator_partition
 from recovery.values import Value
 
-TopicPartition = tuple[str, int]
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; as text `orders:3`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TopicPartition":
+        """Return the partition that `str` gave as text."""
+        topic, _, partition = text.rpartition(":")
+        return cls(topic, int(partition))
+
+
+class HasPartition:
+    """A value about one partition, which its fields `topic` and `partition` name."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        topic: str
+        partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Return the partition as one value: a key, and as text `orders:3`."""
+        return TopicPartition(self.topic, self.partition)
 
 
 class Missing(Value):
@@ -33,6 +62,13 @@ class Missing(Value):
     partition: int | None = None
     id: str | None = None
 
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        """Return the partition that it is about; None where it is about none."""
+        if self.topic is None or self.partition is None:
+            return None
+        return TopicPartition(self.topic, self.partition)
+
 
 def known(value: int) -> int | None:
     """Return None for a negative number, which is how Kafka writes that there is none."""
@@ -49,7 +85,7 @@ class BrokerFacts(Value):
     up: bool | None = None
 
 
-class PartitionFacts(Value, gc=False):
+class PartitionFacts(HasPartition, Value, gc=False):
     """Offsets of a partition as its leader gave them.
 
     last_stable_offset is read after high_watermark on the same connection, so that a partition
@@ -76,7 +112,7 @@ class PartitionFacts(Value, gc=False):
         return self.high_watermark - self.last_stable_offset
 
 
-class ProducerFacts(Value):
+class ProducerFacts(HasPartition, Value):
     """One producer's state in one partition (DescribeProducers, KIP-664).
 
     producer_epoch is that of the producer's last batch. last_timestamp is what that batch
@@ -142,7 +178,7 @@ class CoordinatorClock(Value):
     ahead: int
 
 
-class GroupOffsetFacts(Value):
+class GroupOffsetFacts(HasPartition, Value):
     """A group's committed offset for one partition (OffsetFetch).
 
     pending: a transaction holds a newer commit that is not decided yet

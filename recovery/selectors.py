@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 
 from recovery.errors import UsageError
+from recovery.facts import TopicPartition
 from recovery.quoting import quoted
 from recovery.values import Value
 
@@ -122,7 +123,7 @@ def missing(selectors: Iterable[Selector], partition_counts: Mapping[str, int]) 
 
 
 def unmatched(
-    selectors: Iterable[Selector], partitions: Iterable[tuple[str, int]]
+    selectors: Iterable[Selector], partitions: Iterable[TopicPartition]
 ) -> tuple[str, ...]:
     """A sentence for each pattern that matches none of these partitions: most likely misspelt."""
     there = list(partitions)

@@ -73,7 +73,9 @@ def work(
             done = stages.stage("read suspects")
             halves = suspects_in(contents)
             failed = {key for f in results for key in f.unread}
-            again = [number for number, piece in enumerate(pieces) if piece.key not in failed]
+            again = [
+                number for number, piece in enumerate(pieces) if piece.topic_partition not in failed
+            ]
             second = each.suspects(again, halves, done)
             suspects = audits.frame(spark, second, len(again), SUSPECTS, refusals)
             rows = (
@@ -143,7 +145,7 @@ class _Pieces:
 
         def give(task: int) -> "Iterator[pa.RecordBatch]":
             number = numbers[task]
-            key = self.pieces[number].key
+            key = self.pieces[number].topic_partition
 
             def of(part: ColumnBatch) -> "pa.RecordBatch":
                 return _rows(number, list(suspects_of(self.by, key, part, halves)))
@@ -175,7 +177,7 @@ class _Pieces:
                         raise part
                     made = of(part)
                 except EoctlError as error:
-                    return self.unread.of(piece.key, error)
+                    return self.unread.of(piece.topic_partition, error)
                 yield made
         return ()
 

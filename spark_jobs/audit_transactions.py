@@ -81,7 +81,7 @@ def _reader(
 
 def _judge(audit: TransactionsRequest) -> Any:
     """Return what judges endings that come by producer id, partition and order."""
-    places = [r.key for r in audit.ranges]
+    places = [r.topic_partition for r in audit.ranges]
     covered, skew, most = of_producers(audit.covered), audit.skew, audit.most
 
     def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":

@@ -121,7 +121,7 @@ def _scanned(spark: "SparkSession", replay: ReplayRequest, access: Access) -> li
     each: dict[tuple[int, int], Sources] = {}
     epochs = [_epochs_of(part) for part in replay.parts]
     for (number, later, *_), (end, rows, steps) in zip(stretches, answers, strict=True):
-        sources = {(t, p): SourceRange(*rest) for t, p, *rest in rows}
+        sources = {TopicPartition(t, p): SourceRange(*rest) for t, p, *rest in rows}
         each[number, later] = _joined(each.get((number, later), {}), sources)
         if later and end is not None:
             ends[number] = end
@@ -146,7 +146,7 @@ async def _scan(
     """[offset after the last entry or None, rows of topic, partition and SourceRange's fields,
     steps of leader epochs]."""
     tail, last, form, epochs = Tail(), None, merge_format(replay.format), EpochSteps()
-    merge = (replay.merge, part.partition)
+    merge = TopicPartition(replay.merge, part.partition)
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
         read = read_columns(cluster, Range(*merge, start, end), last_stable_offset=part.tip)
         async with aclosing(read):
@@ -186,7 +186,7 @@ def _judged(replay: ReplayRequest, scans: list[Scan]) -> tuple[list[NumberedRang
     inputs, ranges, entries = replay.by_partition, list[NumberedRange](), list[int]()
     for number, (part, scan) in enumerate(zip(replay.parts, scans, strict=True)):
         before, after = scan.before, scan.after
-        merge = (replay.merge, part.partition)
+        merge = TopicPartition(replay.merge, part.partition)
         for place, source in sorted(before.items()):
             if not source.rising:
                 raise goes_back(merge, place)
@@ -203,7 +203,7 @@ def _judged(replay: ReplayRequest, scans: list[Scan]) -> tuple[list[NumberedRang
             if begin < low:
                 raise RefusedError(
                     f"[{begin}, {low}) is gone, and the log may have left out records of it",
-                    where=f"{place[0]}:{place[1]}",
+                    where=str(place),
                     remedy="begin at a later commit: --from-merge-offset, --output-offset",
                 )
             ranges.append((number, *place, begin, source.last + 1))
@@ -222,7 +222,11 @@ def _staged(
     executors.ship(spark)
     parts = replay.parts
     numbers = {part.partition: number for number, part in enumerate(parts)}
-    log = {(replay.merge, p.partition): (p.position, p.tip) for p in parts if p.position < p.tip}
+    log = {
+        TopicPartition(replay.merge, p.partition): (p.position, p.tip)
+        for p in parts
+        if p.position < p.tip
+    }
     options = {"columns": "partition,offset,key,value"}
     entries = _source(spark, access, LOG, replay, log, storage, options).mapInArrow(
         decode(replay.format, replay.merge, numbers),
@@ -230,8 +234,9 @@ def _staged(
     )
     inputs: dict[TopicPartition, tuple[int, int]] = {}
     for _, topic, partition, start, end in ranges:
-        low, high = inputs.get((topic, partition), (start, end))
-        inputs[topic, partition] = min(low, start), max(high, end)
+        place = TopicPartition(topic, partition)
+        low, high = inputs.get(place, (start, end))
+        inputs[place] = min(low, start), max(high, end)
     options = {
         "columns": "topic,partition,offset,key,value,headers,timestamp",
         "isolation": replay.isolation,

@@ -42,7 +42,9 @@ def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
             if not offsets:
                 continue
             [partition] = set(partitions)
-            places, entries = entries_of(decoder, (topic, partition), offsets, keys, values)
+            places, entries = entries_of(
+                decoder, TopicPartition(topic, partition), offsets, keys, values
+            )
             arrays = [
                 [numbers[partition]] * len(offsets),
                 offsets,
@@ -86,13 +88,13 @@ def _checked(replay: ReplayRequest, part: MergePart, batches: Iterator[Any]) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    merge, drop = (replay.merge, part.partition), part.drop_left
+    merge, drop = TopicPartition(replay.merge, part.partition), part.drop_left
     left_out: dict[TopicPartition, int] = {}  # of each input, the first record without an entry
     absent: tuple[int, MergeEntry] | None = None  # the first entry without a record
     for batch in batches:
         without = pc.is_null(batch.column("merge_offset"))
         for row in batch.filter(without).select(["topic", "partition", "offset"]).to_pylist():
-            left_out.setdefault((row["topic"], row["partition"]), row["offset"])
+            left_out.setdefault(TopicPartition(row["topic"], row["partition"]), row["offset"])
         rows = batch.filter(pc.invert(without))
         if left_out or absent or rows.column("there").null_count:
             absent = _refuse_untrue(merge, rows, left_out, absent)
@@ -129,12 +131,13 @@ def _refuse_untrue(
     columns = [rows.column(name).to_pylist() for name in names]
     for merge_offset, topic, partition, offset, there in zip(*columns, strict=True):
         entry = MergeEntry(topic, partition, offset)
-        missed = left_out.get(entry.place)
+        place = entry.topic_partition
+        missed = left_out.get(place)
         if absent is None:
             if missed is not None and missed < offset:
                 raise mismatch(merge, merge_offset, entry, missed)
             absent = None if there else (merge_offset, entry)
-        elif entry.place == absent[1].place and there:
+        elif place == absent[1].topic_partition and there:
             following = offset if missed is None else min(offset, missed)
             raise mismatch(merge, *absent, following)
     return absent

@@ -41,7 +41,7 @@ class ReplayAttempt(Attempt):
         super().__init__(sending.work)
         self._part, self._end = sending.part, sending.end
         self._epochs = EpochSteps(sending.epochs)
-        self._place: TopicPartition = (sending.merge, sending.part.partition)
+        self._place: TopicPartition = TopicPartition(sending.merge, sending.part.partition)
 
     @property
     def ids(self) -> tuple[str, str]:
@@ -59,14 +59,14 @@ class ReplayAttempt(Attempt):
             if part.committed != (None if raw is None else (raw.offset, raw.metadata)):
                 raise RefusedError(
                     "what replays committed for it has changed since it was counted",
-                    where=f"{self._place[0]}:{self._place[1]}",
+                    where=str(self._place),
                     remedy="run the same again: it counts anew",
                 )
             return 0
         if at.merge_offset < part.position:
             raise RefusedError(
                 f"{at.merge_offset} is committed for it, after {part.position} was",
-                where=f"{self._place[0]}:{self._place[1]}",
+                where=str(self._place),
                 remedy="find out who commits in the group " + self.work.job,
             )
         if at.merge_offset >= self._end and not at.drop_left:

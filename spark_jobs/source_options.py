@@ -109,7 +109,7 @@ class Edge:
     def resolve(self, facts: PartitionFacts, offset_at_time: int | None) -> int:
         """Return the offset meant, as `Bound.resolve` does. Raises UsageError for an instant that
         must have a record behind it and has none."""
-        bound = self.bound((facts.topic, facts.partition))
+        bound = self.bound(facts.topic_partition)
         if bound.kind != "time" or self.latest is None:
             return bound.resolve(facts, offset_at_time)
         last = self.latest.resolve(facts, None)
@@ -366,7 +366,9 @@ def _json(text: str, where: str, example: str) -> dict[str, Any]:
 def _assigned(text: str) -> frozenset[TopicPartition]:
     where, example = "option assign", KAFKA_OPTIONS["assign"]
     made = _json(text, where, example)
-    places = [(topic, p) for topic, ps in made.items() if isinstance(ps, list) for p in ps]
+    places = [
+        TopicPartition(topic, p) for topic, ps in made.items() if isinstance(ps, list) for p in ps
+    ]
     if (
         not places
         or not all(isinstance(ps, list) for ps in made.values())
@@ -420,5 +422,5 @@ def _edge(
             bound = special.get(value) or Bound(str(value), "time" if of_time else "offset", value)
             if bound is refused:
                 raise UsageError(backwards, where=where)
-            each[topic, int(partition)] = bound
+            each[TopicPartition(topic, int(partition))] = bound
     return Edge(name, None, each, latest, must_match)

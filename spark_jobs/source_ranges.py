@@ -14,7 +14,7 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read import cut_offsets
 from eoctl.stores.storage_address import read_text
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
-from recovery.facts import PartitionFacts, TopicPartition
+from recovery.facts import HasPartition, PartitionFacts, TopicPartition
 from recovery.shared import cut as cut_files
 from recovery.shared.cut import Cut
 from recovery.shared.cut import ranges as parts
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Span(InputPartition):
+class Span(HasPartition, InputPartition):
     """One task's reading: offsets [start, end) of a partition; transactional records at or above
     last_stable_offset are open."""
 
@@ -121,7 +121,7 @@ async def first_positions(
     for f, start in zip(facts, starts, strict=True):
         assert f.high_watermark is not None
         begin = _span(f, start, f.high_watermark, endless).start
-        positions[f.topic, f.partition] = Position(begin, f.leader_epoch)
+        positions[f.topic_partition] = Position(begin, f.leader_epoch)
     return facts, positions
 
 
@@ -142,10 +142,10 @@ async def partitions(
     facts = await (existing if lossy else cut_offsets.offsets)(cluster, topics) if topics else []
     if not wanted.assigned:
         return facts
-    absent = wanted.assigned - {(f.topic, f.partition) for f in facts}
+    absent = wanted.assigned - {f.topic_partition for f in facts}
     for topic, partition in () if lossy else sorted(absent):
         raise UsageError(f"no partition {topic}-{partition}", where="option assign")
-    return [f for f in facts if (f.topic, f.partition) in wanted.assigned]
+    return [f for f in facts if f.topic_partition in wanted.assigned]
 
 
 async def existing(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFacts]:
@@ -157,9 +157,9 @@ async def existing(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFac
 
 async def _bounds(cluster: Cluster, facts: list[PartitionFacts], edge: Edge) -> list[int]:
     """Return one end of the ranges, in every partition. Raises UsageError where it has none."""
-    edge.check({(f.topic, f.partition) for f in facts})
-    at: dict[tuple[str, int], int | None] = {}
-    bounds = {(f.topic, f.partition): edge.bound((f.topic, f.partition)) for f in facts}
+    edge.check({f.topic_partition for f in facts})
+    at: dict[TopicPartition, int | None] = {}
+    bounds = {f.topic_partition: edge.bound(f.topic_partition) for f in facts}
     instants = {bound.value for bound in bounds.values() if bound.kind == "time"}
     if instants:
         metadata = await cluster.metadata(sorted({f.topic for f in facts}))
@@ -168,11 +168,11 @@ async def _bounds(cluster: Cluster, facts: list[PartitionFacts], edge: Edge) -> 
             mine = [
                 p
                 for p in every
-                if (bound := bounds.get((p.topic, p.partition))) is not None
+                if (bound := bounds.get(p.topic_partition)) is not None
                 and (bound.kind, bound.value) == ("time", instant)
             ]
             at |= await cut_offsets.offsets_at(cluster, mine, instant)
-    return [edge.resolve(f, at.get((f.topic, f.partition))) for f in facts]
+    return [edge.resolve(f, at.get(f.topic_partition)) for f in facts]
 
 
 def _span(facts: PartitionFacts, start: int, end: int, wanted: Wanted) -> Span:

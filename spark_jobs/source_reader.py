@@ -132,7 +132,7 @@ class Reader(DataSourceReader):
 
     async def _stream(self, span: Span) -> "AsyncGenerator[pa.RecordBatch, None]":
         chosen = self.choice
-        place = (span.topic, span.partition)
+        place = span.topic_partition
         offsets = Range(*place, span.start, span.end)
         named: dict[str, Any] = {
             "last_stable_offset": span.last_stable_offset,
@@ -167,7 +167,7 @@ async def _refuse_other_log(cluster: Cluster, span: Span) -> None:
     Raises RefusedError and IncompleteError, see `positions.refuse_other_streams`.
     """
     cluster.forgive()
-    place = span.topic, span.partition
+    place = span.topic_partition
     position = Position(span.end, span.leader_epoch)
     if span.record_epoch is not None and span.log_end is not None:
         position = Position(span.log_end, span.leader_epoch, record_epoch=span.record_epoch)

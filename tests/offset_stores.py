@@ -83,7 +83,7 @@ def there_and_back(open_: Open, places: tuple[TopicPartition, TopicPartition], *
     with pytest.raises(RefusedError, match="the store holds something else"):
         change(open_, (b, at_b, at_b), (a, at_moved, at_a))
     with pytest.raises(RefusedError, match="the store holds something else"):
-        change(open_, ((a[0], a[1] + 40), at_a, at_moved))
+        change(open_, (TopicPartition(a[0], a[1] + 40), at_a, at_moved))
     assert read(open_).entries == found.entries
 
     asked = []

@@ -39,10 +39,12 @@ async def read_sequences(
 ) -> SequencesFound:
     """Every batch of the ranges against its producer's batch before it; most: in each of them."""
     audits = {
-        r.key: SequenceAudit(r.start, from_beginning=r.start == r.log_start_offset == 0, most=most)
+        r.topic_partition: SequenceAudit(
+            r.start, from_beginning=r.start == r.log_start_offset == 0, most=most
+        )
         for r in ranges
     }
-    ends = {r.key: r.end for r in ranges}
+    ends = {r.topic_partition: r.end for r in ranges}
 
     def add(key: TopicPartition, _: Buffer, scan: HeaderScan) -> None:
         audits[key].add(scan, ends[key])
@@ -65,8 +67,8 @@ async def read_transactions(
     cluster: Cluster, ranges: Sequence[Resolved], reading: Reading
 ) -> tuple[dict[TopicPartition, PartitionTransactions], tuple[Missing, ...]]:
     """Return what the readable partitions hold of transactions, and which were unreadable."""
-    by_partition = {r.key: PartitionTransactions(r.start) for r in ranges}
-    ends = {r.key: r.end for r in ranges}
+    by_partition = {r.topic_partition: PartitionTransactions(r.start) for r in ranges}
+    ends = {r.topic_partition: r.end for r in ranges}
 
     def add(key: TopicPartition, records: Buffer, scan: HeaderScan) -> None:
         by_partition[key].add(records, scan, ends[key])
@@ -88,7 +90,7 @@ async def read_chunks(
         scan = scan_headers(chunk.records)
         if reading.check_crc:
             verify_crcs(chunk.records, scan)
-        add((chunk.topic, chunk.partition), chunk.records, scan)
+        add(chunk.topic_partition, chunk.records, scan)
 
     pump = Pump(cluster, reading, sum(r.end - r.start for r in ranges))
     await pump.run([Range(r.topic, r.partition, r.start, r.end) for r in ranges], added)

@@ -62,8 +62,8 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
 
     Raises RefusedError where another job is at work.
     """
-    place = (job.wish.source, part.partition)
-    name = f"{place[0]}:{place[1]}"
+    place = TopicPartition(job.wish.source, part.partition)
+    name = str(place)
     # before the position: what another attempt writes in between comes with one
     output = (await partitions(cluster, job.wish.output))[part.partition]
     standing = (await committed(cluster, job.wish.group, [place])).get(place)
@@ -74,7 +74,7 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
         if stable(output) != output.high_watermark:  # whoever asks has ended the job's own
             raise IncompleteError(
                 "a transaction is open in it: another copy's, or somebody else writes",
-                where=f"{output.topic}:{output.partition}",
+                where=str(output.topic_partition),
                 remedy="look with `eoctl txn list`",
             )
         return part
@@ -137,7 +137,7 @@ async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
     What a run sent that was killed in its first transaction is none: it is aborted, or open and
     will be aborted by the copy's `Writer.open`.
     """
-    where = f"{output.topic}:{output.partition}"
+    where = str(output.topic_partition)
     refused = RefusedError(
         "it has been written to, but no position of this job is known: it has expired, or "
         "somebody else wrote",
@@ -171,7 +171,7 @@ async def refuse_other_log(
 def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
     """Everything in [start, end) must be there and decided, or records would be passed over."""
     assert facts.log_start_offset is not None
-    name = f"{facts.topic}:{facts.partition}"
+    name = str(facts.topic_partition)
     if start < facts.log_start_offset:
         raise RefusedError(
             f"the job stands at {start}, the log begins at {facts.log_start_offset} now: "
@@ -206,10 +206,10 @@ async def _remembered(
             begin = from_file[0]
         except (ValueError, TypeError, KeyError, IndexError):  # a shortcut of another version
             memory = Deduplicator(*settings)
+    where = str(TopicPartition(wish.source, partition))
     if begin < start:
         there = "here" if kept is None else f"in {kept.address}"
         gone = f"what was copied of offsets [{begin}, {start}) is neither remembered {there} nor"
-        where = f"{wish.source}:{partition}"
         remedy = "run it where it ran before, or begin again with an empty output"
         [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
         assert facts.log_start_offset is not None
@@ -225,7 +225,7 @@ async def _remembered(
             f"{counted(part.seen, 'record was', 'records were')} copied from offsets "
             f"[{part.begin}, {start}), and the log still holds {count(memory.tally.records)}: a "
             "repeat of another would be taken for new",
-            where=f"{wish.source}:{partition}",
+            where=where,
             remedy="run it where it ran before, or begin again with an empty output",
         )
     return memory
@@ -273,7 +273,7 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
 
     epochs = copying.epochs
     if start == end:  # nothing is read: what is before it is asked
-        place = wish.source, partition
+        place = TopicPartition(wish.source, partition)
         epoch = (await positions.record_epochs(cluster, {place: end}))[place]
         epochs.add([] if epoch is None else [(end - 1, end - 1, epoch)])
 
@@ -378,6 +378,6 @@ class _Copy:
             self._writer.begin()
         metadata = self.job.metadata(self.part.begin, self.part.end, visible_records)
         at = CommittedPosition(position, metadata, self.epochs.before(position))
-        self._writer.commit({(self.job.wish.source, self.part.partition): at})
+        self._writer.commit({TopicPartition(self.job.wish.source, self.part.partition): at})
         self._until = None
         self._told("committed")

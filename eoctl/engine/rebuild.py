@@ -193,19 +193,19 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
     """
     tasks: list[tuple[int, RangeTask]] = []
     earlier = _earlier(request)
-    for (topic, partition), p in request.cut.places().items():
+    for place, p in request.cut.places().items():
         most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
-        known = earlier.get((topic, partition))
+        known = earlier.get(place)
         parts = ranges(known.end if known else p.start, p.end, most)
         for number, (start, end) in enumerate(parts):
             base = known if number == 0 else None
             task = RangeTask(
                 access=access,
-                topic=topic,
-                partition=partition,
+                topic=place.topic,
+                partition=place.partition,
                 start=start,
                 end=end,
-                how=request.how_of(topic),
+                how=request.how_of(place.topic),
                 in_parts=len(parts) > 1,
                 base_folder=request.base or "",
                 base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
@@ -224,7 +224,7 @@ def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
     """Rows of each partition, by rising range or bucket."""
     by_place: dict[TopicPartition, list[TaskRow]] = {}
     for row in sorted(rows, key=lambda r: (r.start or 0, r.bucket or 0)):
-        by_place.setdefault((row.topic, row.partition), []).append(row)
+        by_place.setdefault(row.topic_partition, []).append(row)
     return by_place
 
 
@@ -282,7 +282,7 @@ async def _look_again(
         now = await cut_offsets.facts(cluster, request.cut)
         changes = differences(
             request.cut,
-            [((f.topic, f.partition), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
+            [(f.topic_partition, f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
         )
         ends = {place: p.position for place, p in request.cut.places().items()}
         standings = await positions.standings(cluster, ends)
@@ -310,7 +310,7 @@ async def _look_again(
         epoch_per_transaction=request.epoch_per_transaction,
         atomic=not (several and outside),
     )
-    return judged, {(f.topic, f.partition): f for f in now}
+    return judged, {f.topic_partition: f for f in now}
 
 
 def _compacted(

@@ -82,7 +82,7 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
 
 
 def _place(facts: PartitionFacts) -> TopicPartition:
-    return facts.topic, facts.partition
+    return facts.topic_partition
 
 
 def _not_none(offset: int | None) -> int:

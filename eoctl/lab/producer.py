@@ -91,7 +91,7 @@ class Producer:
         self, topic: str, partition: int, records: Sequence[NewRecord], most: int = 11
     ) -> int:
         """Like `send`, tried once. Up to Produce 11 nothing adds the partition."""
-        place = (topic, partition)
+        place = TopicPartition(topic, partition)
         sequence = self.sequences.get(place, 0)
         offset = await self.client.write(
             topic,
@@ -214,7 +214,7 @@ class Producer:
                     refuse(row.partition_error_code, f"AddPartitionsToTxn of {self._name!r}")
 
         await self.client.until(attempt)
-        self._joined.add((topic, partition))
+        self._joined.add(TopicPartition(topic, partition))
 
     async def add_group(self, group: str) -> None:
         """AddOffsetsToTxn, once per transaction."""

@@ -22,7 +22,15 @@ from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import Verdict, judge
 from recovery.diagnose.waiting import Waiting
 from recovery.errors import UsageError
-from recovery.facts import BrokerFacts, Facts, GroupFacts, Missing, ProducerFacts, Transactions
+from recovery.facts import (
+    BrokerFacts,
+    Facts,
+    GroupFacts,
+    Missing,
+    ProducerFacts,
+    TopicPartition,
+    Transactions,
+)
 from recovery.inspect.history import History, StateLog, StateRecord
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, StartBatch
@@ -161,7 +169,9 @@ def listed(facts: Facts) -> SeenFacts:
 
 def facts_of(stored: SeenFacts) -> Facts:
     """The Facts again."""
-    return stored.facts.but(producers={(t, p): states for t, p, states in stored.producers})
+    return stored.facts.but(
+        producers={TopicPartition(t, p): states for t, p, states in stored.producers}
+    )
 
 
 def without_verdicts(

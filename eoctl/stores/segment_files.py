@@ -22,7 +22,7 @@ def partition_of(folder: Path) -> TopicPartition:
         raise UsageError(
             "not a partition's folder", where=str(folder), remedy="give LOG_DIR/TOPIC-PARTITION"
         )
-    return name.group(1), int(name.group(2))
+    return TopicPartition(name.group(1), int(name.group(2)))
 
 
 def segments_in(folder: Path) -> list[Path]:

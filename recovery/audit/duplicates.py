@@ -166,7 +166,7 @@ class _Same:
         self._same_value &= one.value_digest == self._first.value_digest
         if len(self._places) < SHOWN:
             self._places.append(copy)
-        where = copy.topic, copy.partition
+        where = TopicPartition(copy.topic, copy.partition)
         begin, last = self._ends.get(where, (copy.offset, copy.offset))
         if last < copy.offset:
             near, far = copy.offset - last, copy.offset - begin

@@ -13,12 +13,12 @@ from recovery.audit.duplicates import Duplicate, first
 from recovery.audit.facts import Coverage
 from recovery.audit.sequences import Examined, Finding
 from recovery.audit.transactions import Torn, rank
-from recovery.facts import Missing, TopicPartition
+from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.shared.record_ids import RecordId
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(HasPartition):
     """Offsets [start, end) of a partition, and its facts when they were resolved."""
 
     topic: str
@@ -28,10 +28,6 @@ class Resolved:
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
-
-    @property
-    def key(self) -> TopicPartition:
-        return self.topic, self.partition
 
 
 class _Value(BaseModel):
@@ -81,10 +77,10 @@ class AuditResult(_Value):
 
     @property
     def unread(self) -> set[TopicPartition]:
-        return {(m.topic or "", m.partition or 0) for m in self.failed}
+        return {TopicPartition(m.topic or "", m.partition or 0) for m in self.failed}
 
 
-class PartitionSequences(_Value):
+class PartitionSequences(HasPartition, _Value):
     """One partition's reading and its first findings."""
 
     topic: str
@@ -107,7 +103,7 @@ class TransactionsFound(AuditResult):
     torn: tuple[Torn, ...] = ()
 
 
-class RecordsRead(_Value):
+class RecordsRead(HasPartition, _Value):
     """Records that were read of a partition, or a range of it, counted; without_id: of these."""
 
     topic: str

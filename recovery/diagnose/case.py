@@ -14,6 +14,7 @@ from recovery.facts import (
     Missing,
     PartitionFacts,
     ProducerFacts,
+    TopicPartition,
     TransactionFacts,
 )
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -197,9 +198,9 @@ class Case:
         row = self._held_by
         here = () if row is None else row.partitions or ()
         return tuple(
-            f"{p.topic}:{p.partition}"
+            str(p.topic_partition)
             for p in self.newest.named
-            if (p.topic, p.partition) in here and (p.leader is None or p.error is not None)
+            if p.topic_partition in here and (p.leader is None or p.error is not None)
         )
 
     # What the clocks say.
@@ -634,13 +635,13 @@ class Case:
         row, record = self.preparing, self.prepared
         value = record.value if record else None
         recorded = value.partitions if isinstance(value, TransactionValue) else None
-        facts: dict[tuple[str, int], PartitionFacts] = {
-            (p.topic, p.partition): p for p in (*self.newest.named, self.newest.partition)
+        facts: dict[TopicPartition, PartitionFacts] = {
+            p.topic_partition: p for p in (*self.newest.named, self.newest.partition)
         }
         return tuple(
-            f"{topic}:{number}"
-            for topic, number in recorded or (row.partitions if row and row.partitions else ())
-            if (p := facts.get((topic, number))) is None or p.leader is None or p.error is not None
+            str(place)
+            for place in recorded or (row.partitions if row and row.partitions else ())
+            if (p := facts.get(place)) is None or p.leader is None or p.error is not None
         )
 
 

@@ -21,7 +21,7 @@ from recovery.diagnose.case import gate_of
 from recovery.diagnose.evidence import Evidence, brokers_away, whose_clock
 from recovery.diagnose.remedies import Remedy, start_brokers_first
 from recovery.diagnose.verdicts import VerdictName, granted_or, was_refused
-from recovery.facts import CoordinatorFacts, TransactionFacts
+from recovery.facts import CoordinatorFacts, TopicPartition, TransactionFacts
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
@@ -88,7 +88,7 @@ class IdCase:
         return refusing(self.first, self.second, self.client_version)
 
     @property
-    def recorded(self) -> tuple[tuple[str, int], ...] | None:
+    def recorded(self) -> tuple[TopicPartition, ...] | None:
         """The partitions that its record names; None = no record of this transaction was read."""
         value = self.record.value if self.record else None
         if not isinstance(value, TransactionValue):
@@ -468,7 +468,7 @@ def _about(c: IdCase) -> Evidence:
     """Say what its coordinator answered, and which partitions it names."""
     row = c.row
     places = c.recorded if c.recorded is not None else row.partitions or ()
-    named = ", ".join(f"{topic}:{number}" for topic, number in places) or "no partition"
+    named = ", ".join(map(str, places)) or "no partition"
     text = (
         f"transactional id {row.transactional_id} (coordinator on broker {row.coordinator}) is "
         f"{row.state} with producer id {row.producer_id}, epoch {row.producer_epoch}; it names "
@@ -481,7 +481,7 @@ def _about(c: IdCase) -> Evidence:
         "state": row.state,
         "producer_epoch": row.producer_epoch,
         "coordinator": row.coordinator,
-        "partitions": [f"{topic}:{number}" for topic, number in places],
+        "partitions": [str(tp) for tp in places],
     }
     return Evidence("coordinator", text, data)
 
@@ -500,7 +500,7 @@ def _running(c: IdCase) -> list[Evidence]:
     evidence = [Evidence("running", text, data)]
     if c.recorded is not None and not c.all_visible:
         hidden = sorted(set(c.recorded) - set(row.partitions or ()))
-        names = [f"{topic}:{number}" for topic, number in hidden]
+        names = [str(tp) for tp in hidden]
         text = "its record names partitions that we may not see: " + (", ".join(names) or "none")
         evidence.append(Evidence("partitions-hidden", text, {"partitions": names}))
     return evidence

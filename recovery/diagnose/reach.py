@@ -41,7 +41,7 @@ class Reach:
     def values(self) -> dict[str, Any]:
         """Return the fields that a plan's step has of it: the first of each, and how many more."""
         return {
-            **_first("also_holds", self.also_holds, MOST_NAMED, _name),
+            **_first("also_holds", self.also_holds, MOST_NAMED, str),
             **_first("groups_beyond", self.groups_beyond, MOST_NAMED, Beyond._asdict),
             **_first("partitions_unseen", self.partitions_unseen, MOST_UNSEEN, asdict),
             **_first("groups_unseen", self.groups_unseen, MOST_UNSEEN, asdict),
@@ -55,10 +55,6 @@ def _first(
         name: [shown(value) for value in values[:most]],
         f"{name}_more": max(0, len(values) - most),
     }
-
-
-def _name(place: TopicPartition) -> str:
-    return f"{place[0]}:{place[1]}"
 
 
 def also_holds(
@@ -107,7 +103,7 @@ def offsets_by_place(groups: Iterable[GroupFacts]) -> dict[TopicPartition, list[
     for g in groups:
         for o in g.offsets:
             if o.committed_offset is not None:
-                place = by_place.setdefault((o.topic, o.partition), [])
+                place = by_place.setdefault(o.topic_partition, [])
                 place.append(Beyond(g.group, o.committed_offset))
     for rows in by_place.values():
         rows.sort(key=lambda b: (-b.committed_offset, b.group))

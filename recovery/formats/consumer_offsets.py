@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from recovery.facts import TopicPartition
 from recovery.formats.reader import Reader, UnknownVersion
 from recovery.plurals import counted
 
@@ -49,6 +50,10 @@ class OffsetKey(NamedTuple):
     group: str
     topic: str
     partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 class GroupKey(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
 from recovery.formats.flink_metadata import Metadata, NamedState, Operator, Place
 from recovery.formats.reader import CorruptError, Reader
 from recovery.plurals import counted
@@ -69,6 +70,10 @@ class SourceOffset(NamedTuple):
     uid: str = ""
     id: str = ""
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
 
 class Skipped(NamedTuple):
     """A state of an operator that is not Kafka's. what: `committables` or `source`."""
@@ -108,7 +113,7 @@ def sources(content: FlinkCheckpoint, uid: str | None, *, where: str) -> tuple[S
             where=where,
             remedy=f"name one of {known}" if known else None,
         )
-    if len({(o.topic, o.partition) for o in named}) < len(named):
+    if len({o.topic_partition for o in named}) < len(named):
         raise RefusedError(
             "several of its sources read the same partition",
             where=where,

@@ -84,7 +84,7 @@ def read(files: Mapping[str, str]) -> Checkpoint:
     for place, offset in start.items():
         if end.get(place, offset) < offset:
             raise CorruptError(
-                f"{place[0]}:{place[1]} ends at {end[place]}, below its start {offset}",
+                f"{place} ends at {end[place]}, below its start {offset}",
                 where=f"offsets/{batch}",
             )
     return Checkpoint(query_id(files), batch, committed, start, end)
@@ -216,9 +216,10 @@ def _kafka_offsets(value: Any, where: str) -> dict[TopicPartition, int]:
         for partition, offset in partitions.items():
             if not partition.isdecimal() or type(offset) is not int:
                 return {}
+            place = TopicPartition(topic, int(partition))
             if offset < 0:
-                raise CorruptError(f"{topic}:{partition} has the offset {offset}", where=where)
-            offsets[topic, int(partition)] = offset
+                raise CorruptError(f"{place} has the offset {offset}", where=where)
+            offsets[place] = offset
     return offsets
 
 

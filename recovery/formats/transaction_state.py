@@ -10,6 +10,7 @@ import struct
 from enum import StrEnum
 from typing import NamedTuple
 
+from recovery.facts import TopicPartition
 from recovery.formats.reader import Reader, UnknownVersion
 
 
@@ -37,17 +38,17 @@ _BY_ID = tuple(TransactionState)[:8]  # declared in the order of Kafka's state i
 class TransactionValue(NamedTuple):
     """One state of a transactional id. Times in milliseconds since 1970 by the coordinator's clock.
 
-    partitions: (topic, partition) pairs in the transaction, in the order written; empty in Empty
-    and Complete*. start_ms, previous_producer_id, next_producer_id: -1 where there is none.
-    next_producer_epoch: -1 where there is none (Kafka 4.3 on). client_transaction_version: 0 where
-    the client does not use transactions version 2. last_update_ms: when this state was prepared.
+    partitions: those in the transaction, in the order written; empty in Empty and Complete*.
+    start_ms, previous_producer_id, next_producer_id: -1 where there is none. next_producer_epoch:
+    -1 where there is none (Kafka 4.3 on). client_transaction_version: 0 where the client does not
+    use transactions version 2. last_update_ms: when this state was prepared.
     """
 
     producer_id: int
     producer_epoch: int
     timeout_ms: int
     state: TransactionState
-    partitions: tuple[tuple[str, int], ...]
+    partitions: tuple[TopicPartition, ...]
     last_update_ms: int
     start_ms: int
     previous_producer_id: int = -1
@@ -73,12 +74,12 @@ def decode_value(value: bytes | None) -> TransactionValue | UnknownVersion | Non
         return UnknownVersion(version)
     flexible = version == 1
 
-    def topic() -> list[tuple[str, int]]:
+    def topic() -> list[TopicPartition]:
         name = reader.string(compact=flexible)
         partitions = reader.int32s(compact=flexible)
         if flexible:
             reader.tags()
-        return [(name, partition) for partition in partitions]
+        return [TopicPartition(name, partition) for partition in partitions]
 
     producer_id, producer_epoch, timeout_ms, state_id = reader.unpack(_HEAD)
     topics = reader.array(topic, compact=flexible) or []

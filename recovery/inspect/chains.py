@@ -55,7 +55,7 @@ def wanted_of(
         if pid is None:
             continue
         before = wanted.get(pid, Wanted(frozenset(), frozenset()))
-        wanted[pid] = Wanted(before.epochs | {epoch}, before.partitions | {(w.topic, w.partition)})
+        wanted[pid] = Wanted(before.epochs | {epoch}, before.partitions | {w.topic_partition})
     return wanted
 
 

@@ -63,6 +63,6 @@ def _row(record: StateRecord, before: StateRecord | None) -> HistoryRow:
         client_transaction_version=value.client_transaction_version if value else None,
         previous_producer_id=known(value.previous_producer_id) if value else None,
         next_producer_id=known(value.next_producer_id) if value else None,
-        partitions=[f"{topic}:{number}" for topic, number in value.partitions] if value else [],
+        partitions=[str(tp) for tp in value.partitions] if value else [],
         tombstone=record.value is None,
     )

@@ -44,11 +44,11 @@ class NamedPartition:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        return self.facts.topic, self.facts.partition
+        return self.facts.topic_partition
 
     @property
     def name(self) -> str:
-        return f"{self.facts.topic}:{self.facts.partition}"
+        return str(self.facts.topic_partition)
 
     @property
     def error(self) -> str | None:

@@ -49,7 +49,7 @@ def blocking_producer(producers: Iterable[ProducerFacts]) -> ProducerFacts | Non
 
 
 def _blocking(p: PartitionFacts, facts: Facts) -> tuple[Blocking | None, bool]:
-    producers = facts.producers.get((p.topic, p.partition))
+    producers = facts.producers.get(p.topic_partition)
     if producers is None:
         return None, False
     producer = blocking_producer(producers)
@@ -61,7 +61,7 @@ def _blocking(p: PartitionFacts, facts: Facts) -> tuple[Blocking | None, bool]:
     if (
         owner is not None
         and owner.state in OPEN_STATES
-        and (p.topic, p.partition) in (owner.partitions or ())
+        and p.topic_partition in (owner.partitions or ())
         and owner.start_timestamp is not None
     ):
         ahead = facts.transactions.ahead(owner.coordinator) if facts.transactions else None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from recovery.facts import (
     GroupFacts,
+    HasPartition,
     Missing,
     PartitionFacts,
     ProducerFacts,
-    TopicPartition,
     TransactionFacts,
     Transactions,
 )
@@ -25,7 +25,7 @@ CLOSED_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenTransaction(HasPartition):
     """One producer's open transaction on one partition: the thing that is judged.
 
     producer_id and start_offset are None where a partition is held and nobody could tell, or
@@ -38,12 +38,8 @@ class OpenTransaction:
     start_offset: int | None
 
     @property
-    def topic_partition(self) -> TopicPartition:
-        return self.topic, self.partition
-
-    @property
     def name(self) -> str:
-        return f"{self.topic}:{self.partition}"
+        return str(self.topic_partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from recovery.facts import TopicPartition
 from recovery.formats.batches import NO_PRODUCER_ID, BatchHeader, batch_headers
 from recovery.formats.counting import Aborted, AbortedTransactions
 from recovery.formats.records import ControlType, marker
@@ -41,7 +42,7 @@ class _Stretch:
 
 
 def strip_rows(
-    place: tuple[str, int],
+    place: TopicPartition,
     window: tuple[int, int],
     below: Iterable[Response],
     above: Iterable[Response],

@@ -30,8 +30,8 @@ class MergeEntry(NamedTuple):
     offset: int
 
     @property
-    def place(self) -> TopicPartition:
-        return self.topic, self.partition
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 Columns = tuple[list[TopicPartition], list[int]]
@@ -79,7 +79,7 @@ class CoastFormat:
             )
         entry = MergeEntry(*decode_merge(value))
         if value is not None and len(self._places) < self._MOST_PLACES:
-            self._places[value[:-8]] = entry.place
+            self._places[value[:-8]] = entry.topic_partition
         return entry
 
     def decode_usual(
@@ -128,7 +128,8 @@ class JsonFormat:
         if len(matches) != len(values) or lines.count(b"\n") + 1 != len(values):
             return None
         places = {
-            each: (each[0].decode("ascii"), int(each[1])) for each in {f[:2] for f in matches}
+            each: TopicPartition(each[0].decode("ascii"), int(each[1]))
+            for each in {f[:2] for f in matches}
         }
         return [places[f[:2]] for f in matches], [int(f[2]) for f in matches]
 
@@ -155,7 +156,7 @@ class Tail:
     """The sources that a stretch of a merge log names; `add` its entries in their order."""
 
     def __init__(self) -> None:
-        self._sources: dict[TopicPartition, list[int]] = {}  # first, last, entries, back
+        self._sources: dict[tuple[str, int], list[int]] = {}  # first, last, entries, back
         self.entries = 0
 
     def add(self, entry: MergeEntry) -> None:
@@ -189,7 +190,7 @@ class Tail:
     @property
     def sources(self) -> dict[TopicPartition, SourceRange]:
         return {
-            place: SourceRange(first, last, entries, not back)
+            TopicPartition(*place): SourceRange(first, last, entries, not back)
             for place, (first, last, entries, back) in self._sources.items()
         }
 
@@ -243,7 +244,7 @@ def merge_plan(
             raise RefusedError(
                 f"the merge log [{start}, {tip}) names its offsets backwards: committed "
                 f"{begin}, entries from {source.first} to {source.last}",
-                where=f"{place[0]}:{place[1]}",
+                where=str(place),
                 remedy="check the log with `eoctl merge verify`",
             )
         end, entries = (begin, 0) if source is None else (source.last + 1, source.entries)

@@ -32,7 +32,7 @@ def entries_of(
             entry = form.decode(key, value)
         except CorruptError as error:
             raise unreadable(merge, offset, error) from None
-        entries[0].append(entry.place)
+        entries[0].append(entry.topic_partition)
         entries[1].append(entry.offset)
     return entries
 
@@ -85,7 +85,7 @@ def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
 def no_record(merge: TopicPartition, entry: MergeEntry) -> RefusedError:
     """There is no visible record where an entry points, nor behind it."""
     return RefusedError(
-        f"it names {named(entry.place)} at {entry.offset}, where there is no record",
+        f"it names {named(entry.topic_partition)} at {entry.offset}, where there is no record",
         where=named(merge),
         remedy=LOOK,
     )
@@ -95,7 +95,7 @@ def mismatch(
     merge: TopicPartition, merge_offset: int, entry: MergeEntry, actual: int
 ) -> RefusedError:
     """The next record of the input is the one at `actual`, not the one of the entry."""
-    where, name = f"{named(merge)} at {merge_offset}", named(entry.place)
+    where, name = f"{named(merge)} at {merge_offset}", named(entry.topic_partition)
     if actual < entry.offset:
         return RefusedError(
             f"it names {name} at {entry.offset}, but the record at {actual} comes before it "

@@ -58,7 +58,7 @@ class ReplayPosition(NamedTuple):
             base = None
             if "from" in position:
                 output = position["output"]
-                place = str(output["topic"]), _number(output["partition"])
+                place = TopicPartition(str(output["topic"]), _number(output["partition"]))
                 base = Base(_number(position["from"]), place, _number(output["offset"]))
         except (ValueError, RecursionError, KeyError, TypeError):
             raise CorruptError(
@@ -113,7 +113,7 @@ class Replay(Generic[T]):
 
     def log(self, merge_offset: int, entry: MergeEntry) -> None:
         """The next data record of the merge log, read or just appended."""
-        self.log_all([merge_offset], ([entry.place], [entry.offset]))
+        self.log_all([merge_offset], ([entry.topic_partition], [entry.offset]))
 
     def log_all(self, merge_offsets: Sequence[int], entries: Columns) -> None:
         """The next data records of the merge log, in order."""

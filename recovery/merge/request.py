@@ -6,7 +6,7 @@ records; JSON can hold it, and no secret is in it.
 
 from pydantic import BaseModel, ConfigDict
 
-from recovery.facts import PartitionFacts, TopicPartition
+from recovery.facts import HasPartition, PartitionFacts, TopicPartition
 from recovery.merge.replay import Base, ReplayPosition
 from recovery.shared.cut import Cut, CutPartition, CutTopic
 
@@ -15,7 +15,7 @@ class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Log(_Value):
+class Log(HasPartition, _Value):
     """A partition of the merge log or of an input as it was seen; low and high: its first offset
     and its end for a reader of the isolation that it is read with."""
 
@@ -73,7 +73,7 @@ class ReplayRequest(_Value):
 
     @property
     def by_partition(self) -> dict[TopicPartition, Log]:
-        return {(log.topic, log.partition): log for log in self.logs}
+        return {log.topic_partition: log for log in self.logs}
 
     def cut(self, ranges: dict[TopicPartition, tuple[int, int]]) -> Cut:
         """A cut file's content: these offsets of these partitions."""

@@ -61,20 +61,21 @@ class MergeVerifier:
     def entry(self, merge_offset: int, entry: MergeEntry) -> None:
         """The next data record of the merge log."""
         self.entries += 1
-        source = self._sources.get(entry.place)
+        place = entry.topic_partition
+        source = self._sources.get(place)
         if source is None:
-            text = f"{entry.topic}:{entry.partition} is not an input of the application"
-            self._find("foreign", merge_offset, entry.place, entry.offset, text)
+            text = f"{place} is not an input of the application"
+            self._find("foreign", merge_offset, place, entry.offset, text)
             return
         if entry.offset >= source.end:
             text = f"the input ends at {source.end}"
-            self._find("absent", merge_offset, entry.place, entry.offset, text)
+            self._find("absent", merge_offset, place, entry.offset, text)
             return
         if source.told is None:
             source.told = max(entry.offset, source.log_start)
         source.waiting.append((merge_offset, entry.offset))
         source.highest = max(source.highest, entry.offset)
-        self._judge(entry.place, source)
+        self._judge(place, source)
 
     def unreadable(self, merge_offset: int, why: str) -> None:
         """A data record of the merge log that is no entry."""
@@ -241,7 +242,7 @@ class OutputComparison:
                 offset=entry.offset,
                 last_offset=None,
                 records=records,
-                detail=f"{self._output[0]}:{self._output[1]} holds {others} from {at} on",
+                detail=f"{self._output} holds {others} from {at} on",
             )
         )
 
@@ -263,6 +264,6 @@ def output_ahead(
         offset=None,
         last_offset=None,
         records=outputs - entries,
-        detail=f"{output[0]}:{output[1]} holds {counted(outputs, 'record')}, the log "
+        detail=f"{output} holds {counted(outputs, 'record')}, the log "
         f"{counted(entries, 'entry', 'entries')}",
     )

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from recovery.diagnose.verdicts import Verdict
 from recovery.errors import RefusedError
-from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts, Transactions
+from recovery.facts import (
+    HasPartition,
+    ProducerFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
@@ -137,7 +143,7 @@ def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | N
 
 
 @dataclass(frozen=True, slots=True)
-class MarkerRequest:
+class MarkerRequest(HasPartition):
     """One entry of WriteTxnMarkers, to the partition's leader only.
 
     transaction_version: the request's field (v2 of the request); 0 = as a v1 request means it.
@@ -198,7 +204,7 @@ def still_able_to_write(
     None of them: no coordinator knows the producer id, its id has a later epoch, or the id is in
     Prepare* for the transaction on this very partition. `transactions` must be of all coordinators.
     """
-    here = (row.topic, row.partition)
+    here = row.topic_partition
     return tuple(
         t
         for t in transactions.owners(row.producer_id)

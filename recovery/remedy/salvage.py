@@ -38,7 +38,7 @@ class Piece:
 
 
 def _named(places: Collection[TopicPartition]) -> str:
-    return some([f"{topic}:{partition}" for topic, partition in sorted(places)])
+    return some([str(tp) for tp in sorted(places)])
 
 
 Pieces = Mapping[TopicPartition, Piece]

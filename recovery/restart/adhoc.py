@@ -47,7 +47,7 @@ class Target:
 
     def offset(self, log: Log, current: int | None, observed: Observed) -> int:
         """For one partition. Raises RefusedError where there is no such offset."""
-        where = named(log.place)
+        where = named(log.topic_partition)
         match self.kind:
             case "to-earliest":
                 return log.log_start_offset
@@ -56,11 +56,11 @@ class Target:
             case "to-offset":
                 return self.value
             case "to-datetime" | "by-duration":
-                at_instant = observed.answer(OffsetAt(*log.place, self.value))
+                at_instant = observed.answer(OffsetAt(*log.topic_partition, self.value))
                 # A record that is not older than a later instant can only come at the end.
                 return log.high_watermark if at_instant is None else at_instant
             case "from-file" | "from-store":
-                return self.offsets[log.place]
+                return self.offsets[log.topic_partition]
         if current is None:
             raise RefusedError(
                 f"nothing is committed for it: --{self.kind} has nothing to begin from",
@@ -109,7 +109,7 @@ def decide_adhoc(
         checks=gathered(tuple(checks)),
         store=tuple(
             entry
-            if (entry := observed.stored_at((i.topic, i.partition))) is not None
+            if (entry := observed.stored_at(i.topic_partition)) is not None
             and i.direction == "none"
             else StoredPartition(
                 input=StoredOffset(topic=i.topic, partition=i.partition, offset=i.restart_offset)
@@ -140,7 +140,7 @@ def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarant
     begins = [i for i in inputs if i.current_offset is None and target.kind != "to-earliest"]
     if skips or begins or target.kind in ("to-latest-stable", "to-lso"):
         skipped = [_sentence(i) for i in skips] + [
-            f"{named((i.topic, i.partition))} begins at {i.restart_offset}" for i in begins
+            f"{named(i.topic_partition)} begins at {i.restart_offset}" for i in begins
         ]
         text = f"records may be left out: {some(skipped)}" if skipped else "nothing is left out now"
         if rewinds:
@@ -154,16 +154,16 @@ def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarant
 def _sentence(i: InputDecision) -> str:
     records = "an unknown number of records" if i.records is None else counted(i.records, "record")
     verb = "leaves out" if i.direction == "skip" else "reads again"
-    return f"{named((i.topic, i.partition))} {verb} {records}"
+    return f"{named(i.topic_partition)} {verb} {records}"
 
 
 def _pairs(observed: Observed, inputs: Sequence[InputDecision]) -> Iterator[Check]:
     """A commit whose metadata names output offsets loses them when its input offset moves."""
     for i in inputs:
-        entry = observed.stored_at((i.topic, i.partition))
+        entry = observed.stored_at(i.topic_partition)
         if entry is not None and entry.output and i.direction != "none":
             text = (
                 "the commit's metadata names an output offset, which does not belong to the new "
                 "offset and is removed: plan from the application file instead"
             )
-            yield Check("pair", False, text, named((i.topic, i.partition)))
+            yield Check("pair", False, text, named(i.topic_partition))

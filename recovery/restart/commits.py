@@ -192,7 +192,7 @@ def decided(
             OutputEvidence.NOTHING
         )  # partitions were added to that topic: nothing says which came first
     decisions = [value for *_, value in sorted(mine, key=lambda found: found[:3])]
-    group = CONSUMER_OFFSETS, commit.partition
+    group = TopicPartition(CONSUMER_OFFSETS, commit.partition)
     ours = _ours(commit, decisions, group)
     if ours is None:
         return (

@@ -100,7 +100,7 @@ def _places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
         if topic not in observed.partition_counts:
             raise RefusedError(NO_SUCH_TOPIC, where=topic)
     return tuple(
-        (topic, partition)
+        TopicPartition(topic, partition)
         for topic in sorted(app.outputs)
         for partition in range(observed.partition_counts[topic])
     )

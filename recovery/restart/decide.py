@@ -97,7 +97,7 @@ def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
     """Return what apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
     entries of plan.store that differ from what the store holds."""
     store_changes = (
-        StoreChange(observed.stored_at(entry.input.place), entry) for entry in plan.store
+        StoreChange(observed.stored_at(entry.input.topic_partition), entry) for entry in plan.store
     )
     return tuple(change for change in store_changes if change.before != change.after)
 
@@ -110,12 +110,16 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
         if topic not in observed.partition_counts:
             raise RefusedError(NO_SUCH_TOPIC, where=topic)
     all_places = tuple(
-        (topic, partition)
+        TopicPartition(topic, partition)
         for topic in sorted(app.inputs)
         for partition in range(observed.partition_counts[topic])
     )
     known = set(all_places)
-    if strange := [named(s.input.place) for s in observed.stored if s.input.place not in known]:
+    if strange := [
+        named(s.input.topic_partition)
+        for s in observed.stored
+        if s.input.topic_partition not in known
+    ]:
         raise RefusedError(
             f"the store holds a position of {some(strange)}, not a partition of the inputs",
             where=app.name,
@@ -123,10 +127,10 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
             "names other inputs",
         )
     for place in all_places:
-        for topic, partition in app.outputs_of(place):
-            if partition >= observed.partition_counts[topic]:
+        for output in app.outputs_of(place):
+            if output.partition >= observed.partition_counts[output.topic]:
                 raise RefusedError(
-                    f"it feeds {topic}:{partition}, which does not exist",
+                    f"it feeds {output}, which does not exist",
                     where=named(place),
                     remedy="say in [app.mapping] what it feeds",
                 )
@@ -168,7 +172,7 @@ def _input(app: App, observed: Observed, place: TopicPartition) -> tuple[Basis, 
 def _output_of(app: App, observed: Observed, place: TopicPartition, output: TopicPartition) -> None:
     """Look at one output; the decision is made for all of its inputs at once."""
     basis = _basis(app, observed, place)
-    stored = next(o for o in basis.outputs if o.place == output)
+    stored = next(o for o in basis.outputs if o.topic_partition == output)
     decided = decide_output(stored, (place,), app, observed, basis.stored, ordered=True)
     if decided.drop_first:
         _comes_again(observed, basis, place)
@@ -240,7 +244,7 @@ def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:
     if drops:
         written = some(
             [
-                f"{named((o.topic, o.partition))} [{o.start}, {o.end_offset}) holds {o.drop_first}"
+                f"{named(o.topic_partition)} [{o.start}, {o.end_offset}) holds {o.drop_first}"
                 for o in outputs
                 if o.drop_first
             ]
@@ -256,7 +260,7 @@ def _outputs(
     feeds: dict[TopicPartition, list[tuple[TopicPartition, StoredOutput]]] = {}
     for place, basis in bases.items():
         for stored in basis.outputs:
-            feeds.setdefault(stored.place, []).append((place, stored))
+            feeds.setdefault(stored.topic_partition, []).append((place, stored))
     outputs = []
     for output, pairs in sorted(feeds.items()):
         offsets = {stored.offset: place for place, stored in pairs}
@@ -297,7 +301,7 @@ def _entry_after(app: App, basis: Basis) -> StoredPartition | None:
     checkpoint and Flink's are their owner's, and so is the state that belongs to a first commit: a
     checkpoint has one, and a merge log's commit may.
     """
-    entry, place = basis.stored, basis.input.place
+    entry, place = basis.stored, basis.input.topic_partition
     if app.strategy in ("changelog", "spark-checkpoint", "flink-checkpoint"):
         return None
     if entry is not None and entry.input.offset == basis.input.offset:

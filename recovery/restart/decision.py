@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from recovery.errors import RefusedError
-from recovery.facts import TopicPartition
+from recovery.facts import HasPartition, TopicPartition
 from recovery.quoting import some
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 
@@ -86,7 +86,7 @@ class Promise(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class InputDecision:
+class InputDecision(HasPartition):
     """records: visible data records between current and restart offset; None where they cannot be
     counted. from_time, to_time: of the records at current and at restart offset, epoch ms."""
 
@@ -102,7 +102,7 @@ class InputDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputDecision:
+class OutputDecision(HasPartition):
     """The first drop_first outputs are to be dropped: those of [start, end_offset)."""
 
     topic: str

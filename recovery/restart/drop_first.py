@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
 from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.plurals import count, counted
 from recovery.restart.rows import env_name
 
@@ -74,7 +75,7 @@ class DropFirst:
     def from_env(cls, env: Mapping[str, str], topic: str, partition: int, look: Look) -> Self:
         """From the variables of `restart plan --env`. Raises UsageError where they are missing or
         no numbers, RefusedError where they are not valid any more."""
-        name = env_name("DROP", (topic, partition))
+        name = env_name("DROP", TopicPartition(topic, partition))
         n, start, end = (_number(env, name + suffix) for suffix in ("", "_FROM", "_END"))
         epoch = f"{name}_LEADER_EPOCH"
         planned = _number(env, epoch) if epoch in env else None
@@ -90,7 +91,7 @@ class DropFirst:
 
 def restart_offset(env: Mapping[str, str], topic: str, partition: int) -> int:
     """The start of an input partition, from `restart plan --env`. Raises UsageError."""
-    return _number(env, env_name("RESTART", (topic, partition)))
+    return _number(env, env_name("RESTART", TopicPartition(topic, partition)))
 
 
 def _number(env: Mapping[str, str], name: str) -> int:

@@ -16,7 +16,7 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
 
     Raises RefusedError, with the offset of the divergence.
     """
-    where = named(stored.place)
+    where = named(stored.topic_partition)
     if stored.cluster_id is not None and stored.cluster_id != observed.cluster_id:
         raise RefusedError(
             f"its offset {stored.offset} was stored for cluster {stored.cluster_id}, "
@@ -45,7 +45,7 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
             where=where,
             remedy="the topic was created again: begin again with [app.base] or --to-offset",
         )
-    standing = observed.answer(SameLog(*stored.place, stored.offset, epoch))
+    standing = observed.answer(SameLog(*stored.topic_partition, stored.offset, epoch))
     if standing.held is False:
         raise RefusedError(
             f"the logs diverged at {standing.divergence}: {standing.because}, the stored offset is "
@@ -62,7 +62,7 @@ def readable(offset: int, log: Log, isolation: Isolation) -> Check:
 
     Raises RefusedError. Compaction: see `whole`.
     """
-    where = named(log.place)
+    where = named(log.topic_partition)
     top, name = _top(log, isolation)
     if offset > top:
         raise RefusedError(
@@ -96,13 +96,13 @@ def whole(
     always: count even where the policy is `delete`. It is the one of today: the log may have been
     compacted under another one.
     """
-    where = named(log.place)
+    where = named(log.topic_partition)
     if log.cleanup_policy == "delete" and not always:
         text = "it was never compacted: cleanup.policy is delete now, an earlier one is not known"
         return Check("not-compacted", None, text, where)
     if start == end:
         return Check("not-compacted", None, "no record was looked at: none is read again", where)
-    missing = observed.count(Count(*log.place, start, end)).counts.missing
+    missing = observed.count(Count(*log.topic_partition, start, end)).counts.missing
     if missing:
         raise RefusedError(
             f"[{start}, {end}) lacks {counted(missing, 'offset')}, compacted away: {why}",
@@ -128,7 +128,7 @@ def moved(
     checks: tuple[Check, ...] = (),
 ) -> InputDecision:
     """The step from `current` (None: the store has nothing) to `restart`, told in records."""
-    place = log.place
+    place = log.topic_partition
     if current is None or current == restart:
         records = None if current is None else 0
         return InputDecision(*place, current, restart, "none", records, checks=checks)

@@ -29,7 +29,8 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
             "one of them",
             where=where,
         )
-    merged, basis = (app.merge.topic, numbers.pop()), stored_or_base(app, observed, place)
+    merged = TopicPartition(app.merge.topic, numbers.pop())
+    basis = stored_or_base(app, observed, place)
     log = observed.log(merged)
     tip, final = final_end(log)
     start = _commit(app, observed, place, merged)
@@ -121,12 +122,14 @@ def _commit(app: App, observed: Observed, place: TopicPartition, merged: TopicPa
     """Return the merge offset of a task's commit, which all of its inputs must share."""
     merge_logs: dict[int, TopicPartition] = {}
     for entry in observed.stored:
-        outputs = app.outputs_of(entry.input.place)
+        outputs = app.outputs_of(entry.input.topic_partition)
         if {output[1] for output in outputs} != {merged[1]}:
             continue
         if entry.merge is None:
-            raise RefusedError("the commit holds no merge offset", where=named(entry.input.place))
-        merge_logs.setdefault(entry.merge, entry.input.place)
+            raise RefusedError(
+                "the commit holds no merge offset", where=named(entry.input.topic_partition)
+            )
+        merge_logs.setdefault(entry.merge, entry.input.topic_partition)
     if len(merge_logs) > 1:
         (one, here), (other, there), *_ = sorted(merge_logs.items())
         raise RefusedError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from recovery.errors import IncompleteError
-from recovery.facts import ProducerFacts, TopicPartition
+from recovery.facts import HasPartition, ProducerFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.commits import GroupCommit, OutputEvidence
@@ -23,7 +23,7 @@ A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
-class Want(Generic[A]):
+class Want(HasPartition, Generic[A]):
     """A question about one partition. A: what its answer is."""
 
     topic: str
@@ -153,7 +153,7 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class Log(HasPartition):
     """A partition of an input, output, merge log or changelog.
 
     reads: at least two, some time apart, oldest first, where the end matters. cleanup_policy:
@@ -168,10 +168,6 @@ class Log:
     reads: tuple[LogEnd, ...]
     cleanup_policy: str | None = None
     producers: tuple[ProducerFacts, ...] | None = None
-
-    @property
-    def place(self) -> TopicPartition:
-        return self.topic, self.partition
 
     @property
     def last_stable_offset(self) -> int:
@@ -197,7 +193,7 @@ class FlinkFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingCommit:
+class PendingCommit(HasPartition):
     """A group's commit that an open transaction holds. transactional_id: None = not found.
 
     Proven by the group in the keys of that transaction's batches. way_out: where the id is not
@@ -264,13 +260,13 @@ class Observed:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_place", {s.input.place: s for s in self.stored})
+        object.__setattr__(self, "_by_place", {s.input.topic_partition: s for s in self.stored})
 
     def log(self, place: TopicPartition) -> Log:
         """Raises IncompleteError where the partition could not be seen."""
         entry = self.logs.get(place)
         if entry is None or not entry.reads:
-            raise IncompleteError("its offsets could not be read", where=f"{place[0]}:{place[1]}")
+            raise IncompleteError("its offsets could not be read", where=str(place))
         return entry
 
     def stored_at(self, place: TopicPartition) -> StoredPartition | None:
@@ -289,7 +285,7 @@ class Observed:
             answer: A = self.answers[want]
             return answer
         if want in self.unseen:
-            raise IncompleteError(self.unseen[want], where=f"{want.topic}:{want.partition}")
+            raise IncompleteError(self.unseen[want], where=str(want.topic_partition))
         raise Unobserved(want)
 
     def evidence(self, want: Want[A]) -> A | str:

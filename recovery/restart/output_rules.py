@@ -26,7 +26,7 @@ def final_end(log: Log) -> tuple[int, Check]:
 
     LEO = HW = LSO on two reads. Raises RefusedError while that is not so.
     """
-    where = named(log.place)
+    where = named(log.topic_partition)
     if len(log.reads) < 2:
         raise IncompleteError("its end was read only once", where=where)
     for read in log.reads:
@@ -61,7 +61,7 @@ def counted_range(
     start: int, end: int, log: Log, observed: Observed
 ) -> tuple[Counted, tuple[Check, ...]]:
     """The counts of [start, end) of an output. Raises RefusedError where n would be a guess."""
-    where = named(log.place)
+    where = named(log.topic_partition)
     if start > end:
         raise RefusedError(
             f"the output offset {start} is above the end {end}: outputs were lost, or the commit "
@@ -76,7 +76,7 @@ def counted_range(
             where=where,
             remedy="for output-end give [app.base] an offset that is still there",
         )
-    counted = observed.count(Count(*log.place, start, end, producers=True))
+    counted = observed.count(Count(*log.topic_partition, start, end, producers=True))
     counts = counted.counts
     if counts.open:
         raise RefusedError(
@@ -99,7 +99,7 @@ def written_by_one(
     counted: Counted, stored: StoredOutput, log: Log, app: App, observed: Observed
 ) -> tuple[Check, ...]:
     """Check that the n outputs can be one deterministic application's. Raises RefusedError."""
-    where = named(log.place)
+    where = named(log.topic_partition)
     producers = counted.producers
     if producers is None:
         raise IncompleteError("who wrote the range was not read", where=where)
@@ -141,7 +141,7 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
     """Producer id, epoch and last sequence of the store against the broker's."""
     if stored.producer_id is None or stored.producer_epoch is None:
         return []
-    where, producer = named(log.place), stored.producer_id
+    where, producer = named(log.topic_partition), stored.producer_id
     then = stored.producer_epoch, stored.last_sequence
     known = next((p for p in log.producers or () if p.producer_id == producer), None)
     now = None if known is None else (known.producer_epoch, known.last_sequence)
@@ -236,7 +236,7 @@ def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Obse
     One that wrote nothing after the commit may hang, with records that it sends once it wakes up:
     those that the broker remembers and the stored one are judged too.
     """
-    where = named(log.place)
+    where = named(log.topic_partition)
     # producer id → does it write in transactions?
     writers = {run.producer_id: run.transactional for run in producers.runs}
     for p in log.producers or ():
@@ -268,7 +268,7 @@ def decide_output(
 ) -> OutputDecision:
     """n of one output partition. entry: of the store, where the offset is from there. ordered: the
     order of its inputs is fixed (one input, or a merge log). Raises RefusedError."""
-    log = observed.log(stored.place)
+    log = observed.log(stored.topic_partition)
     is_stored = entry is not None and stored in entry.output
     checks = identity(stored, log, observed) if is_stored else ()
     end, final = final_end(log)
@@ -279,13 +279,15 @@ def decide_output(
         raise RefusedError(
             f"{plurals.counted(n, 'output')} after the commit may be of several inputs "
             f"({_places(fed_by)}): in which order is recorded nowhere",
-            where=named(stored.place),
+            where=named(stored.topic_partition),
             remedy="the strategy merge-log records it",
         )
     checks = (*checks, final)
     if app.strategy != "output-end":  # there they are said of all outputs since the base
         checks += (*whole, *writers)
-    return OutputDecision(*stored.place, stored.offset, end, log.leader_epoch, n, fed_by, checks)
+    return OutputDecision(
+        *stored.topic_partition, stored.offset, end, log.leader_epoch, n, fed_by, checks
+    )
 
 
 def _places(places: Sequence[TopicPartition]) -> str:

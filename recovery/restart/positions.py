@@ -61,7 +61,7 @@ def refuse_pending(observed: Observed) -> None:
     fences = " and ".join(shlex.join(_fence(*owner)) for owner in owners)
     raise PendingError(
         what,
-        where=some(sorted({named((p.topic, p.partition)) for p in observed.pending})),
+        where=some(sorted({named(p.topic_partition) for p in observed.pending})),
         remedy="; ".join(ways) or fences or "find it with `eoctl txn list`",
         owners=() if ways else tuple(Owner(*owner) for owner in owners),
     )
@@ -78,14 +78,14 @@ def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
     """The last record of the changelog carries (upstream, downstream); the state is what a replay
     up to it gives."""
     assert isinstance(app.store, TopicStore)
-    log = observed.log((app.store.topic, place[1]))
+    log = observed.log(TopicPartition(app.store.topic, place[1]))
     end, final = final_end(log)
-    tip = observed.changelog_tip(ChangelogTip(*log.place, end))
+    tip = observed.changelog_tip(ChangelogTip(*log.topic_partition, end))
     if tip is None:
         if log.log_start_offset:
             raise RefusedError(
                 f"the changelog's records below {log.log_start_offset} are gone, and none is left",
-                where=named(log.place),
+                where=named(log.topic_partition),
             )
         return stored_or_base(app, observed, place)
     outputs = tuple(
@@ -93,9 +93,9 @@ def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
         for topic, partition in app.outputs_of(place)
     )
     start = StoredOffset(topic=place[0], partition=place[1], offset=tip.upstream)
-    bound = StateBound(*log.place, end)
+    bound = StateBound(*log.topic_partition, end)
     text = "replay the changelog up to its end: its last record is the commit"
-    checks = (final, Check("state", True, text, named(log.place)))
+    checks = (final, Check("state", True, text, named(log.topic_partition)))
     stored = StoredPartition(input=start, output=outputs)
     return Basis(start, outputs, state=(bound,), checks=checks, stored=stored)
 
@@ -254,8 +254,8 @@ def _named_outputs(
     entry: StoredPartition, outputs: tuple[TopicPartition, ...]
 ) -> tuple[StoredOutput, ...]:
     """Exactly the outputs that the application file maps: one missing, and n is not known."""
-    by_place = {o.place: o for o in entry.output}
-    where = named(entry.input.place)
+    by_place = {o.topic_partition: o for o in entry.output}
+    where = named(entry.input.topic_partition)
     if absent := [named(o) for o in outputs if o not in by_place]:
         raise RefusedError(
             f"the commit names no output offset of {some(absent)}: what was written after it "

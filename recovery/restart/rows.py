@@ -71,10 +71,10 @@ def restart_env(plan: RestartPlan) -> dict[str, int]:
         variables.update((name + suffix, value) for suffix, value in values if value is not None)
 
     for i in plan.inputs:
-        place = i.topic, i.partition
+        place = i.topic_partition
         put(env_name("RESTART", place), place, [("", i.restart_offset)])
     for o in plan.outputs:
-        place = o.topic, o.partition
+        place = o.topic_partition
         values = [("", o.drop_first), ("_FROM", o.start), ("_END", o.end_offset)]
         put(env_name("DROP", place), place, [*values, ("_LEADER_EPOCH", o.leader_epoch)])
     return variables
@@ -159,4 +159,4 @@ def _line(cells: list[str], where: str) -> tuple[TopicPartition, int]:
     ):
         if not re.fullmatch("[0-9]{1,19}", value) or int(value) > most:
             raise UsageError(f"{quoted(value)} is no {name}", where=where, remedy=remedy)
-    return (topic, int(partition)), int(offset)
+    return TopicPartition(topic, int(partition)), int(offset)

@@ -25,7 +25,7 @@ def canonical(value: object) -> str:
 
 def source_place(partition: str) -> TopicPartition:
     """The place of a source partition in canonical JSON."""
-    return partition, 0
+    return TopicPartition(partition, 0)
 
 
 def parse_offsets(text: str, where: str) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from recovery.facts import TopicPartition
+from recovery.facts import HasPartition, TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.quoting import quoted
 from recovery.shared.offset_bounds import MAX_OFFSET
@@ -26,7 +26,7 @@ class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
-class StoredOffset(_Value):
+class StoredOffset(HasPartition, _Value):
     """An offset of an input. What else stands beside it is checked against the cluster.
 
     leader_epoch: of the record before the offset (KIP-320).
@@ -38,10 +38,6 @@ class StoredOffset(_Value):
     cluster_id: str | None = None
     topic_id: str | None = None
     leader_epoch: _Number | None = None
-
-    @property
-    def place(self) -> TopicPartition:
-        return self.topic, self.partition
 
 
 class StoredOutput(StoredOffset):
@@ -105,9 +101,13 @@ def parse_stored(text: str, where: str) -> tuple[StoredPartition, ...]:
         raise CorruptError(_first(error), where=where) from None
     except ValueError as error:
         raise CorruptError(f"not the JSON of stored offsets: {error}", where=where) from None
-    _refuse_twice((p.input.place for p in partitions), "partitions", where)
+    _refuse_twice((p.input.topic_partition for p in partitions), "partitions", where)
     for p in partitions:
-        _refuse_twice((o.place for o in p.output), f"the outputs of {p.input.place}", where)
+        _refuse_twice(
+            (o.topic_partition for o in p.output),
+            f"the outputs of {p.input.topic_partition}",
+            where,
+        )
     return partitions
 
 
@@ -132,7 +132,7 @@ def parse_metadata(text: str | None, where: str) -> tuple[StoredOutput, ...]:
         outputs = _Metadata.model_validate(metadata).output
     except ValidationError as error:
         raise CorruptError(f"metadata: {_first(error)}", where=where) from None
-    _refuse_twice((o.place for o in outputs), "the outputs", where)
+    _refuse_twice((o.topic_partition for o in outputs), "the outputs", where)
     return outputs
 
 
@@ -166,7 +166,7 @@ def _shifted(p: StoredPartition, shift: int, least: int = 0) -> StoredPartition:
     offsets = [p.input, *p.output]
     for o in offsets:
         if o.offset + shift < least:
-            raise CorruptError(f"{o.topic}:{o.partition} holds the offset {o.offset}")
+            raise CorruptError(f"{o.topic_partition} holds the offset {o.offset}")
     return p.model_copy(
         update={
             "input": p.input.model_copy(update={"offset": p.input.offset + shift}),
@@ -193,7 +193,7 @@ def _refuse_twice(places: Iterable[TopicPartition], what: str, where: str) -> No
     places_before: set[TopicPartition] = set()
     for place in places:
         if place in places_before:
-            raise CorruptError(f"{place[0]}:{place[1]} stands twice in {what}", where=where)
+            raise CorruptError(f"{place} stands twice in {what}", where=where)
         places_before.add(place)
 
 

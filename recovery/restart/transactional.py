@@ -52,7 +52,7 @@ def _with_offset(
     app: App, observed: Observed, entry: StoredPartition, ends: Mapping[TopicPartition, int]
 ) -> tuple[Promise, list[Check]]:
     """Check what the record of the group's commit proves."""
-    place, name = entry.input.place, "commit-in-transaction"
+    place, name = entry.input.topic_partition, "commit-in-transaction"
     where = named(place)
     commit = observed.evidence(CommitOf(*place))
     if isinstance(commit, str):
@@ -156,8 +156,8 @@ def _without_offset(
 
 
 def _is_base(app: App, observed: Observed, entry: StoredPartition) -> bool:
-    base = app.base_of(entry.input.place)
-    begin = observed.log(entry.input.place).log_start_offset == 0
+    base = app.base_of(entry.input.topic_partition)
+    begin = observed.log(entry.input.topic_partition).log_start_offset == 0
     return entry.input.offset == (base if base is not None else 0 if begin else None)
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from recovery.facts import HasPartition
 from recovery.rows.row import FROM, TO, Row, Timestamp
 
 
@@ -55,7 +56,7 @@ class SequencesExamined(Row):
     explained: Annotated[int, Meta(description="gaps that missing offsets explain: compaction")]
 
 
-class NamedMarker(Row):
+class NamedMarker(HasPartition, Row):
     """A transaction's marker in a partition."""
 
     topic: str

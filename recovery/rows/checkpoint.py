@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from recovery.facts import HasPartition
 from recovery.rows.row import Row, Timestamp
 
 
-class WrittenRow(Row):
+class WrittenRow(HasPartition, Row):
     """A transaction's data records in one partition, and their offsets."""
 
     topic: str

@@ -22,9 +22,9 @@ def offsets_show_rows(
     """
     rows = []
     for o in sorted(offsets, key=lambda o: (o.group, o.topic, o.partition)):
-        ends = partitions.get((o.topic, o.partition), PartitionFacts(o.topic, o.partition))
+        ends = partitions.get(o.topic_partition, PartitionFacts(o.topic, o.partition))
         stable, high, committed = ends.last_stable_offset, ends.high_watermark, o.committed_offset
-        counted = data_records.get((o.topic, o.partition), {})
+        counted = data_records.get(o.topic_partition, {})
         rows.append(
             OffsetsShowRow.of(
                 o,

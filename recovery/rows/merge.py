@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from recovery.facts import HasPartition
 from recovery.rows.row import FROM, TO, Row
 
 Finding = Literal[
@@ -44,7 +45,7 @@ class MergeFindingRow(Row):
     detail: str
 
 
-class MergeInput(Row):
+class MergeInput(HasPartition, Row):
     """Offsets [from, to) of an input that a replay reads; entries: how many the log names."""
 
     topic: str
@@ -54,7 +55,7 @@ class MergeInput(Row):
     entries: int
 
 
-class MergeOutput(Row):
+class MergeOutput(HasPartition, Row):
     """The output of a replay. from: the output's next offset at the commit; to: its end."""
 
     topic: str
@@ -63,7 +64,7 @@ class MergeOutput(Row):
     end: Annotated[int, TO]
 
 
-class MergePlanRow(Row):
+class MergePlanRow(HasPartition, Row):
     """A replay of the entries [from, to) of a merge log's partition.
 
     drop_first: how many of its outputs are there already. position, drop_left: where an earlier

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from recovery.facts import HasPartition
 from recovery.rows.row import FROM, TO, Row
 
 
@@ -35,7 +36,7 @@ class OffsetsCountRow(Row):
     error: str | None = None
 
 
-class OffsetsShowRow(Row):
+class OffsetsShowRow(HasPartition, Row):
     """A committed offset of a group, or of another store, which `group` then names, on a
     partition, against what its readers can see.
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from recovery.facts import HasPartition
 from recovery.rows.row import FROM, Row, Timestamp
 
 
@@ -22,7 +23,7 @@ class RestartInput(Row):
     to_time: Timestamp
 
 
-class FedBy(Row):
+class FedBy(HasPartition, Row):
     topic: str
     partition: int
 
@@ -35,7 +36,7 @@ class RestartSource(Row):
     restart_offset: str | None
 
 
-class RestartOutput(Row):
+class RestartOutput(HasPartition, Row):
     """An output partition: its first drop_first outputs after the restart are in [from,
     end_offset) already. Valid with exactly these numbers."""
 
@@ -48,7 +49,7 @@ class RestartOutput(Row):
     fed_by: list[FedBy]
 
 
-class RestartState(Row):
+class RestartState(HasPartition, Row):
     """The state that belongs to the restart: a changelog's partition up to end_offset."""
 
     topic: str

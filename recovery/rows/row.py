@@ -22,6 +22,7 @@ from typing import (
 import msgspec
 from msgspec import Meta, StructMeta
 
+from recovery.facts import HasPartition
 from recovery.times import rfc3339
 from recovery.values import Value
 
@@ -153,7 +154,7 @@ class Blocking(Row):
     age_clock: AgeClock | None
 
 
-class LsoRow(Row, gc=False):
+class LsoRow(HasPartition, Row, gc=False):
     """A partition's offsets. held = high_watermark - last_stable_offset."""
 
     topic: str
@@ -176,7 +177,7 @@ class LsoRow(Row, gc=False):
     error: str | None = None
 
 
-class ProducerRow(Row):
+class ProducerRow(HasPartition, Row):
     """A producer's state in one partition, and whether a process of an older epoch writes."""
 
     topic: str
@@ -231,7 +232,7 @@ class TxnListRow(Row):
     error: str | None = None
 
 
-class TxnPartition(Row):
+class TxnPartition(HasPartition, Row):
     topic: str
     partition: int
 

@@ -1,9 +1,10 @@
 """A broker's own files, as `producers --segment` and `producers --blocks` show them."""
 
+from recovery.facts import HasPartition
 from recovery.rows.row import Row
 
 
-class SegmentRow(Row):
+class SegmentRow(HasPartition, Row):
     """One partition's folder, as far as its files tell.
 
     snapshot_offset: of the producer snapshot that was used; null: none was. last_stable_offset:

@@ -88,7 +88,7 @@ class App(Table):
         """Return the outputs of an input partition: as mapped, else its number in each output."""
         mapped = self.mapping.get(named(place))
         if mapped is None:
-            return tuple((topic, place[1]) for topic in self.outputs)
+            return tuple(TopicPartition(topic, place[1]) for topic in self.outputs)
         return tuple(parse_place(text) for text in mapped)
 
     def base_of(self, place: TopicPartition) -> int | None:
@@ -127,7 +127,7 @@ _NEXT_ONLY = ("changelog", "spark-checkpoint", "flink-checkpoint")
 
 def named(place: TopicPartition) -> str:
     """`orders:3`; of a source partition of Kafka Connect its JSON."""
-    return place[0] if place[0].startswith("{") else f"{place[0]}:{place[1]}"
+    return place[0] if place[0].startswith("{") else str(place)
 
 
 def parse_place(text: str, *, where: str | None = None) -> TopicPartition:
@@ -138,7 +138,7 @@ def parse_place(text: str, *, where: str | None = None) -> TopicPartition:
         raise UsageError(
             f"{quoted(text)} is not one partition", where=where, remedy="write TOPIC:3"
         )
-    return selector.literal, ranges[0][0]
+    return TopicPartition(selector.literal, ranges[0][0])
 
 
 def parse_app_file(text: str, file: str) -> App:

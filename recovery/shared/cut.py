@@ -91,7 +91,7 @@ class Cut(_Value):
 
     def places(self) -> dict[TopicPartition, CutPartition]:
         """Every partition by its place."""
-        return {(t.topic, p.partition): p for t in self.topics for p in t.partitions}
+        return {TopicPartition(t.topic, p.partition): p for t in self.topics for p in t.partitions}
 
 
 def dump(cut: Cut) -> str:

@@ -120,7 +120,7 @@ def refuse_diverged(
         raise RefusedError(
             f"its log was cut off at {standing.divergence} and written again (unclean leader "
             f"election): position {position.offset} is of the log before that; {standing.because}",
-            where=f"{place[0]}:{place[1]}",
+            where=str(place),
             remedy=remedy,
         )
 
@@ -130,8 +130,7 @@ def not_proven(
 ) -> list[str]:
     """Return a sentence for each position of which nobody knows whether its log is the same."""
     return [
-        f"position {position.offset} of {place[0]}:{place[1]} is not proven to be of this log: "
-        f"{standing.because}"
+        f"position {position.offset} of {place} is not proven to be of this log: {standing.because}"
         for place, position, standing in places
         if standing.held is None
     ]

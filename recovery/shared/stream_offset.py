@@ -69,7 +69,7 @@ def decode(content: Any) -> StreamOffset:
         return StreamOffset(
             {topic: one["id"] or None for topic, one in topics.items()},
             {
-                (topic, int(partition)): Position(**words)
+                TopicPartition(topic, int(partition)): Position(**words)
                 for topic, one in topics.items()
                 for partition, words in one["partitions"].items()
             },
@@ -88,9 +88,9 @@ def moved(
     In these only the leader can tell whether its log goes on where the position is.
     """
     return {
-        (f.topic, f.partition): position.in_log
+        f.topic_partition: position.in_log
         for f in facts
-        if (position := offset.positions.get((f.topic, f.partition))) is not None
+        if (position := offset.positions.get(f.topic_partition)) is not None
         and position.leader_epoch is not None
         and f.leader_epoch is not None
         and f.leader_epoch > position.leader_epoch
@@ -118,7 +118,7 @@ def refuse_other_logs(
     IncompleteError for what may be a broker that lags behind.
     """
     for f in facts:
-        place, where = (f.topic, f.partition), f"{f.topic}-{f.partition}"
+        place, where = f.topic_partition, f"{f.topic}-{f.partition}"
         position = offset.positions.get(place)
         if position is None:
             continue
@@ -163,7 +163,7 @@ def refuse_deleted(offset: StreamOffset, facts: Iterable[PartitionFacts]) -> Non
     A partition without a position is new, and read from offset 0 on. Raises IncompleteError.
     """
     for f in facts:
-        position = offset.positions.get((f.topic, f.partition), Position(0))
+        position = offset.positions.get(f.topic_partition, Position(0))
         if f.log_start_offset is not None and position.offset < f.log_start_offset:
             raise IncompleteError(
                 f"records {position.offset} to {f.log_start_offset - 1} were deleted before the "
@@ -192,7 +192,7 @@ def advanced(
     ids, positions = dict(start.ids), dict(start.positions)
     first: dict[TopicPartition, int] = {}
     sizes: dict[TopicPartition, int] = {}
-    present = {(f.topic, f.partition): f for f in facts}
+    present = {f.topic_partition: f for f in facts}
     for place, f in present.items():
         end = f.last_stable_offset if committed else f.high_watermark
         assert end is not None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recovery.errors import UsageError
-from recovery.facts import TopicPartition
+from recovery.facts import HasPartition, TopicPartition
 from recovery.plurals import counted
 from recovery.shared.cut import Cut
 from recovery.shared.digest import Digest
@@ -47,7 +47,7 @@ class ManifestDigest(_Value):
         return Digest.of(self.rows, self.sha256_sum)
 
 
-class ManifestPartition(_Value):
+class ManifestPartition(HasPartition, _Value):
     """One partition's state. counts: see `recovery.audit.range_counts`. expired: last records
     that retention hides. incomplete: why it is not provably complete."""
 
@@ -99,7 +99,7 @@ class Manifest(_Value):
 
     def by_place(self) -> dict[TopicPartition, ManifestPartition]:
         """The partitions by their place."""
-        return {(p.topic, p.partition): p for p in self.partitions}
+        return {p.topic_partition: p for p in self.partitions}
 
 
 def dump(manifest: Manifest) -> str:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged
 from recovery.errors import UsageError
-from recovery.facts import GroupFacts, GroupTimes, Missing, TransactionFacts, Transactions
+from recovery.facts import (
+    GroupFacts,
+    GroupTimes,
+    Missing,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
@@ -113,7 +120,7 @@ def unseen_partitions(d: Diagnosis) -> int:
 
 def holders(d: Diagnosis) -> list[Judged]:
     """The transaction at the LSO of each held partition."""
-    first: dict[tuple[str, int], Judged] = {}
+    first: dict[TopicPartition, Judged] = {}
     for j in d.judged:
         known = first.get(j.about.topic_partition)
         if known is None or (j.about.start_offset or 0) < (known.about.start_offset or 0):
@@ -168,7 +175,7 @@ def _held_records(facts: Observed, threshold: float) -> CheckRow:
     worst = max((p for p in d.partitions if p.held), key=lambda p: p.held or 0, default=None)
     observed = worst.held or 0 if worst else 0
     unseen = unseen_partitions(d)
-    detail = f"{worst.topic}:{worst.partition} is held most" if worst else "nothing is held"
+    detail = f"{worst.topic_partition} is held most" if worst else "nothing is held"
     if unseen:
         detail += f"; {counted(unseen, 'partition')} not seen"
     finding, unsure = observed >= threshold, bool(unseen)

@@ -44,7 +44,7 @@ def ends_at(g: GroupFacts, times: GroupTimes, retention_ms: int, now: int) -> in
     for o in g.offsets:
         if o.committed_offset is None or o.pending:
             continue
-        commit = times.commits.get((o.topic, o.partition), CommitTime(due))
+        commit = times.commits.get(o.topic_partition, CommitTime(due))
         if commit is None:
             continue
         if commit.expires_at is not None:

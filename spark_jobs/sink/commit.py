@@ -131,7 +131,7 @@ class Attempt(TakingOver):
 
 def judge(marker: Marker, work: Work) -> None:
     """Refuse a batch that may not follow what the marker says. Raises RefusedError."""
-    where = f"{markers.name(work.job)}:{work.partition}"
+    where = str(markers.place(work.job, work.partition))
     refuse_other_run(marker, work.run, where)
     if marker.batch == work.batch and (marker.manifest, marker.rows) != (
         work.manifest,
@@ -174,7 +174,7 @@ def expired(job: str, partitions: list[int]) -> RefusedError:
     """An absent marker after marker 0: nobody can say what was sent."""
     return RefusedError(
         "the marker has expired or was deleted: how far the sink came is not known",
-        where=", ".join(f"{markers.name(job)}:{p}" for p in partitions[:5]),
+        where=", ".join(str(markers.place(job, p)) for p in partitions[:5]),
         remedy="compare the topic with the staged files, then go on under a new job name; "
         "offsets.retention.minutes must be longer than the job may rest",
     )

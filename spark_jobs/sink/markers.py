@@ -35,7 +35,7 @@ def transactional_id(job: str, partition: int) -> str:
 
 def place(job: str, partition: int) -> TopicPartition:
     """The partition in which the marker of a partition is committed."""
-    return name(job), partition
+    return TopicPartition(name(job), partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[
 
 
 def _read(positions: Mapping[TopicPartition, CommittedPosition]) -> dict[int, Marker]:
-    return {at[1]: Marker.read(position, f"{at[0]}:{at[1]}") for at, position in positions.items()}
+    return {at[1]: Marker.read(position, str(at)) for at, position in positions.items()}
 
 
 def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:

@@ -115,9 +115,9 @@ def write_exactly_once(
             had = len(marker_topic.partitions)
             _same_count(job, partitions or had, marker_topic)
             for p, marker in markers.last_committed(access, job, range(had)).items():
-                commit.refuse_other_run(marker, run, f"{markers.name(job)}:{p}")
+                commit.refuse_other_run(marker, run, str(markers.place(job, p)))
                 if sender is not None:  # before anything is staged of it
-                    query.refuse_earlier(marker, batch, f"{markers.name(job)}:{p}")
+                    query.refuse_earlier(marker, batch, str(markers.place(job, p)))
         if partitions is not None:
             frame = frame.repartition(partitions)
         elif had is not None:
@@ -319,12 +319,12 @@ def _send(
     done_before = DONE in storage.top()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and in_query:
-        query.refuse_earlier(before[newer[0]], manifest.batch, f"{markers.name(job)}:{newer[0]}")
+        query.refuse_earlier(before[newer[0]], manifest.batch, str(markers.place(job, newer[0])))
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
             f"{manifest.batch} was sent whole",
-            where=f"{markers.name(job)}:{newer[0]}",
+            where=str(markers.place(job, newer[0])),
             remedy="batches are sent in the order of their numbers",
         )
     answers: list[Any] = []
@@ -376,7 +376,7 @@ def _verify(access: Access, works: list[commit.Work]) -> None:
         if (marker.batch, marker.complete) != (works[p].batch, True):
             raise UnverifiedError(
                 f"the marker says batch {marker.batch}, row {marker.next_row} of {marker.rows}",
-                where=f"{markers.name(works[p].job)}:{p}",
+                where=str(markers.place(works[p].job, p)),
             )
 
 

@@ -9,6 +9,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from recovery.audit.facts import Coverage, Data, Ending, Mark, coverage
 from recovery.audit.transactions import judge
+from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateLog, StateRecord
 from tests.kafka.audit_faults import THREE, plant_transactions, torn_of
@@ -80,7 +81,7 @@ def test_a_lost_commit_marker_is_missing(lab3: Lab) -> None:
     assert (part["marker"], part["marker_offset"]) == (None, None)
 
 
-A, B = ("t", 0), ("t", 1)
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 PID = 7
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
 
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.connection.properties import client_settings
@@ -18,6 +19,7 @@ from eoctl.lab.client import GROUP, TRANSACTION, Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import ends
 
@@ -50,7 +52,7 @@ def visible(lab: Lab, topic: str, partition: int = 0) -> list[bytes | None]:
             "fetch.wait.max.ms": 20,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer.assign([Place(topic, partition, 0)])
     found = []
     while (message := consumer.poll(20)) is not None and message.error() is None:
         found.append(message.value())
@@ -63,7 +65,7 @@ def test_a_writer_that_was_taken_over_commits_nothing_and_says_why(
 ) -> None:
     old, name = taken_over
     with pytest.raises(RefusedError, match=r"taken it over, or .* its timeout of 1m"):
-        old.commit({(name, 0): CommittedPosition(1, "")})
+        old.commit({TopicPartition(name, 0): CommittedPosition(1, "")})
     assert visible(lab1, name) == []
 
 
@@ -94,7 +96,7 @@ def test_a_large_record_that_fits_once_compressed_is_taken(lab1: Lab, topic: Mak
     one.begin()
     for value in sent:
         one.send(name, 0, b"k", value)
-    one.commit({(name, 0): CommittedPosition(1, "")})
+    one.commit({TopicPartition(name, 0): CommittedPosition(1, "")})
     one.close()
     assert visible(lab1, name) == sent
 
@@ -108,7 +110,7 @@ def test_a_record_that_its_topic_does_not_take_is_refused_with_the_remedy(
     one.begin()
     one.send(name, 0, b"k", os.urandom(1_500_000))
     with pytest.raises(RefusedError, match=r"raise max\.message\.bytes of the output topic"):
-        one.commit({(name, 0): CommittedPosition(1, "")})
+        one.commit({TopicPartition(name, 0): CommittedPosition(1, "")})
     one.abort()
     one.close()
     assert visible(lab1, name) == []
@@ -130,7 +132,7 @@ def test_an_abort_leaves_nothing_open(lab1: Lab, topic: MakeTopic) -> None:
         assert time.monotonic() < end
     one.begin()
     one.send(name, 0, b"k", b"committed")
-    one.commit({(name, 0): CommittedPosition(1, "")})
+    one.commit({TopicPartition(name, 0): CommittedPosition(1, "")})
     one.close()
     assert visible(lab1, name) == [b"committed"]
 
@@ -191,11 +193,11 @@ def test_a_group_coordinator_that_is_gone_is_not_waited_for_for_ever(
     lab.kill(gone)
     monkeypatch.setattr(exactly_once, "CALL_SECONDS", 3.0)
     with pytest.raises(IncompleteError, match="its position was not taken"):
-        one.commit({(name, partition): CommittedPosition(1, "")})
+        one.commit({TopicPartition(name, partition): CommittedPosition(1, "")})
     one.close()
     lab.start(gone)
     monkeypatch.undo()
     two = begun(b"committed")
-    two.commit({(name, partition): CommittedPosition(2, "")})
+    two.commit({TopicPartition(name, partition): CommittedPosition(2, "")})
     two.close()
     assert visible(lab, name, partition) == [b"committed"]

@@ -75,10 +75,10 @@ def test_many_ranges_are_read_whole_and_in_order(lab1: Lab, topic: MakeTopic) ->
     ranges[3] = Range(name, 3, 123, 456)  # within batches at both ends
     chunks, ended = read(lab1, *ranges, partition_bytes=16 << 10)
     for r in ranges:
-        assert values_of(chunks[r.key], r) == values[r.partition][r.start : r.end]
-        assert ended[r.key].error is None
-        assert ended[r.key].position >= r.end
-    assert len(chunks[name, 0]) > 3  # so that order was at stake
+        assert values_of(chunks[r.topic_partition], r) == values[r.partition][r.start : r.end]
+        assert ended[r.topic_partition].error is None
+        assert ended[r.topic_partition].position >= r.end
+    assert len(chunks[TopicPartition(name, 0)]) > 3  # so that order was at stake
 
 
 def test_more_partitions_than_one_question_holds(lab1: Lab, topic: MakeTopic) -> None:
@@ -87,7 +87,7 @@ def test_more_partitions_than_one_question_holds(lab1: Lab, topic: MakeTopic) ->
     values = produce(lab1, name, [1] * count)
     ranges = [Range(name, p, 0, 1) for p in range(count)]
     chunks, ended = read(lab1, *ranges)
-    assert [values_of(chunks[r.key], r) for r in ranges] == values
+    assert [values_of(chunks[r.topic_partition], r) for r in ranges] == values
     assert all(e.error is None for e in ended.values())
 
 
@@ -102,8 +102,8 @@ def test_a_batch_larger_than_every_limit_is_read(lab1: Lab, topic: MakeTopic) ->
     asyncio.run(write())
     chunks, ended = read(lab1, *(Range(name, p, 1, 2) for p in range(3)), partition_bytes=10_000)
     for p in range(3):
-        assert values_of(chunks[name, p], Range(name, p, 1, 2)) == [b"z"]
-        assert ended[name, p].error is None
+        assert values_of(chunks[TopicPartition(name, p)], Range(name, p, 1, 2)) == [b"z"]
+        assert ended[TopicPartition(name, p)].error is None
 
 
 def test_ends_that_are_not_there(lab1: Lab, topic: MakeTopic) -> None:
@@ -124,13 +124,16 @@ def test_ends_that_are_not_there(lab1: Lab, topic: MakeTopic) -> None:
         Range("no-such-topic", 0, 0, 10),
     )
     assert time.monotonic() - begin < 10  # nothing of this is worth waiting for
-    assert ended[name, 0].error == "OFFSET_OUT_OF_RANGE"
-    assert (ended[name, 1].error, ended[name, 1].position) == (fetch.ABOVE, 10)
-    assert "10" in ended[name, 1].detail
-    assert len(values_of(chunks[name, 1], Range(name, 1, 5, 11))) == 5
-    assert (ended[name, 2].error, chunks[name, 2]) == (None, [])
-    assert ended[name, 77].error == "UNKNOWN_TOPIC_OR_PARTITION"
-    assert ended["no-such-topic", 0].error == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert ended[TopicPartition(name, 0)].error == "OFFSET_OUT_OF_RANGE"
+    assert (ended[TopicPartition(name, 1)].error, ended[TopicPartition(name, 1)].position) == (
+        fetch.ABOVE,
+        10,
+    )
+    assert "10" in ended[TopicPartition(name, 1)].detail
+    assert len(values_of(chunks[TopicPartition(name, 1)], Range(name, 1, 5, 11))) == 5
+    assert (ended[TopicPartition(name, 2)].error, chunks[TopicPartition(name, 2)]) == (None, [])
+    assert ended[TopicPartition(name, 77)].error == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert ended[TopicPartition("no-such-topic", 0)].error == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_the_lso_bounds_what_read_committed_shows(lab1: Lab, topic: MakeTopic) -> None:
@@ -147,12 +150,15 @@ def test_the_lso_bounds_what_read_committed_shows(lab1: Lab, topic: MakeTopic) -
 
     pid = asyncio.run(write())
     chunks, ended = read(lab1, Range(name, 0, 0, 4), isolation=fetch.READ_COMMITTED)
-    assert ended[name, 0].error == fetch.ABOVE
-    assert chunks[name, 0][0].aborted == ((pid, 0),)
+    assert ended[TopicPartition(name, 0)].error == fetch.ABOVE
+    assert chunks[TopicPartition(name, 0)][0].aborted == ((pid, 0),)
     chunks, ended = read(lab1, Range(name, 0, 0, 4))
-    assert ended[name, 0].error is None
-    assert chunks[name, 0][0].aborted is None
-    assert (chunks[name, 0][0].last_stable_offset, chunks[name, 0][0].high_watermark) == (3, 4)
+    assert ended[TopicPartition(name, 0)].error is None
+    assert chunks[TopicPartition(name, 0)][0].aborted is None
+    assert (
+        chunks[TopicPartition(name, 0)][0].last_stable_offset,
+        chunks[TopicPartition(name, 0)][0].high_watermark,
+    ) == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +176,7 @@ def test_who_may_not_read_is_told_so(
     produce(secure_lab, name, [3])
     begin = time.monotonic()
     _, ended = read(secure_lab, Range(name, 0, 0, 3), properties=secure_lab.client_properties(user))
-    assert ended[name, 0].error == error
+    assert ended[TopicPartition(name, 0)].error == error
     assert time.monotonic() - begin < 10
 
 
@@ -226,8 +232,11 @@ def test_nothing_left_below_the_lso_is_no_reason_to_wait(lab1: Lab, topic: MakeT
     assert start == 5
     begin = time.monotonic()
     chunks, ended = read(lab1, Range(name, 0, 0, start), isolation=fetch.READ_COMMITTED)
-    assert (ended[name, 0].error, ended[name, 0].position) == (None, start)
-    assert values_of(chunks[name, 0], Range(name, 0, 0, start)) == []
+    assert (ended[TopicPartition(name, 0)].error, ended[TopicPartition(name, 0)].position) == (
+        None,
+        start,
+    )
+    assert values_of(chunks[TopicPartition(name, 0)], Range(name, 0, 0, start)) == []
     assert time.monotonic() - begin < 10
 
 

@@ -241,7 +241,7 @@ def append(lab: Lab, truth: GroundTruth) -> None:
                 truth.producer_epoch or 0,
                 truth.transactional_id,
             )
-            producer.sequences[(truth.topic, truth.partition)] = RECORDS
+            producer.sequences[truth.topic_partition] = RECORDS
             await producer.send(truth.topic, truth.partition, batch(1, "more"))
 
     asyncio.run(act())

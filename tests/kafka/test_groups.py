@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Confluent
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -35,6 +36,7 @@ from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from recovery.errors import UsageError
+from recovery.facts import TopicPartition
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.tools import kafka_tool
@@ -68,7 +70,7 @@ def commit(lab: Lab, group: str, topic: str, offset: int) -> None:
     end = time.monotonic() + 30
     while True:
         try:
-            committer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+            committer.commit(offsets=[Place(topic, 0, offset)], asynchronous=False)
             break
         except KafkaException:  # coordinators are elected, and move when a broker comes back
             if time.monotonic() > end:
@@ -157,7 +159,7 @@ def test_every_group_of_three_brokers_is_listed(lab3: Lab, topic: MakeTopic) -> 
         listed, missing = await list_groups(cluster)
         described, more = await describe_groups(cluster, listed)
         found, rest = await with_offsets(cluster, described)
-        at, last = await with_offsets(cluster, listed, [(name, 0)])
+        at, last = await with_offsets(cluster, listed, [TopicPartition(name, 0)])
         return listed, found, [g for g in at if g.offsets], [*missing, *more, *rest, *last]
 
     end = time.monotonic() + 30
@@ -213,7 +215,7 @@ def test_a_first_commit_that_is_pending_is_not_overlooked(lab1: Lab, topic: Make
     async def make() -> Producer:
         async with Client.to(lab1.bootstrap_servers) as client:
             owner = await Producer.init(client, name)
-            await owner.send_offsets(group, {(name, 1): 0})
+            await owner.send_offsets(group, {TopicPartition(name, 1): 0})
             return owner
 
     owner = asyncio.run(make())
@@ -226,7 +228,7 @@ def test_a_first_commit_that_is_pending_is_not_overlooked(lab1: Lab, topic: Make
 
     async def committed(cluster: Cluster, partition: int) -> list[str]:
         listed, missing = await list_groups(cluster)
-        groups, more = await with_offsets(cluster, listed, [(name, partition)])
+        groups, more = await with_offsets(cluster, listed, [TopicPartition(name, partition)])
         assert missing + more == []
         return [g.group for g in groups if g.offsets]
 
@@ -376,7 +378,7 @@ def test_a_coordinator_that_moves_is_followed(lab3: Lab, topic: MakeTopic) -> No
 
         async def use(cluster: Cluster) -> Any:
             found, missing = await find_groups(cluster, [group])
-            found, more = await with_offsets(cluster, found, [(name, 0)])
+            found, more = await with_offsets(cluster, found, [TopicPartition(name, 0)])
             return found, [*missing, *more]
 
         end = time.monotonic() + 60

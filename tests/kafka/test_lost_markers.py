@@ -53,7 +53,7 @@ def test_a_lost_commit_marker_is_never_an_orphan(
     found = judged(lossy, *{t.topic for t in truth})
     lost = {j.about.topic_partition: j.verdict for j in found.judged}
     for t in truth:
-        verdict = lost[t.topic, t.partition]
+        verdict = lost[t.topic_partition]
         assert verdict.name == "marker-lost", (verdict.rule, verdict.evidence)
         assert verdict.proven_outcome == "commit"
         assert verdict.mixed == (later == "open") == t.mixed
@@ -145,7 +145,7 @@ async def _as_its_owner(lab: Lab, t: GroundTruth) -> None:
     async with Client.to(lab.bootstrap_servers) as client:
         row = (await client.producers(t.topic, t.partition))[t.producer_id or 0]
         owner = Producer(client, row.producer_id, row.producer_epoch, t.transactional_id)
-        owner.sequences[t.topic, t.partition] = (row.last_sequence or 0) + 1
+        owner.sequences[t.topic_partition] = (row.last_sequence or 0) + 1
         await owner.send(t.topic, t.partition, [NewRecord(b"one more")])
 
 

@@ -4,7 +4,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Place
 from msgspec.structs import replace
 
 from eoctl.host.clock import now_ms
@@ -15,7 +16,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
-from recovery.facts import CoordinatorClock, PartitionFacts, TransactionFacts
+from recovery.facts import CoordinatorClock, PartitionFacts, TopicPartition, TransactionFacts
 from recovery.inspect.inspection import lso_row
 from recovery.selectors import parse_selector
 from tests.kafka.conftest import MakeTopic
@@ -51,7 +52,7 @@ def commit(lab: Lab, producer: Producer, topic: str) -> None:
     settings = {**lab.client_properties(), "group.id": topic, "isolation.level": "read_committed"}
     consumer = Consumer(settings)
     end = time.monotonic() + 30
-    while consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1] < 2:
+    while consumer.get_watermark_offsets(Place(topic, 0), timeout=10)[1] < 2:
         assert time.monotonic() < end
     consumer.close()
 
@@ -65,7 +66,7 @@ def seen(lab: Lab, relay: Relay, topic: str) -> tuple[PartitionFacts, list[int]]
             cluster, topics.values(), topics[topic].partitions
         )
         assert not missing
-        rows = producers[topic, 0]
+        rows = producers[TopicPartition(topic, 0)]
         starts = [r.current_txn_start_offset for r in rows]
         return facts, [start for start in starts if start is not None]
 

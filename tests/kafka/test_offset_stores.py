@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -25,6 +26,7 @@ from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import OffsetStore
 from eoctl.stores.offsets.topic import TopicOffsets
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import KafkaGroupStore, Store, TopicStore
@@ -126,7 +128,7 @@ def member(lab: Lab, name: str, protocol: str, topic: str) -> Iterator[Consumer]
 def test_a_group_there_and_back(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1, partitions=2)
     store = opening(lab1, group(f"g {name} ☃ '\";"))
-    there_and_back(store, ((name, 0), (name, 1)))
+    there_and_back(store, (TopicPartition(name, 0), TopicPartition(name, 1)))
     assert f"g {name} ☃ '\";" not in group_ids(lab1)
 
 
@@ -137,7 +139,9 @@ def test_a_group_of_kafka_2_8_there_and_back(
     lab = start_lab(LabSpec(name="stores-2.8", kafka_version="2.8.2"))
     try:
         name = topic(lab, partitions=2)
-        there_and_back(opening(lab, group(f"g-{name}")), ((name, 0), (name, 1)))
+        there_and_back(
+            opening(lab, group(f"g-{name}")), (TopicPartition(name, 0), TopicPartition(name, 1))
+        )
         assert f"g-{name}" not in group_ids(lab)
     finally:
         lab.down()
@@ -148,7 +152,7 @@ def test_only_a_group_without_members_is_written(
     lab1: Lab, topic: MakeTopic, protocol: str
 ) -> None:
     name = topic(lab1)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     records(lab1, name, 5)
     store = opening(lab1, group(known))
     with member(lab1, known, protocol, name):
@@ -182,7 +186,7 @@ def test_a_member_that_comes_in_between_is_refused_by_the_broker(
 ) -> None:
     """The coordinator itself takes no commit of a stranger once there are members."""
     name = topic(lab1)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     records(lab1, name, 1)
     store = opening(lab1, group(known))
     opened: list[Any] = []
@@ -201,7 +205,7 @@ def test_a_member_that_comes_in_between_is_refused_by_the_broker(
 
 def test_a_pending_commit_and_a_share_group_are_refused(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     records(lab1, name, 5)
     store = opening(lab1, group(known))
     change(store, (place, None, kept(store, position(place, 1))))
@@ -232,7 +236,7 @@ def test_a_pending_commit_and_a_share_group_are_refused(lab1: Lab, topic: MakeTo
 
 def test_positions_that_a_group_keeps_as_the_last_processed(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     store = opening(lab1, group(known, position="last"))
     change(store, (place, None, kept(store, position(place, 5, 8))))
     assert committed(lab1, known)[place][:2] == (
@@ -248,7 +252,7 @@ def test_positions_that_a_group_keeps_as_the_last_processed(lab1: Lab, topic: Ma
 
 def test_metadata_that_is_too_large_or_damaged(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     store = opening(lab1, group(known))
     large = {"offset": 1, "leader_epoch": None, "metadata": "x" * 5000}
     with pytest.raises(RefusedError, match=r"OFFSET_METADATA_TOO_LARGE.*offset\.metadata\.max"):
@@ -271,7 +275,7 @@ def test_metadata_that_is_too_large_or_damaged(lab1: Lab, topic: MakeTopic) -> N
 @pytest.mark.parametrize("api", [OFFSET_COMMIT, OFFSET_DELETE])
 def test_an_answer_that_is_lost_is_looked_for(lab1: Lab, topic: MakeTopic, api: int) -> None:
     name = topic(lab1)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     direct = opening(lab1, group(known))
     one, two = kept(direct, position(place, 1)), kept(direct, position(place, 2))
     change(direct, (place, None, one))
@@ -305,7 +309,7 @@ def test_an_answer_that_is_lost_is_looked_for(lab1: Lab, topic: MakeTopic, api: 
 def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
     """Frozen before: nothing was written. Frozen in between: nobody knows, and it says so."""
     name = topic(lab3, replicas=3)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     store = opening(lab3, group(known), seconds=8)
     one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
     change(opening(lab3, group(known)), (place, None, one))
@@ -336,7 +340,7 @@ def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
 
 def test_rights_that_are_missing(secure_lab: Lab, topic: MakeTopic) -> None:
     name = topic(secure_lab)
-    place, known = (name, 0), f"g-{name}"
+    place, known = TopicPartition(name, 0), f"g-{name}"
     mine = opening(secure_lab, group(known))
     one, two = kept(mine, position(place, 1)), kept(mine, position(place, 2))
     change(mine, (place, None, one))
@@ -379,7 +383,7 @@ def everything(lab: Lab, name: str, isolation: str = "read_committed") -> list[A
         }
     )
     partitions = consumer.list_topics(name, 10).topics[name].partitions
-    consumer.assign([TopicPartition(name, p, 0) for p in partitions])
+    consumer.assign([Place(name, p, 0) for p in partitions])
     found, ends = [], 0
     while ends < len(partitions):
         message = consumer.poll(10)
@@ -396,7 +400,12 @@ def test_a_record_there_and_back(lab1: Lab, topic: MakeTopic) -> None:
     name, key = compacted(lab1, topic), "my app's ☃"
     produced(lab1, name, b"another's key", b"kept", 0)
     store = opening(lab1, in_topic(name, key))
-    there_and_back(store, (("orders", 0), ("orders", 3)), state=b"\x00\xff", merge=7)
+    there_and_back(
+        store,
+        (TopicPartition("orders", 0), TopicPartition("orders", 3)),
+        state=b"\x00\xff",
+        merge=7,
+    )
     records_of_key = [row for row in everything(lab1, name) if row[1] == key.encode()]
     assert records_of_key[-1][2] is None  # a tombstone
     assert len({partition for partition, _, _ in records_of_key}) == 1
@@ -408,7 +417,7 @@ def test_a_record_there_and_back(lab1: Lab, topic: MakeTopic) -> None:
 
 
 def test_the_value_is_what_a_read_committed_reader_sees(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic, 1), ("orders", 0)
+    name, place = compacted(lab1, topic, 1), TopicPartition("orders", 0)
     store = opening(lab1, in_topic(name, "k"))
     one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
     change(store, (place, None, one))
@@ -431,7 +440,7 @@ def test_the_value_is_what_a_read_committed_reader_sees(lab1: Lab, topic: MakeTo
 
 
 def test_a_writer_beside_us_is_found_afterwards(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic, 1), ("orders", 0)
+    name, place = compacted(lab1, topic, 1), TopicPartition("orders", 0)
     store = opening(lab1, in_topic(name, "k"))
     one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
     change(store, (place, None, one))
@@ -458,7 +467,7 @@ def test_a_writer_beside_us_is_found_without_an_answer_too(lab1: Lab, topic: Mak
 
 
 def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic), ("orders", 0)
+    name, place = compacted(lab1, topic), TopicPartition("orders", 0)
     for key, value in (("a", b"nonsense"), ("b", b"\xff"), ("c", b'{"partitions": [], "x": 1}')):
         produced(lab1, name, key.encode(), value)
         store = opening(lab1, in_topic(name, key))
@@ -478,7 +487,7 @@ def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
 
 
 def test_a_broker_that_freezes_before_the_record_comes(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic, 1), ("orders", 0)
+    name, place = compacted(lab1, topic, 1), TopicPartition("orders", 0)
     store = opening(lab1, in_topic(name, "k"), seconds=3)
     one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
     change(store, (place, None, one))
@@ -496,7 +505,7 @@ def test_a_broker_that_freezes_before_the_record_comes(lab1: Lab, topic: MakeTop
 
 
 def test_rights_on_a_topic(secure_lab: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(secure_lab, topic, 1), ("orders", 0)
+    name, place = compacted(secure_lab, topic, 1), TopicPartition("orders", 0)
     mine = opening(secure_lab, in_topic(name, "k"))
     one = kept(mine, position(place, 1))
     viewer = secure_lab.client_properties("viewer")
@@ -527,4 +536,4 @@ def test_a_changelog_is_read_and_never_written(lab1: Lab, topic: MakeTopic) -> N
     ]
     assert [e.place for e in found.entries] == [("orders", 0), ("orders", 1)]
     with pytest.raises(RefusedError, match="never written"):
-        change(store, (("orders", 0), found.entries[0].kept, None))
+        change(store, (TopicPartition("orders", 0), found.entries[0].kept, None))

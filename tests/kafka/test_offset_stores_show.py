@@ -12,6 +12,7 @@ import pytest
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
+from recovery.facts import TopicPartition
 from tests.docs.pages import follows
 from tests.flink.kept import CHECKPOINT, source_topic
 from tests.kafka.command import environment, eoctl
@@ -101,7 +102,7 @@ def test_an_application_with_its_mirror(lab1: Lab, log: str, tmp_path: Path) -> 
 
 def in_group(lab: Lab, log: str, offset: int) -> str:
     """A group that holds an offset, beside an output's."""
-    known, place = f"g-{log}", (log, 0)
+    known, place = f"g-{log}", TopicPartition(log, 0)
     store = opening(lab, group(known))
     change(store, (place, None, kept(store, position(place, offset, 2))))
     return known

@@ -11,6 +11,7 @@ import pytest
 
 from eoctl.stores.offsets.opening import open_store
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError
+from recovery.facts import TopicPartition
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import SqlColumns, SqlStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
@@ -18,7 +19,7 @@ from tests.postgres import PASSWORD, Postgres, postgres
 from tests.relay import Relay
 from tests.zookeeper import wait_for
 
-A, B = ("orders", 0), ("orders", 3)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 3)
 COLUMNS = {
     **{key: key for key in ("app", "output", "state", "merge", "cluster_id", "topic_id")},
     "leader_epoch": "leader_epoch",
@@ -68,7 +69,7 @@ def test_a_table_there_and_back(server: Postgres, admin: Any) -> None:
     there_and_back(store_in(server.url()), (A, B), state=b"\x00\xff", merge=7)
     assert rows(admin) == [("other", "orders", 0, 9)]
     hostile = "o'rders\"; DROP TABLE x; -- %s $1 ☃"
-    there_and_back(store_in(server.url()), ((hostile, 0), (hostile, 1)))
+    there_and_back(store_in(server.url()), (TopicPartition(hostile, 0), TopicPartition(hostile, 1)))
 
 
 def test_json_columns_and_text_columns_hold_the_same(server: Postgres, admin: Any) -> None:

@@ -15,13 +15,14 @@ from kazoo.security import make_acl, make_digest_acl
 
 from eoctl.stores.offsets.opening import open_store
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.shared.store_tables import ZooKeeperStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 from tests.relay import Relay
 from tests.zookeeper import Server, free_port, request_type, serving, wait_for
 
-A, B = ("orders", 0), ("orders", 3)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 3)
 MULTI = 14  # ZooDefs.OpCode.multi
 
 
@@ -68,7 +69,9 @@ def test_a_consumers_nodes_there_and_back(server: Server, admin: Any, group: str
     there_and_back(consumer(server.address, group), (A, B), output=None)
     assert tree(admin, f"/consumers/{group}") == {}
     admin.create(f"/consumers/{group}/owners", makepath=True)
-    there_and_back(consumer(server.address, group), (A, ("it's \"; ☃ 's", 1)), output=None)
+    there_and_back(
+        consumer(server.address, group), (A, TopicPartition("it's \"; ☃ 's", 1)), output=None
+    )
     assert list(tree(admin, f"/consumers/{group}")) == [
         f"/consumers/{group}",
         f"/consumers/{group}/owners",

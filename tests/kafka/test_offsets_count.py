@@ -23,6 +23,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from recovery.facts import TopicPartition
 from recovery.formats.counting import Counts
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -42,10 +43,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def counted(
     lab: Lab, wanted: Sequence[Cuts], reading: Reading = Reading()
-) -> dict[tuple[str, int], list[Counts]]:
+) -> dict[TopicPartition, list[Counts]]:
     settings = client_settings(lab.client_properties())
 
-    async def run() -> dict[tuple[str, int], list[Counts]]:
+    async def run() -> dict[TopicPartition, list[Counts]]:
         async with Cluster(settings, Deadline(120)) as cluster:
             found, missing = await count(cluster, wanted, reading)
             assert not missing

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -26,6 +27,7 @@ from eoctl.lab import admin
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as StepProducer
+from recovery.facts import TopicPartition
 from recovery.shared.log_position import LogPosition, Standing
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import made_topic
@@ -65,7 +67,7 @@ def values(lab: Lab, name: str) -> list[bytes]:
     """The values of a partition, by a plain consumer."""
     config = {"group.id": "oracle", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
     consumer = Consumer(lab.client_properties() | config)
-    consumer.assign([TopicPartition(name, 0, 0)])
+    consumer.assign([Place(name, 0, 0)])
     found = []
     while (message := consumer.poll(20)) is not None and message.error() is None:
         found.append(message.value() or b"")
@@ -245,7 +247,9 @@ def ways(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
 def standing(lab: Lab, name: str, position: LogPosition) -> Standing:
     async def ask() -> Standing:
         async with Cluster(client_settings(lab.client_properties()), Deadline(60)) as cluster:
-            return (await positions.standings(cluster, {(name, 0): position}))[name, 0]
+            return (await positions.standings(cluster, {TopicPartition(name, 0): position}))[
+                TopicPartition(name, 0)
+            ]
 
     return asyncio.run(ask())
 
@@ -328,7 +332,7 @@ def test_an_apply_writes_the_epoch_of_the_record_before(ways: dict[str, Way], wa
     reader = Consumer(one.lab.client_properties() | {"group.id": "oracle"})
     epochs = {}
     for offset in (BOTH, POSITION):
-        reader.assign([TopicPartition(one.dirty, 0, offset - 1)])
+        reader.assign([Place(one.dirty, 0, offset - 1)])
         message = reader.poll(20)
         assert message is not None
         epochs[offset] = message.leader_epoch()
@@ -387,9 +391,9 @@ def test_a_position_without_an_epoch_is_gone_on_from_and_said(
     assert (asked.held, "no leader epoch is kept" in asked.because) == (None, True)
     group = f"{one.dirty}-{one.clean}-eoctl-dedup"
     reader = Consumer(one.lab.client_properties() | {"group.id": group})
-    place = TopicPartition(one.dirty, 0)
+    place = Place(one.dirty, 0)
     [now] = reader.committed([place], 20)
-    before = TopicPartition(one.dirty, 0, now.offset, now.metadata.rstrip("\0"))
+    before = Place(one.dirty, 0, now.offset, now.metadata.rstrip("\0"))
     reader.commit(offsets=[before], asynchronous=False)
     planned = eoctl(
         *("dedup", one.dirty, one.clean, "--by", "source", "--follow", "-o", "json"), lab=one.lab
@@ -416,7 +420,9 @@ def test_a_compacted_log_is_not_called_another_one(lab3: Lab) -> None:
 
     async def ask(offset: int) -> int | None:
         async with Cluster(client_settings(lab3.client_properties()), Deadline(60)) as cluster:
-            return (await positions.record_epochs(cluster, {(name, 0): offset}))[name, 0]
+            return (await positions.record_epochs(cluster, {TopicPartition(name, 0): offset}))[
+                TopicPartition(name, 0)
+            ]
 
     def first_offset() -> int:
         async def read() -> int:

@@ -26,6 +26,7 @@ from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.change.plan import Plan, Step
 from recovery.errors import RefusedError, UnverifiedError
+from recovery.facts import TopicPartition
 from recovery.inspect.observation import Settings
 from recovery.remedy.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
 from tests.kafka.command import Ran, environment, eoctl, unfinished
@@ -85,7 +86,7 @@ async def with_stray(lab: Lab, client: Client, topic: str) -> Scene:
     late = Producer(client, owner.producer_id, owner.epoch, owner.transactional_id)
     await owner.commit()
     start = await late.write(topic, 0, [NewRecord(b"stray 1"), NewRecord(b"stray 2")])
-    owner.sequences[topic, 0] = late.sequences[topic, 0]
+    owner.sequences[TopicPartition(topic, 0)] = late.sequences[TopicPartition(topic, 0)]
     return Scene(lab, topic, owner, start)
 
 
@@ -194,7 +195,7 @@ def test_what_was_dropped_beyond_the_plan_is_told(lab: Lab, topic: MakeTopic) ->
         await asyncio.to_thread(with_cluster, context, 30.0, plan)
         step = made[0].steps[-1]
         more = Producer(client, scene.owner.producer_id, scene.owner.epoch, scene.name)
-        more.sequences[name, 0] = 2
+        more.sequences[TopicPartition(name, 0)] = 2
         beyond = await more.write(
             name, 0, [NewRecord(b"one"), NewRecord(b"two"), NewRecord(b"three")]
         )

@@ -17,6 +17,7 @@ from eoctl.lab.admin import TOPIC
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from recovery.facts import TopicPartition
 from recovery.restart.commits import GroupCommit, OutputEvidence, written_with
 from tests.kafka.command import Ran
 from tests.kafka.conftest import MakeTopic
@@ -110,7 +111,7 @@ def test_a_java_client_with_an_epoch_for_each_transaction(scene: Scene) -> None:
         async with Cluster(settings, Deadline(30)) as cluster:
             found, why = await group_commits.last_commits(cluster, scene.group)
             assert why is None
-            commit, place = found[scene.input, 0], (scene.output, 0)
+            commit, place = found[TopicPartition(scene.input, 0)], TopicPartition(scene.output, 0)
             ends = {place: (0, row["outputs"][0]["end_offset"])}
             tails, failed = await group_commits.tails(cluster, ends)
             assert not failed
@@ -168,7 +169,7 @@ def test_a_commit_marker_without_records_is_no_beginning(scene: Scene) -> None:
             for outcome in outcomes:
                 await owner.add_partition(scene.output, 0)
                 if outcome == "commit":
-                    await owner.send_offsets(scene.group, {(scene.input, 0): 8})
+                    await owner.send_offsets(scene.group, {TopicPartition(scene.input, 0): 8})
                 await owner.end(commit=outcome == "commit")
                 await owner.completed()
 

@@ -16,6 +16,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.users import USERS
 from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
 from tests.kafka.command import FAST, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import as_published
@@ -82,7 +83,7 @@ def used(secure_lab: Lab, topic: MakeTopic) -> str:
         async with Client.of(secure_lab.client_properties()) as client:
             owner = await Producer.init(client, f"{name}-id")
             await owner.send(name, 0, [NewRecord(b"1")])
-            await owner.send_offsets(f"{name}-group", {(name, 0): 1})
+            await owner.send_offsets(f"{name}-group", {TopicPartition(name, 0): 1})
             await owner.commit()
 
     asyncio.run(scenario())

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as Librdkafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -41,7 +41,7 @@ from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab, up
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from recovery.facts import TransactionFacts
+from recovery.facts import TopicPartition, TransactionFacts
 from recovery.formats.batches import batch_headers
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.records import records
@@ -83,7 +83,7 @@ def stray_as(lab: Lab, truth: GroundTruth, epoch: int, sequence: int = 0) -> Pro
     assert truth.producer_id is not None
     client = Client.to(lab.bootstrap_servers)
     producer = Producer(client, truth.producer_id, epoch, truth.transactional_id)
-    producer.sequences[truth.topic, truth.partition] = sequence
+    producer.sequences[truth.topic_partition] = sequence
     return producer
 
 
@@ -119,7 +119,7 @@ def start_deleted(lab: Lab) -> GroundTruth:
     """An orphan all of whose records were deleted (DeleteRecords), with one of another's after."""
     (truth,) = break_(lab, "orphan")
     [seen] = judged(lab, truth.topic).judged
-    place = TopicPartition(truth.topic, truth.partition, (seen.partition.high_watermark or 0) - 1)
+    place = Place(truth.topic, truth.partition, (seen.partition.high_watermark or 0) - 1)
     admin = AdminClient(lab.client_properties())
     admin.delete_records([place])[place].result(20)
     return truth
@@ -141,9 +141,9 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     }
     (anew,) = break_(lab, "topic-made-anew", hold=False)
     found = {j.about.topic_partition: j for j in judged(lab, sample_interval=0.5).judged}
-    rules = {rule: found[t.topic, t.partition].verdict.rule for rule, t in expected.items()}
+    rules = {rule: found[t.topic_partition].verdict.rule for rule, t in expected.items()}
     assert rules == {rule: rule for rule in expected}
-    assert found[anew.topic, anew.partition].verdict.name == "open"
+    assert found[anew.topic_partition].verdict.name == "open"
 
     # what cannot be judged is no refusal: exit status 3, and what would settle it
     for truth, status, said in (
@@ -155,7 +155,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
         assert (ran.status, said in ran.stderr) == (status, True), ran.stderr
 
     # what the same looks at the orphan say when one of them had not been taken
-    orphan = found[expected["nobody-owns-it"].topic, 0]
+    orphan = found[TopicPartition(expected["nobody-owns-it"].topic, 0)]
     assert orphan.second is not None
     assert rule_of(orphan, second=None) == "one-sample"
     assert rule_of(orphan, history=None) == "history-not-read"
@@ -171,7 +171,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     nobody = OpenTransaction(*orphan.about.topic_partition, None, None)
     assert rule_of(orphan, about=nobody) == "no-open-transaction"
 
-    owned = found[expected["within-limits"].topic, expected["within-limits"].partition]
+    owned = found[expected["within-limits"].topic_partition]
     # DescribeTransactions of a coordinator that is loading
     rows = tuple(
         t.but(partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
@@ -387,7 +387,7 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     seen = {j.about.topic_partition: j for j in found if j.about.topic != "__transaction_state"}
 
     def told(truth: GroundTruth) -> tuple[object, ...]:
-        verdict = seen[truth.topic, truth.partition].verdict
+        verdict = seen[truth.topic_partition].verdict
         return verdict.name, verdict.rule, verdict.mixed, verdict.proven_outcome
 
     assert told(aborted) == ("marker-lost", "marker-not-written", False, "abort")
@@ -401,7 +401,7 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert refused.status == 4, refused.stdout + refused.stderr
     assert f"eoctl txn resolve {offsets.topic}:{offsets.partition}" in refused.stderr
     assert "EndTxn" not in refused.stderr
-    lost = seen[aborted.topic, 0]
+    lost = seen[TopicPartition(aborted.topic, 0)]
     assert rule_of(lost, second=None) == "lost-seen-once"
     # its coordinator moves during the second look: it may still be in Prepare*
     assert lost.second is not None

@@ -153,7 +153,7 @@ async def _begin_another(lab: Lab, orphan: GroundTruth) -> int:
             await admin.set_config(client, admin.BROKER, str(broker), setting)
         producer = Producer(client, now.producer_id, now.producer_epoch, "nobody")
         if now.producer_epoch == orphan.producer_epoch:
-            producer.sequences[orphan.topic, orphan.partition] = (now.last_sequence or 0) + 1
+            producer.sequences[orphan.topic_partition] = (now.last_sequence or 0) + 1
         offset = await client.until(
             lambda: producer.write(orphan.topic, orphan.partition, [NewRecord(b"another")]),
             also=STRAY_NOT_YET,

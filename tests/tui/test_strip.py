@@ -11,6 +11,7 @@ from eoctl.operations.session.session import with_cluster
 from eoctl.render.explain import find
 from eoctl.render.strip import SIGNS, drawn
 from eoctl.settings.context import Connect, resolve
+from recovery.facts import TopicPartition
 from recovery.inspect.strip import strip_rows
 from recovery.rows.strip import StripRow
 from tests.kafka.offsets_oracle import look
@@ -95,7 +96,13 @@ def test_above_the_lso_a_marker_that_follows_decides() -> None:
     )
     for read_to, rest in ((18, "open"), (17, "undecided")):
         rows = strip_rows(
-            ("t", 0), (10, 18), (), [(log, ())], lso=10, read_to=(10, read_to), high_watermark=18
+            TopicPartition("t", 0),
+            (10, 18),
+            (),
+            [(log, ())],
+            lso=10,
+            read_to=(10, read_to),
+            high_watermark=18,
         )
         found = {o: (r.kind, r.producer_id) for o, r in kinds(rows).items()}
         assert found[10] == found[11] == (rest, 1)
@@ -108,7 +115,9 @@ def test_above_the_lso_a_marker_that_follows_decides() -> None:
 
 def test_holes_and_what_was_not_read_are_not_the_same() -> None:
     below = [(put(2, 1) + put(5, 1) + marker(6, 1, ABORT), ((1, 5),))]
-    rows = strip_rows(("t", 0), (0, 14), below, (), lso=10, read_to=(8, 10), high_watermark=14)
+    rows = strip_rows(
+        TopicPartition("t", 0), (0, 14), below, (), lso=10, read_to=(8, 10), high_watermark=14
+    )
     told = [(r.first_offset, r.end_offset, r.kind, r.outcome) for r in rows]
     assert told == [
         (0, 2, "missing", None),

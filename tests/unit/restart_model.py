@@ -144,7 +144,7 @@ class World:
     producer_ids: int = 4000
 
     def log(self, topic: str, partition: int = 0) -> ModelLog:
-        return self.logs.setdefault((topic, partition), ModelLog())
+        return self.logs.setdefault(TopicPartition(topic, partition), ModelLog())
 
     def new_producer(self) -> int:
         self.producer_ids += 1
@@ -157,10 +157,12 @@ class World:
         """Atomic, as every store here is: entries replace those of the same input. producer: in
         whose transaction."""
         for e in entries:
-            self.committers.pop(e.input.place, None)
+            self.committers.pop(e.input.topic_partition, None)
             if producer is not None:
-                self.committers[e.input.place] = producer
-        held = {e.input.place: e for e in self.entries()} | {e.input.place: e for e in entries}
+                self.committers[e.input.topic_partition] = producer
+        held = {e.input.topic_partition: e for e in self.entries()} | {
+            e.input.topic_partition: e for e in entries
+        }
         self.stored = dump_stored(as_kept(held.values(), self.position))
 
     def observe(self, answers: Mapping[Want[Any], Any] | None = None) -> Observed:
@@ -193,7 +195,7 @@ class World:
 
     def answer(self, want: Want[Any]) -> Any:
         """The answer, by looking at every offset."""
-        log = self.logs[want.topic, want.partition]
+        log = self.logs[want.topic_partition]
         match want:
             case Count():
                 runs = log.runs(want.start, want.end).producers if want.producers else None
@@ -213,7 +215,7 @@ class World:
                 held = want.offset <= log.end
                 return Standing(held, f"the log ends at {log.end}", None if held else log.end)
             case CommitOf():
-                return self.committed((want.topic, want.partition))
+                return self.committed(want.topic_partition)
             case InCommit():
                 mine = [e.producer_id for e in log.entries if e.kind == DATA]
                 return (
@@ -245,7 +247,7 @@ class World:
 
     def committed(self, place: TopicPartition) -> GroupCommit:
         """The record of a group's commit, in its transaction or in none."""
-        [offset] = [e.input.offset for e in self.entries() if e.input.place == place]
+        [offset] = [e.input.offset for e in self.entries() if e.input.topic_partition == place]
         plain = GroupCommit(partition=0, at=1, offset=offset, timestamp=0)
         producer = self.committers.get(place)
         if producer is None:

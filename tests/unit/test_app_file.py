@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.errors import UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.restart.stored import (
     StoredOffset,
@@ -56,10 +57,10 @@ def test_the_file_of_the_documentation() -> None:
     app = parse_app_file(APP, "app.toml")
     assert (app.name, app.strategy, app.inputs) == ("orders-enricher", "commit-pair", ("orders",))
     assert app.store == KafkaGroupStore(kind="kafka-group", group="orders-enricher")
-    assert app.outputs_of(("orders", 3)) == (("orders-enriched", 7),)
-    assert app.outputs_of(("orders", 4)) == (("orders-enriched", 4),)
-    assert app.base_of(("orders", 0)) == 17
-    assert app.base_of(("orders", 1)) is None
+    assert app.outputs_of(TopicPartition("orders", 3)) == (("orders-enriched", 7),)
+    assert app.outputs_of(TopicPartition("orders", 4)) == (("orders-enriched", 4),)
+    assert app.base_of(TopicPartition("orders", 0)) == 17
+    assert app.base_of(TopicPartition("orders", 1)) is None
     assert isinstance(app.mirror, ZooKeeperStore)
     assert app.mirror.is_consumer_offsets
 
@@ -251,12 +252,14 @@ PARTITIONS = st.lists(
     st.builds(
         StoredPartition,
         input=stored(StoredOffset),
-        output=st.lists(stored(StoredOutput), max_size=3, unique_by=lambda o: o.place).map(tuple),
+        output=st.lists(
+            stored(StoredOutput), max_size=3, unique_by=lambda o: o.topic_partition
+        ).map(tuple),
         state=st.none() | st.binary(max_size=9),
         merge=st.none() | OFFSETS,
     ),
     max_size=4,
-    unique_by=lambda p: p.input.place,
+    unique_by=lambda p: p.input.topic_partition,
 ).map(tuple)
 
 

@@ -23,7 +23,7 @@ from recovery.audit.request import (
 )
 from recovery.audit.sequences import Examined, Finding
 from recovery.audit.transactions import judge, of_producers
-from recovery.facts import Missing
+from recovery.facts import Missing, TopicPartition
 from tests.share import share
 from tests.unit.test_audit_transactions import World
 
@@ -46,7 +46,7 @@ def test_producers_are_judged_apart(version: int, seed: int, tasks: int, most: i
     found = []
     for task in range(tasks):
         for pid in (p for p in range(100, 103) if p % tasks == task):
-            mine: dict[tuple[str, int], dict[int, list[Ending]]] = {
+            mine: dict[TopicPartition, dict[int, list[Ending]]] = {
                 place: {pid: of[pid]} for place, of in endings.items() if pid in of
             }
             torn = judge(by_id.get(pid, []), mine, asked.skew)

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from recovery.audit.facts import Coverage, Data, Ending, Mark, coverage
 from recovery.audit.transaction_table import PartitionTransactions
 from recovery.audit.transactions import judge
+from recovery.facts import TopicPartition
 from recovery.formats.batches import scan_headers
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateLog, StateRecord
 from tests.share import share
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
-PLACES = [("t", 0), ("t", 1), ("u", 0)]
-Found = tuple[str, int, int, str | None, tuple[tuple[str, int], ...]]
+PLACES = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
+Found = tuple[str, int, int, str | None, tuple[TopicPartition, ...]]
 """kind, producer id, epoch of the data, what was decided, partitions that are wrong"""
 
 
@@ -31,13 +32,13 @@ class World:
     version: int
     now: int = 1_000_000
     records: list[StateRecord] = field(default_factory=list)
-    logs: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
-    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    logs: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     planted: list[Found] = field(default_factory=list)
 
     def record(
-        self, pid: int, epoch: int, state: TransactionState, places: list[tuple[str, int]]
+        self, pid: int, epoch: int, state: TransactionState, places: list[TopicPartition]
     ) -> None:
         self.now += self.rng.randrange(1, 50)
         value = TransactionValue(
@@ -52,7 +53,7 @@ class World:
         )
         self.records.append(StateRecord(f"id-{pid}", 0, len(self.records), self.now, value))
 
-    def data(self, place: tuple[str, int], pid: int, epoch: int) -> None:
+    def data(self, place: TopicPartition, pid: int, epoch: int) -> None:
         self.now += self.rng.randrange(1, 50)
         end = self.ends.get(place, 0)
         count = self.rng.randrange(1, 4)
@@ -61,7 +62,7 @@ class World:
         self.logs.setdefault(place, []).append(made)
         self.ends[place] = end + count
 
-    def mark(self, place: tuple[str, int], pid: int, epoch: int, outcome: str) -> None:
+    def mark(self, place: TopicPartition, pid: int, epoch: int, outcome: str) -> None:
         self.now += self.rng.randrange(1, 50)
         end = self.ends.get(place, 0)
         kind = COMMIT if outcome == "commit" else ABORT
@@ -132,8 +133,8 @@ class World:
             self.rng.setstate(state)
             self.transaction(fault)
 
-    def read(self, chunk: int) -> dict[tuple[str, int], dict[int, list[Ending]]]:
-        found: dict[tuple[str, int], dict[int, list[Ending]]] = {}
+    def read(self, chunk: int) -> dict[TopicPartition, dict[int, list[Ending]]]:
+        found: dict[TopicPartition, dict[int, list[Ending]]] = {}
         for place, log in self.logs.items():
             transactions = PartitionTransactions(0)
             for i in range(0, len(log), chunk):
@@ -196,7 +197,9 @@ def test_what_compaction_took_is_unproven_and_no_finding(seed: int) -> None:
 
 
 def value(state: TransactionState, epoch: int, pid: int = 7) -> TransactionValue:
-    return TransactionValue(pid, epoch, 1, state, (("t", 0),), 0, 0, client_transaction_version=2)
+    return TransactionValue(
+        pid, epoch, 1, state, (TopicPartition("t", 0),), 0, 0, client_transaction_version=2
+    )
 
 
 def test_coverage_says_what_is_whole() -> None:
@@ -237,7 +240,7 @@ def mark(offset: int, outcome: str, epoch: int) -> Mark:
 
 def test_data_below_a_later_transactions_marker() -> None:
     """A lost COMMIT, then the same id's next transaction ended on the partition."""
-    at = {("t", 0): {7: [Ending(Data(4, 0, 9, 0), mark(20, "abort", 6))]}}
+    at = {TopicPartition("t", 0): {7: [Ending(Data(4, 0, 9, 0), mark(20, "abort", 6))]}}
     states = [
         (TransactionState.PREPARE_COMMIT, 5),
         (TransactionState.COMPLETE_COMMIT, 5),
@@ -250,7 +253,7 @@ def test_data_below_a_later_transactions_marker() -> None:
     assert torn.decision is not None
     assert torn.decision.outcome == "commit"
     # and by the marker's epoch alone, where the decisions are gone
-    at["t", 0][7] = [Ending(Data(4, 0, 9, 0), mark(20, "abort", 7))]
+    at[TopicPartition("t", 0)][7] = [Ending(Data(4, 0, 9, 0), mark(20, "abort", 7))]
     (torn,) = judge((), at, 0)
     assert (torn.kind, torn.decision) == ("wrong-marker", None)
 
@@ -281,8 +284,8 @@ def test_a_stray_write_of_a_committed_transaction_is_not_torn() -> None:
     )
     covered = coverage([StateLog(0, records, 0, None)])
     at = {
-        ("t", 0): {7: [Ending(Data(4, 0, 9, 0), mark(10, "commit", 5))]},
-        ("stray", 0): {7: [Ending(Data(4, 0, 9, 0), mark(10, "abort", 5))]},
+        TopicPartition("t", 0): {7: [Ending(Data(4, 0, 9, 0), mark(10, "commit", 5))]},
+        TopicPartition("stray", 0): {7: [Ending(Data(4, 0, 9, 0), mark(10, "abort", 5))]},
     }
     assert judge(covered, at, 0) == []
     assert [t.kind for t in judge((), at, 0)] == ["torn"]  # who can tell, without the decision

@@ -36,6 +36,7 @@ from recovery.facts import (
     GroupOffsetFacts,
     Missing,
     ProducerFacts,
+    TopicPartition,
     Transactions,
 )
 from recovery.formats.reader import UnknownVersion
@@ -77,7 +78,10 @@ def bundle(d: Diagnosis) -> Bundle:
         scanned=2,
         transaction_version=2,
         partitions=(partition("t", 5), partition("t", None, 1)),
-        producers={("t", 0): (ProducerFacts("t", 0, 7, 1, None, NOW, None, 100),), ("t", 1): ()},
+        producers={
+            TopicPartition("t", 0): (ProducerFacts("t", 0, 7, 1, None, NOW, None, 100),),
+            TopicPartition("t", 1): (),
+        },
         transactions=Transactions(),
         missing=(gone,),
     )
@@ -150,8 +154,8 @@ def test_looks_are_shared(tmp_path: Path) -> None:
     """A hundred open transactions of one look hold its coordinators once."""
     w = World()
     for number in range(30):
-        w.fresh(("t", number % 3))
-    common = sample(w, ("t", 0), Eyes(), RULES)
+        w.fresh(TopicPartition("t", number % 3))
+    common = sample(w, TopicPartition("t", 0), Eyes(), RULES)
     d = diagnosed(w, Eyes(), twice=False)
     same = tuple(replace(j, first=common) for j in d.judged)
     _, opened, looks = without_verdicts(replace(d, judged=same))

@@ -15,6 +15,7 @@ from recovery.facts import (
     GroupFacts,
     PartitionFacts,
     ProducerFacts,
+    TopicPartition,
     TransactionFacts,
     Transactions,
 )
@@ -25,7 +26,7 @@ from recovery.inspect.history import Decision, History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.remedy.repairs import named_and_visible
 
-PID, EPOCH, P, Q = 4001, 7, ("t", 0), ("t", 1)
+PID, EPOCH, P, Q = 4001, 7, TopicPartition("t", 0), TopicPartition("t", 1)
 NOW = 2_000_000_000_000
 
 
@@ -200,7 +201,8 @@ def test_a_partition_without_a_leader_that_answers(
 
 def test_all_partitions_without_a_leader_are_named() -> None:
     c = case(
-        row("PrepareCommit"), history=past(record("PrepareCommit", partitions=(P, Q, ("u", 9))))
+        row("PrepareCommit"),
+        history=past(record("PrepareCommit", partitions=(P, Q, TopicPartition("u", 9)))),
     )
     assert c.leaderless == ("t:1", "u:9")
 

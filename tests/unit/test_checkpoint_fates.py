@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from recovery.facts import TransactionFacts
+from recovery.facts import TopicPartition, TransactionFacts
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint, SinkWriter
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
@@ -23,7 +23,7 @@ from recovery.remedy.checkpoint import (
 )
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")
-OUT = (("out", 0),)
+OUT = (TopicPartition("out", 0),)
 
 
 def record(offset: int, state: str, epoch: int, *, v2: bool, pid: int = 40) -> StateRecord:

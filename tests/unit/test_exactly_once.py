@@ -11,8 +11,9 @@ from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write import exactly_once
 from eoctl.kafka.write.exactly_once import CommittedPosition, committed
 from recovery.errors import IncompleteError
+from recovery.facts import TopicPartition
 
-PLACE = ("t", 0)
+PLACE = TopicPartition("t", 0)
 OLD, NEW = CommittedPosition(5, ""), CommittedPosition(9, "")
 
 

@@ -18,7 +18,7 @@ from eoctl.operations.remedy.raising import stand
 from eoctl.operations.remedy.shutting_out import ShutOut
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
-from recovery.facts import Missing, TransactionFacts
+from recovery.facts import Missing, TopicPartition, TransactionFacts
 from recovery.inspect.incarnation import Incarnation, holds, is_shut_out
 from recovery.inspect.observation import Settings
 from recovery.remedy.fences import beyond_fence, is_half_fenced
@@ -274,8 +274,8 @@ def test_partitions_that_could_not_be_judged_allow_no_fence(
 ) -> None:
     """Not even with --owner-is-gone, which vouches for its owner alone."""
 
-    async def partitions(*given: Any) -> tuple[tuple[str, int], ...]:
-        return (("t", 0),)
+    async def partitions(*given: Any) -> tuple[TopicPartition, ...]:
+        return (TopicPartition("t", 0),)
 
     async def diagnose(*given: Any, **named: Any) -> Any:
         return SimpleNamespace(

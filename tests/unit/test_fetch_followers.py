@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import PartitionMetadata
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.raw_fetch import FetchAnswer, PartitionData
 from eoctl.kafka.read import fetch, fetch_reader, log_checks
@@ -52,7 +53,7 @@ class Brokers:
 
     async def metadata(self, topics: list[str]) -> Any:
         leader, epoch = (FOLLOWER, 3) if self.led and self.gives else (LEADER, 5)
-        partition = SimpleNamespace(topic="t", partition=0, leader=leader, leader_epoch=epoch)
+        partition = PartitionMetadata("t", 0, leader, epoch, (), None)
         return SimpleNamespace(topics={"t": SimpleNamespace(partitions=[partition], error=None)})
 
     async def ask_each(self, questions: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.formats.spark_checkpoint import Checkpoint, read, relevant, starting_offsets
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
-A, B = ("orders", 0), ("orders", 1)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def offsets(*sources: str) -> str:
@@ -108,6 +109,6 @@ def test_files_that_matter() -> None:
 
 
 def test_starting_offsets() -> None:
-    assert starting_offsets({("b", 1): 2, ("a", 10): 3, ("a", 2): 0}) == (
-        '{"a":{"2":0,"10":3},"b":{"1":2}}'
-    )
+    assert starting_offsets(
+        {TopicPartition("b", 1): 2, TopicPartition("a", 10): 3, TopicPartition("a", 2): 0}
+    ) == ('{"a":{"2":0,"10":3},"b":{"1":2}}')

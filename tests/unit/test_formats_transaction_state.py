@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import Exit
+from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError, Reader, UnknownVersion
 from recovery.formats.transaction_state import (
     TransactionState,
@@ -42,7 +43,13 @@ def test_values_written_by_kafka(case: dict[str, Any]) -> None:
         producer_epoch=12,
         timeout_ms=60000,
         state=TransactionState(case["state"]),
-        partitions=() if empty else (("orders", 0), ("orders", 3), ("orders", 2147483647)),
+        partitions=()
+        if empty
+        else (
+            TopicPartition("orders", 0),
+            TopicPartition("orders", 3),
+            TopicPartition("orders", 2147483647),
+        ),
         last_update_ms=1700000000456,
         start_ms=-1 if empty else 1700000000123,
         previous_producer_id=4000 if case["tags"] else -1,

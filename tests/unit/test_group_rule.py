@@ -8,12 +8,19 @@ from typing import Any
 
 import pytest
 
-from recovery.facts import CommitTime, GroupFacts, GroupOffsetFacts, GroupTimes, Missing
+from recovery.facts import (
+    CommitTime,
+    GroupFacts,
+    GroupOffsetFacts,
+    GroupTimes,
+    Missing,
+    TopicPartition,
+)
 from recovery.rows.check import CheckRow
 from recovery.watch.group_rule import group_expiry
 from tests.unit.check_facts import DAY, HOUR, NOW, observed
 
-A, B = ("orders", 0), ("orders", 1)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 Kind = dict[str, Any]
 LEFT: Kind = {"protocol": "consumer"}
 SIMPLE: Kind = {"protocol": None}

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.facts import TopicPartition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import (
@@ -19,7 +20,7 @@ from recovery.inspect.history import (
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import StartBatch
 
-PID, HERE, ELSEWHERE = 4001, ("t", 0), ("t", 1)
+PID, HERE, ELSEWHERE = 4001, TopicPartition("t", 0), TopicPartition("t", 1)
 SKEW = 5000
 HOME, PARTITIONS = 0, 3
 """The partition that "orders" belongs to, of three (Java: abs("orders".hashCode()) % 3)."""
@@ -37,7 +38,7 @@ def record(
     epoch: int = 0,
     pid: int = PID,
     version: int = 0,
-    named: tuple[tuple[str, int], ...] = (HERE,),
+    named: tuple[TopicPartition, ...] = (HERE,),
 ) -> StateRecord:
     """A record of "orders"; lastUpdate is far off on purpose: it is no ground."""
     partitions = named if state in ("O", "PC", "PA") else ()

@@ -6,6 +6,7 @@ when a producer is initialised again (KIP-98, KIP-360) or its transaction timed 
 
 import pytest
 
+from recovery.facts import TopicPartition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState as S
 from recovery.formats.transaction_state import TransactionValue
@@ -26,7 +27,7 @@ def value(
         producer_epoch=epoch,
         timeout_ms=TIMEOUT,
         state=state,
-        partitions=(("t", 0), ("t", 10)) if opened else (),
+        partitions=(TopicPartition("t", 0), TopicPartition("t", 10)) if opened else (),
         last_update_ms=BEGIN + after,
         start_ms=-1 if state is S.EMPTY else start,
         client_transaction_version=version,

@@ -8,13 +8,13 @@ import pytest
 
 from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdVerdict, judge_id
 from recovery.diagnose.verdicts import FINDINGS
-from recovery.facts import PartitionFacts, ProducerFacts, TransactionFacts
+from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition, TransactionFacts
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
 
-P, Q = ("t", 0), ("t", 1)
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW, START = 2_000_000_000_000, 1_999_999_900_000
 PID, EPOCH = 4001, 8
 
@@ -34,7 +34,7 @@ def row(state: str = "PrepareCommit", *, partitions: object = (P, Q), **known: o
 
 
 def named(
-    tp: tuple[str, int],
+    tp: TopicPartition,
     *,
     epoch: int = EPOCH,
     coordinator: int | None = 5,
@@ -362,7 +362,7 @@ def test_an_age_is_never_negative() -> None:
 def test_a_reload_is_safe_only_where_no_partition_has_its_marker(
     version: int | None,
     places: tuple[NamedPartition, ...] | None,
-    recorded: tuple[tuple[str, int], ...] | None,
+    recorded: tuple[TopicPartition, ...] | None,
     safe: bool,
 ) -> None:
     """KAFKA-19999: a marker of v2 that is there is refused, and the coordinator stays stuck."""

@@ -9,6 +9,7 @@ from recovery.facts import (
     Facts,
     PartitionFacts,
     ProducerFacts,
+    TopicPartition,
     TransactionFacts,
     Transactions,
 )
@@ -32,7 +33,9 @@ def producer(epoch: int = 4, start: int | None = 100, pid: int = 7) -> ProducerF
 
 
 def owner(state: str = "Ongoing", epoch: int | None = 4, **more: object) -> TransactionFacts:
-    made = TransactionFacts("a", 1, 7, state, epoch, 60_000, NOW - 5_000, (("orders", 3),))
+    made = TransactionFacts(
+        "a", 1, 7, state, epoch, 60_000, NOW - 5_000, (TopicPartition("orders", 3),)
+    )
     return made.but(**more)
 
 
@@ -43,7 +46,7 @@ def facts(
         "c",
         NOW,
         transaction_version=version,
-        producers={("orders", 3): producers},
+        producers={TopicPartition("orders", 3): producers},
         transactions=None if owners is None else Transactions(owners),
     )
 

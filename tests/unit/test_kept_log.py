@@ -215,7 +215,7 @@ def test_past_its_size_the_older_half_keeps_the_newest_of_each_id(
 
 def life(r: random.Random) -> list[StateRecord]:
     """What coordinators write of one id: sessions, transactions of v1 and v2, fences."""
-    rows: list[tuple[str, int, int, tuple[tuple[str, int], ...]]] = [("E", 0, 0, ())]
+    rows: list[tuple[str, int, int, tuple[TopicPartition, ...]]] = [("E", 0, 0, ())]
     for _ in range(r.randrange(25)):
         epoch = rows[-1][1]
         kind = r.choice(["v1", "v1", "v2", "v2", "session", "fence", "open"])
@@ -303,7 +303,7 @@ def test_batches_of_two_epochs_of_one_producer_each_find_their_own(
     records = [record(0, "E", 0)]
     for epoch in range(60):
         for state, after in (("O", 0), ("PC", 1), ("CC", 1)):
-            named = ({5: HERE, 40: ELSEWHERE}.get(epoch, ("third", 0)),)
+            named = ({5: HERE, 40: ELSEWHERE}.get(epoch, TopicPartition("third", 0)),)
             at = len(records)
             records.append(record(at, state, at, epoch=epoch + after, version=2, named=named))
     starts = {place: StartBatch(PID, epoch) for place, epoch in ((HERE, 5), (ELSEWHERE, 40))}

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
 from recovery.shared.log_position import (
     EpochSteps,
     LogAnswer,
@@ -138,7 +139,7 @@ def test_the_record_settles_a_doubt(
 
 
 def test_sentences() -> None:
-    place, position = ("t", 0), LogPosition(30, 4)
+    place, position = TopicPartition("t", 0), LogPosition(30, 4)
     refuse_diverged(place, position, Standing(None, "why"), "begin again")
     other = Standing(False, "leader epoch 2 ends at 20", 20, at_latest=True)
     with pytest.raises(RefusedError, match="cut off at offset 20 or before it and written") as e:

@@ -26,10 +26,10 @@ from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy.marker import End, end_of, how_it_ended
 from eoctl.operations.remedy.plan import Wish
 from recovery.errors import IncompleteError, RefusedError
-from recovery.facts import Missing, PartitionFacts
+from recovery.facts import Missing, PartitionFacts, TopicPartition
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
 
-AT = ("t", 0)
+AT = TopicPartition("t", 0)
 MARKED = 1_700_000_000_000
 """The time of every record and marker, in ms."""
 UNKNOWN_KIND = b"\0\0\0\x09"

@@ -36,7 +36,7 @@ from eoctl.stores.journal import Journal
 from recovery.change.journal import unfinished
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import Exit, RefusedError, UsageError
-from recovery.facts import PartitionFacts
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.merge.replay import Base, ReplayPosition
 from recovery.merge.request import MergePart, ReplayRequest
 from recovery.rows.answers import Answer
@@ -56,7 +56,11 @@ REQUEST = ReplayRequest(
     created_at="",
     topic_ids={},
     logs=(),
-    parts=(MergePart(partition=0, base=Base(0, ("o", 0), 0), position=0, drop_left=2, tip=9),),
+    parts=(
+        MergePart(
+            partition=0, base=Base(0, TopicPartition("o", 0), 0), position=0, drop_left=2, tip=9
+        ),
+    ),
     range_offsets=5,
 )
 
@@ -178,7 +182,7 @@ def test_what_a_replay_left_is_looked_at_twice(
         return facts, {(p.topic, 0): end for p in wanted}, []
 
     async def reached(cluster: Any, asked: Merge, given: Any, seen: merge.MergeLook) -> Any:
-        tip, end = seen.final((asked.topic, 0)), seen.final(("o", 0))
+        tip, end = seen.final(TopicPartition(asked.topic, 0)), seen.final(TopicPartition("o", 0))
         at = ReplayPosition(tip)
         return {0: merge.Reached(at, tip, end, tip, tip, at)}
 

@@ -19,7 +19,7 @@ from recovery.merge.verify import Identity, MergeVerifier, OutputComparison, out
 from tests.share import share
 from tests.unit.restart_model import ABORTED, DATA, ModelLog, World
 
-MERGE, LEFT, RIGHT = ("m", 0), ("left", 0), ("right", 0)
+MERGE, LEFT, RIGHT = TopicPartition("m", 0), TopicPartition("left", 0), TopicPartition("right", 0)
 
 ENTRIES = st.builds(
     MergeEntry,
@@ -206,7 +206,11 @@ def test_a_broken_log_has_exactly_that_finding(
 ) -> None:
     entries, inputs = log
     at = data.draw(st.integers(0, max(len(entries) - 1, 0)))
-    later = [n for n in range(at + 1, len(entries)) if entries[n].place == entries[at].place]
+    later = [
+        n
+        for n in range(at + 1, len(entries))
+        if entries[n].topic_partition == entries[at].topic_partition
+    ]
     expected: list[tuple[str, int | None, int | None, int | None]]
     if kind == "foreign":
         entries.insert(at, MergeEntry("payments", 0, 3))
@@ -215,7 +219,7 @@ def test_a_broken_log_has_exactly_that_finding(
         place = data.draw(st.sampled_from([LEFT, RIGHT]))
         seen = offsets(inputs[place])
         none = [o for o in range(inputs[place].end + 3) if o not in seen]
-        before = [e.offset for e in entries[:at] if e.place == place]
+        before = [e.offset for e in entries[:at] if e.topic_partition == place]
         none = [o for o in none if not before or o > max(before)]
         offset = data.draw(st.sampled_from(none))
         entries.insert(at, MergeEntry(*place, offset))
@@ -278,8 +282,8 @@ def test_records_that_are_no_entries() -> None:
 
 
 def test_outputs_against_the_tip() -> None:
-    assert output_ahead(MERGE, 9, 5, ("out", 0), 5) is None
-    row = output_ahead(MERGE, 9, 5, ("out", 0), 7)
+    assert output_ahead(MERGE, 9, 5, TopicPartition("out", 0), 5) is None
+    row = output_ahead(MERGE, 9, 5, TopicPartition("out", 0), 7)
     assert row is not None
     assert (row.finding, row.merge_offset, row.records) == ("output-ahead", 9, 2)
 
@@ -293,9 +297,14 @@ def test_plan_names_what_will_be_read() -> None:
         tail.add(entry)
     assert tail.entries == 3
     plan = merge_plan(
-        MERGE, 10, 13, tail.sources, drop_first=2, committed={LEFT: 3, ("other", 1): 6}
+        MERGE,
+        10,
+        13,
+        tail.sources,
+        drop_first=2,
+        committed={LEFT: 3, TopicPartition("other", 1): 6},
     )
-    base, reached = Base(10, ("out", 0), 7), ReplayPosition(11, 1)
+    base, reached = Base(10, TopicPartition("out", 0), 7), ReplayPosition(11, 1)
     made = merge_plan_row(plan, base, 9, reached, "id")
     row = made.json_values()
     assert row == {
@@ -351,7 +360,7 @@ def replayed(world: World, follow: bool, batch: int, planned: MergePlan) -> Gene
         first = begin[place][2] if known is None else known.first
         if known is None and world.results:
             # Everything that the log named of it was emitted: go on after its last entry.
-            named = [e.offset for _, e in log.visible() if e.place == place]
+            named = [e.offset for _, e in log.visible() if e.topic_partition == place]
             first = max([first, *(o + 1 for o in named)])
         reading[place] = world.log(*place).visible(first)
     while True:
@@ -413,7 +422,7 @@ def test_a_replay_killed_anywhere_gives_the_log_once(
     written = min(written, len(entries) - committed)
 
     def text(entry: MergeEntry) -> str:
-        value = world.log(*entry.place).entries[entry.offset].value
+        value = world.log(*entry.topic_partition).entries[entry.offset].value
         return f"{entry.topic}{entry.offset}{value}"
 
     for entry in entries[: committed + written]:
@@ -422,7 +431,9 @@ def test_a_replay_killed_anywhere_gives_the_log_once(
     for entry in entries[committed:]:
         tail.add(entry)
     position = {
-        place: max((e.offset + 1 for e in entries[:committed] if e.place == place), default=0)
+        place: max(
+            (e.offset + 1 for e in entries[:committed] if e.topic_partition == place), default=0
+        )
         for place in inputs
     }
     planned = merge_plan(
@@ -437,7 +448,7 @@ def test_a_replay_killed_anywhere_gives_the_log_once(
     final = [entry for _, entry in merge.visible()]
     assert final[: len(entries)] == entries
     assert [value for _, value in out.visible()] == [text(entry) for entry in final]
-    named = Counter(e.place for e in final)
+    named = Counter(e.topic_partition for e in final)
     if follow:
         assert named == Counter({p: len(offsets(i)) for p, i in inputs.items() if offsets(i)})
     else:
@@ -484,7 +495,7 @@ def test_the_log_is_told_in_order() -> None:
 
 
 def test_positions_come_back() -> None:
-    for left, base in ((0, None), (7, Base(3, ("o ut", 2), 8))):
+    for left, base in ((0, None), (7, Base(3, TopicPartition("o ut", 2), 8))):
         position = ReplayPosition(9, left, base)
         assert ReplayPosition.committed(9, position.metadata) == position
     for text in (
@@ -520,7 +531,7 @@ OTHER, LATER = Identity(2, 5), Identity(1, 6)
 def test_outputs_are_compared_record_by_record(
     outputs: list[Identity | None], copies: bool, found: list[tuple[int, int]]
 ) -> None:
-    comparison = OutputComparison(("log", 0), ("out", 0), copies=copies)
+    comparison = OutputComparison(TopicPartition("log", 0), TopicPartition("out", 0), copies=copies)
     for n, actual in enumerate(outputs):
         comparison.pair(10 + n, MergeEntry("in", 0, n), RECORD, (n, actual))
     rows = comparison.findings()

@@ -7,12 +7,12 @@ from eoctl.operations.merge.acting import asked_again
 from eoctl.operations.merge.planning import Merge, MergeLook
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
-from recovery.facts import Missing, PartitionFacts
+from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.merge.replay import Base
 from recovery.merge.request import Log, MergePart, ReplayRequest, log_of
 from recovery.restart import observed
 
-IN = ("a", 0)
+IN = TopicPartition("a", 0)
 FACTS = PartitionFacts(
     "a", 0, "id", leader_epoch=5, log_start_offset=2, last_stable_offset=7, high_watermark=9
 )
@@ -27,9 +27,9 @@ def test_a_log_ends_for_its_reader(isolation: str, end: int) -> None:
 
 def test_a_partition_that_was_not_seen_has_no_end() -> None:
     with pytest.raises(IncompleteError, match="not seen"):
-        LOOK.bounds(("b", 0), "read_committed")
+        LOOK.bounds(TopicPartition("b", 0), "read_committed")
     with pytest.raises(UsageError, match="no such partition"):
-        LOOK.bounds(("c", 0), "read_committed")
+        LOOK.bounds(TopicPartition("c", 0), "read_committed")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,9 @@ def test_the_job_reads_what_a_reader_of_its_isolation_sees(isolation: str, at: s
         high_watermark=9,
         leader_epoch=5,
     )
-    part = MergePart(partition=0, base=Base(0, ("o", 0), 0), position=3, drop_left=1, tip=6)
+    part = MergePart(
+        partition=0, base=Base(0, TopicPartition("o", 0), 0), position=3, drop_left=1, tip=6
+    )
     request = ReplayRequest(
         merge="m",
         format="json",

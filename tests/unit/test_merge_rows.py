@@ -15,7 +15,7 @@ from recovery.merge.replay import Base, Replay, ReplayPosition
 from recovery.merge.request import MergePart, ReplayRequest
 from spark_jobs.merge_rows import _checked
 
-MERGE = ("m", 3)
+MERGE = TopicPartition("m", 3)
 SCHEMA = pa.schema(
     [
         ("part", pa.int32()),
@@ -50,7 +50,7 @@ def world(
     draw: random.Random,
 ) -> tuple[dict[TopicPartition, list[int]], list[tuple[int, MergeEntry]]]:
     """Visible offsets of two inputs, and a log over them: true, or with one or two faults."""
-    inputs = {(name, 0): sorted(draw.sample(range(60), 20)) for name in ("a", "b")}
+    inputs = {TopicPartition(name, 0): sorted(draw.sample(range(60), 20)) for name in ("a", "b")}
     queues = [[MergeEntry(*place, o) for o in offsets] for place, offsets in inputs.items()]
     order: list[MergeEntry] = []
     while queues := [q for q in queues if q]:
@@ -58,7 +58,7 @@ def world(
     for _ in range(draw.choice([0, 1, 2])):
         place = draw.choice(sorted(inputs))
         if draw.random() < 0.5:  # a record that the log leaves out
-            order.remove(draw.choice([e for e in order if e.place == place]))
+            order.remove(draw.choice([e for e in order if e.topic_partition == place]))
         else:  # an entry for a record that is not there
             inputs[place].remove(draw.choice(inputs[place]))
     offsets = sorted(draw.sample(range(200), len(order)))
@@ -74,7 +74,7 @@ def local(
         replay.log(merge_offset, entry)
     for place, offsets in inputs.items():
         replay.records(place, offsets, [(place, o) for o in offsets])
-    at = {(entry.place, entry.offset): merge_offset for merge_offset, entry in log}
+    at = {(entry.topic_partition, entry.offset): merge_offset for merge_offset, entry in log}
     taken: list[int] = []
     try:
         while some := replay.take(7):
@@ -90,7 +90,7 @@ def joined(
     inputs: dict[TopicPartition, list[int]], log: list[tuple[int, MergeEntry]]
 ) -> list[dict[str, Any]]:
     """The full outer join up to the last entry of each input, as Spark sorts it."""
-    named = {(entry.place, entry.offset): merge_offset for merge_offset, entry in log}
+    named = {(entry.topic_partition, entry.offset): merge_offset for merge_offset, entry in log}
     last = {place: max(o for p, o in named if p == place) for place in inputs}
     first = {place: min(o for p, o in named if p == place) for place in inputs}
     rows: list[tuple[int | None, str, int, int, int | None]] = [
@@ -108,7 +108,9 @@ def joined(
 
 
 def spark(rows: list[dict[str, Any]], drop: int, size: int) -> tuple[list[int], str | None]:
-    part = MergePart(partition=3, base=Base(0, ("o", 3), 0), position=0, drop_left=drop, tip=999)
+    part = MergePart(
+        partition=3, base=Base(0, TopicPartition("o", 3), 0), position=0, drop_left=drop, tip=999
+    )
 
     def batches() -> Iterator[pa.RecordBatch]:
         for at in range(0, len(rows), size):
@@ -135,7 +137,7 @@ def spark(rows: list[dict[str, Any]], drop: int, size: int) -> tuple[list[int], 
 def test_records_that_could_not_be_written_as_they_are(
     content: dict[str, Any], said: str, local_takes_it: bool
 ) -> None:
-    inputs: dict[TopicPartition, list[int]] = {("a", 0): [4, 7]}
+    inputs: dict[TopicPartition, list[int]] = {TopicPartition("a", 0): [4, 7]}
     rows = joined(inputs, [(1, MergeEntry("a", 0, 4)), (2, MergeEntry("a", 0, 7))])
     rows[1] |= content
     taken, refused = spark(rows, 0, 100)
@@ -152,7 +154,7 @@ def test_rows_are_refused_and_dropped_as_the_local_engine_does(seed: int) -> Non
     inputs, log = world(draw)
     # the local engine begins to read an input where the log first names it
     for place in inputs:
-        first = min(e.offset for _, e in log if e.place == place)
+        first = min(e.offset for _, e in log if e.topic_partition == place)
         inputs[place] = [o for o in inputs[place] if o >= first]
     drop = draw.choice([0, draw.randrange(30)])
     expected, refused = local(inputs, log, drop)

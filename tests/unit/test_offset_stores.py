@@ -17,11 +17,12 @@ import pytest
 from eoctl.stores.offsets.file import _locked
 from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.shared.store_tables import FileStore, SparkCheckpointStore
 from tests.offset_stores import Open, change, kept, position, read, there_and_back
 
-A, B = ("orders", 0), ("orders", 3)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 3)
 HOSTILE = "it's \"; DROP TABLE offsets; -- %s ⚠ \u202e/.."
 
 
@@ -58,7 +59,7 @@ def test_mode_owner_order_and_link_of_a_file_stay(tmp_path: Path) -> None:
     store = file_store(path)
     there = {e.place: e for e in read(store).entries}
     assert [place[1] for place in there] == [1, 4, 9]
-    one = (HOSTILE, 1)
+    one = TopicPartition(HOSTILE, 1)
     change(store, (one, there[one].kept, kept(store, position(one, 70))))
     rows[1]["input"]["offset"] = 70
     assert json.loads(real.read_text()) == {"partitions": rows}

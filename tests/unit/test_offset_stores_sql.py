@@ -12,12 +12,13 @@ import pytest
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.sql_table import identifiers
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import SqlColumns, SqlStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 
-A, B = ("orders", 0), ("orders", 3)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 3)
 FULL = {key: key for key in ("app", "output", "state", "merge", "cluster_id", "topic_id")} | {
     "leader_epoch": "leader_epoch"
 }
@@ -88,8 +89,10 @@ def test_hostile_names(tmp_path: Path) -> None:
         '"☃ $1 ?" TEXT, PRIMARY KEY ("select", "to pic\'%(x)s:y"))',
         "CREATE TABLE x (y)",
     )
-    place = ("o'rders\"; --\u202e", 0)
-    there_and_back(sqlite(path, columns, table=f'"{quoted}"'), (place, (place[0] + "%s", 4)))
+    place = TopicPartition("o'rders\"; --\u202e", 0)
+    there_and_back(
+        sqlite(path, columns, table=f'"{quoted}"'), (place, TopicPartition(place[0] + "%s", 4))
+    )
     assert there.execute("SELECT count(*) FROM x").fetchall() == [(0,)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from eoctl.render.plans import plan_facts
 from recovery.change.plan import Plan, dump, load
 from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_place
-from recovery.facts import GroupFacts, GroupOffsetFacts, Missing
+from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, TopicPartition
 from tests.unit.test_plan import make
 
 HIDDEN = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "DESCRIBE on all topics is not granted")
@@ -33,8 +33,9 @@ def test_a_group_is_past_a_record_once_it_stands_behind_it(
 
 
 def test_other_places_are_each_named_once() -> None:
-    here = ("b", 1)
-    listed, seen = [("b", 1), ("a", 2), ("b", 10)], [("b", 2), ("a", 2)]
+    here = TopicPartition("b", 1)
+    listed = [TopicPartition("b", 1), TopicPartition("a", 2), TopicPartition("b", 10)]
+    seen = [TopicPartition("b", 2), TopicPartition("a", 2)]
     assert also_holds(here, listed, seen) == [("a", 2), ("b", 2), ("b", 10)]
     assert also_holds(here) == also_holds(here, [here]) == []
     assert also_holds(None, [here]) == [here]
@@ -54,7 +55,7 @@ def test_the_group_that_went_furthest_comes_first() -> None:
 
 def test_a_plan_keeps_the_first_and_says_how_many_more() -> None:
     values = Reach(
-        [("t", n) for n in range(23)],
+        [TopicPartition("t", n) for n in range(23)],
         [Beyond(f"g-{n}", 50 - n) for n in range(21)],
         [HIDDEN],
         [Missing("group", "NO_ANSWER", "silent", id=f"g-{n}") for n in range(5)],
@@ -92,7 +93,7 @@ def told(plan: Plan, label: str) -> list[str]:
     return [text for name, text in plan_facts(plan) if name == label]
 
 
-PLACES = [("orders", 1), ("payments", 0)]
+PLACES = [TopicPartition("orders", 1), TopicPartition("payments", 0)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ PLACES = [("orders", 1), ("payments", 0)]
             "Its producer id also holds orders:1, payments:0. This step does not end it there.",
         ),
         (
-            Reach([("orders", n) for n in range(1, 40)]),
+            Reach([TopicPartition("orders", n) for n in range(1, 40)]),
             (
                 "Its producer id also holds orders:1, orders:2, orders:3, orders:4, orders:5, "
                 "orders:6 and 33 more. This step does not end it there."
@@ -121,7 +122,10 @@ def test_a_marker_ends_one_partition_only(reach: Reach, says: str) -> None:
 
 
 def test_a_fence_ends_all_partitions() -> None:
-    three = [("orders:0", PLACES), ("orders:1", [("orders", 0), ("payments", 0)])]
+    three = [
+        ("orders:0", PLACES),
+        ("orders:1", [TopicPartition("orders", 0), TopicPartition("payments", 0)]),
+    ]
     fence = planned(*(row(here, Reach(others)) for here, others in three), action="fence")
     assert told(fence, "also") == [
         (
@@ -141,7 +145,7 @@ def test_a_fence_ends_all_partitions() -> None:
 
 
 def test_of_many_partitions_the_first_are_named() -> None:
-    here, others = ("t", 0), [("t", n) for n in range(1, 30)]
+    here, others = TopicPartition("t", 0), [TopicPartition("t", n) for n in range(1, 30)]
     fence = planned(row("t:0", Reach(also_holds(here, others))), action="fence")
     [text] = told(fence, "also")
     assert text.startswith(

@@ -40,7 +40,9 @@ PLAN = RestartPlan(
     app="orders-enricher",
     strategy="commit-pair",
     inputs=(InputDecision("orders", 3, 2246, 1042, "rewind", 1204, 50_531_000, 50_320_000),),
-    outputs=(OutputDecision("orders-enriched", 3, 512, 530, 4, 17, (("orders", 3),)),),
+    outputs=(
+        OutputDecision("orders-enriched", 3, 512, 530, 4, 17, (TopicPartition("orders", 3),)),
+    ),
     state=(StateBound("cl", 3, 9),),
     guarantee="exactly-once",
     because="of the pair",
@@ -152,7 +154,7 @@ def test_a_collision_names_both() -> None:
         "a.b": {"0": 1},
         "a-b": {"0": 1},
     }
-    assert env_name("DROP", ("Straße", 3)) == "EOCTL_DROP_STRASSE_3"
+    assert env_name("DROP", TopicPartition("Straße", 3)) == "EOCTL_DROP_STRASSE_3"
 
 
 # CSV
@@ -178,7 +180,7 @@ def test_csv_of_kafkas_own_tool() -> None:
         (long, 1): 5,
     }
     assert import_csv("g,orders,0,17\nother,orders,0,3\n", "f", "g") == {("orders", 0): 17}
-    assert export_csv([(("orders", 0), 17)]) == "orders,0,17\n"
+    assert export_csv([(TopicPartition("orders", 0), 17)]) == "orders,0,17\n"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_csv_that_is_wrong_names_its_line(text: str, where: str, what: str) -> N
 
 # Ad-hoc plans
 
-PLACE = ("in", 0)
+PLACE = TopicPartition("in", 0)
 
 
 def world(current: int | None = 5, output: bool = False) -> World:

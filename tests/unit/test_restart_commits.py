@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.facts import TopicPartition
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS, GroupValue, OffsetKey
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.restart.commits import GroupCommit, LastCommits, OutputEvidence, decided, written_with
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
-IN, OUT, HOME = ("in", 0), ("out", 0), 12
+IN, OUT, HOME = ("in", 0), TopicPartition("out", 0), 12
 MINE = OffsetKey("payments", *IN)
 
 
@@ -177,11 +178,11 @@ def test_last_is_said_only_while_no_later_transaction_committed_there() -> None:
 
 V1 = GroupCommit(HOME, 3, 40, 1000, 7, 2, 4, 2, last=True)
 V2 = GroupCommit(HOME, 3, 40, 1000, 7, 2, 4, 3, last=True)
-GROUP = (CONSUMER_OFFSETS, HOME)
+GROUP = TopicPartition(CONSUMER_OFFSETS, HOME)
 
 
 def decision(
-    *places: tuple[str, int],
+    *places: TopicPartition,
     epoch: int = 2,
     version: int = 0,
     pid: int = 7,
@@ -199,7 +200,7 @@ def shown(commit: GroupCommit, *decisions: TransactionValue) -> OutputEvidence:
 
 def test_the_newest_decision_of_v1() -> None:
     assert shown(V1, decision(GROUP, OUT)) is OutputEvidence.DECISION
-    assert shown(V1, decision(GROUP, ("out", 1))) is OutputEvidence.NOTHING
+    assert shown(V1, decision(GROUP, TopicPartition("out", 1))) is OutputEvidence.NOTHING
     assert shown(V1, decision(GROUP, OUT), decision(GROUP)) is OutputEvidence.NOTHING
     assert shown(V1, decision(GROUP, OUT), decision(OUT)) is OutputEvidence.LATER
     assert shown(V1, decision(OUT), decision(GROUP, OUT)) is OutputEvidence.DECISION
@@ -219,7 +220,7 @@ def test_v1_knows_the_decision_only_by_its_order() -> None:
         decision(GROUP, OUT, version=2),
         decision(GROUP, OUT, state=TransactionState.PREPARE_ABORT),
         decision(GROUP, OUT, state=TransactionState.COMPLETE_COMMIT),
-        decision((CONSUMER_OFFSETS, 13), OUT, epoch=1),
+        decision(TopicPartition(CONSUMER_OFFSETS, 13), OUT, epoch=1),
     ],
 )
 def test_decisions_that_are_not_the_commits(other: TransactionValue) -> None:
@@ -227,10 +228,10 @@ def test_decisions_that_are_not_the_commits(other: TransactionValue) -> None:
 
 
 def test_the_commits_own_decision_is_compacted_away_and_a_later_one_is_left() -> None:
-    assert shown(V1, decision((CONSUMER_OFFSETS, 13), OUT)) is OutputEvidence.LATER
+    assert shown(V1, decision(TopicPartition(CONSUMER_OFFSETS, 13), OUT)) is OutputEvidence.LATER
     assert shown(V1, decision(OUT)) is OutputEvidence.LATER
     assert shown(V1, decision(OUT, epoch=3)) is OutputEvidence.LATER
-    assert shown(V1, decision(("out", 1))) is OutputEvidence.NOTHING
+    assert shown(V1, decision(TopicPartition("out", 1))) is OutputEvidence.NOTHING
     assert shown(V2, decision(OUT, epoch=4, version=2)) is OutputEvidence.LATER
     assert shown(V2, decision(GROUP, OUT, epoch=4, version=2)) is OutputEvidence.NOTHING
     assert shown(V2, decision(OUT, epoch=3, version=2)) is OutputEvidence.NOTHING, (
@@ -258,7 +259,7 @@ def test_the_decision_of_v2_is_known_by_its_epoch() -> None:
 
 def test_decisions_of_an_id_that_moved() -> None:
     """Partitions were added to __transaction_state: v1 has no order then, v2 has its epochs."""
-    old = StateRecord("tx", 1, 900, 0, decision(GROUP, ("out", 1)))
+    old = StateRecord("tx", 1, 900, 0, decision(GROUP, TopicPartition("out", 1)))
     new = StateRecord("tx", 3, 5, 0, decision(GROUP, OUT))
     assert decided(V1, OUT, [old, new]) is OutputEvidence.NOTHING
     assert decided(V1, OUT, [new, StateRecord("tx", 3, 6, 0, None)]) is OutputEvidence.DECISION

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
 from recovery.restart.decision import PendingError
 from recovery.restart.observed import PendingCommit
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
@@ -116,7 +117,7 @@ class Pair:
         log, out = world.log("in", self.partition), world.log("out", self.partition)
         sends = start.drop("out", self.partition)
         producer = world.new_producer()
-        entry = world.observe().stored_at(("in", self.partition))
+        entry = world.observe().stored_at(TopicPartition("in", self.partition))
         state = int(entry.state) if entry is not None and entry.state else 0
         written = 0
         for read, (offset, value) in enumerate(log.visible(start.offset("in", self.partition)), 1):
@@ -323,7 +324,7 @@ def test_sql(shape: str, kills: list[int]) -> None:
 def batches(world: World, start: Start) -> Generator[None]:
     from recovery.formats.spark_checkpoint import Checkpoint, read
 
-    log, place = world.log("in"), ("in", 0)
+    log, place = world.log("in"), TopicPartition("in", 0)
     files: dict[str, str] = world.results[0] if world.results else {}
     world.results[:] = [files]
     while True:
@@ -387,7 +388,7 @@ class Merging:
         topics = ("left", "right")
         read = {t: list(world.log(t).visible(start.offset(t))) for t in topics}
         at = start.offset("merge")
-        entry = world.observe().stored_at(("left", 0))
+        entry = world.observe().stored_at(TopicPartition("left", 0))
         state = int(entry.state) if entry is not None and entry.state else 0
         recorded = [pair for _, pair in merge.visible(at)]
         position = {t: start.offset(t) for t in topics}

@@ -22,7 +22,7 @@ from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import RefusedError
-from recovery.facts import GroupOffsetFacts, PartitionFacts
+from recovery.facts import GroupOffsetFacts, PartitionFacts, TopicPartition
 from recovery.restart.decision import OutputDecision, RestartPlan
 from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed
 from recovery.restart.producers import ProducerRun, Producers
@@ -52,7 +52,7 @@ def plan(producers: dict[str, list[int]]) -> Plan:
 def test_a_producer_of_another_output_is_from_before_the_plan() -> None:
     """It wrote out:1 only, and now out:0 behind the counted end."""
     found = Producers(last={7: (0, 2), 9: (0, 0)})
-    rows = list(_zombies(plan({"out:0": [], "out:1": [7]}), ("out", 0), OUT, found))
+    rows = list(_zombies(plan({"out:0": [], "out:1": [7]}), TopicPartition("out", 0), OUT, found))
     assert [(r.finding, r.where, r.producer_id) for r in rows] == [("written-beyond", "out:0", 7)]
 
 
@@ -60,7 +60,9 @@ def test_who_wrote_the_range_is_kept_where_the_leader_knows_nobody_any_more() ->
     """Its producer state has expired, the batches are there."""
     log = Log("out", 0, "id", 5, 0, (LogEnd(10, 10, 10),) * 2, producers=())
     told = Counted(Any, Producers(last={7: (0, 2)}))  # type: ignore[arg-type]
-    observed = Observed("c", {"out": 1}, {("out", 0): log}, answers={Count("out", 0, 3, 10): told})
+    observed = Observed(
+        "c", {"out": 1}, {TopicPartition("out", 0): log}, answers={Count("out", 0, 3, 10): told}
+    )
     decision = RestartPlan("a", "commit-pair", (), (OUT,), (), "exactly-once", "", (), ())
     assert _producers(RestartLook(observed, decision, None, None)) == {"out:0": [7]}
 
@@ -86,7 +88,7 @@ def test_another_leader_epoch_is_a_finding(epoch: int | None, findings: list[str
 def test_a_producer_without_an_id_is_a_finding_whoever_it_is() -> None:
     """It is in no list of those before: nobody can tell it from the application."""
     found = Producers(runs=(ProducerRun(-1, 10, 12, False),))
-    rows = list(_zombies(plan({"out:0": [7]}), ("out", 0), OUT, found))
+    rows = list(_zombies(plan({"out:0": [7]}), TopicPartition("out", 0), OUT, found))
     assert [(r.finding, r.where, r.producer_id) for r in rows] == [
         ("written-beyond", "out:0", None)
     ]
@@ -111,7 +113,7 @@ def test_records_that_are_not_replicated_yet_are_a_finding(
 
     monkeypatch.setattr(restart_verify, "read_ends", read_ends)
     cluster = OneTopic(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))
-    rows, missing = asyncio.run(_outputs(cluster, plan({}), {("out", 0): OUT}))
+    rows, missing = asyncio.run(_outputs(cluster, plan({}), {TopicPartition("out", 0): OUT}))
     assert missing == []
     assert [r.finding for r in rows] == findings
     assert all("from 10 on that are not replicated" in r.detail for r in rows)
@@ -132,7 +134,7 @@ def test_a_position_that_was_written_over_is_a_finding_of_its_store(
     tmp_path: Path, finding: str, shown: str
 ) -> None:
     """With the group's state, where the store is a group."""
-    kept = {("in", 0): {"offset": 6}}
+    kept = {TopicPartition("in", 0): {"offset": 6}}
     contents = Contents(True, facts={"state": "Stable"}, sources=kept)
     target = {"in:0": {"offset": 12}, "in:1": None}
 

@@ -13,7 +13,7 @@ from eoctl.kafka.read.nearest import question
 from eoctl.stores.journal import Journal
 from recovery.change.journal import Event
 from recovery.errors import IncompleteError, RefusedError
-from recovery.facts import PartitionFacts, TransactionFacts
+from recovery.facts import PartitionFacts, TopicPartition, TransactionFacts
 from recovery.inspect.observation import Sample, Settings
 from recovery.inspect.two_phase import looks_precommitted
 from recovery.remedy.repairs import remedy_allowed
@@ -164,7 +164,7 @@ def test_a_fetch_bears_the_leader_epoch_that_was_seen() -> None:
     """A broker that leads another log of the partition then refuses it (KIP-320)."""
     asked = question(
         [Range("t", 0, 5, 9)],
-        {("t", 0): (1, 7)},
+        {TopicPartition("t", 0): (1, 7)},
         0,
         most_bytes=10_000,
         partition_bytes=1000,

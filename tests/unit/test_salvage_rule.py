@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint, SourceOffset, sources
 from recovery.remedy.salvage import MARGIN_MS, Piece, forgotten, name, refused
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")
-P0, P1 = ("out", 0), ("out", 1)
+P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)
 WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
 
 
@@ -37,8 +38,8 @@ WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
     ],
 )
 def test_what_can_be_salvaged(
-    pieces: dict[tuple[str, int], Piece],
-    recorded: Sequence[tuple[str, int]],
+    pieces: dict[TopicPartition, Piece],
+    recorded: Sequence[TopicPartition],
     topics: Sequence[str],
     words: str | None,
 ) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import UsageError
+from recovery.facts import TopicPartition
 from recovery.selectors import Selector, missing, parse_selector, regex_selector, unmatched
 
 LEGAL = st.text("abcXYZ019._-", min_size=1, max_size=249).filter(lambda t: t not in (".", ".."))
@@ -188,7 +189,7 @@ def test_what_is_named_and_missing() -> None:
 
 def test_only_patterns_that_match_nothing_are_unmatched() -> None:
     chosen = [parse_selector(s) for s in ("a*", "b*", "a*:1", "a*:0,2", "gone")]
-    assert unmatched(chosen, [("ab", 0), ("ab", 2)]) == (
+    assert unmatched(chosen, [TopicPartition("ab", 0), TopicPartition("ab", 2)]) == (
         "no partition matches 'b*'",
         "no partition matches 'a*:1'",
     )

@@ -8,6 +8,7 @@ import pytest
 
 from eoctl.operations.restart.request import asked_again, read_app_file
 from recovery.errors import EoctlError, RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.counting import Counts
 from recovery.restart.decide import decide, wants
 from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed, Want
@@ -36,7 +37,7 @@ def observed(sources: dict[str, str], *, records: int | None = None) -> Observed
     """Two partitions of `out`, the first with records and a marker behind them."""
     ends = {0: 0 if records is None else records + 1, 1: 0}
     logs = {
-        ("out", p): Log("out", p, "T", 0, 0, (LogEnd(end, end, end),) * 2)
+        TopicPartition("out", p): Log("out", p, "T", 0, 0, (LogEnd(end, end, end),) * 2)
         for p, end in ends.items()
     }
     counted: dict[Want[Any], Any] = {}
@@ -157,4 +158,7 @@ def test_a_plan_keeps_what_a_file_says(tmp_path: Path) -> None:
 
 
 def test_a_source_partition_has_no_number() -> None:
-    assert (named((PLACE, 0)), named(("orders", 3))) == (PLACE, "orders:3")
+    assert (named(TopicPartition(PLACE, 0)), named(TopicPartition("orders", 3))) == (
+        PLACE,
+        "orders:3",
+    )

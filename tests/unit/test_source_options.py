@@ -4,7 +4,7 @@ import pytest
 
 from eoctl.kafka.connection.access import Access
 from recovery.errors import UsageError
-from recovery.facts import PartitionFacts
+from recovery.facts import PartitionFacts, TopicPartition
 from spark_jobs.source_options import can_stream, connection, of_ranges, understood, wanted
 
 
@@ -129,7 +129,7 @@ def test_where_a_stream_starts(options: dict[str, str], start: int) -> None:
     given = understood(options)
     assert can_stream(given)
     edge = wanted(given, stream=True).start
-    edge.check({("t", 0)})
+    edge.check({TopicPartition("t", 0)})
     assert edge.resolve(FACTS, 30) == start
 
 
@@ -187,7 +187,7 @@ FACTS = PartitionFacts(
 def test_ranges(options: dict[str, str], at: int | None, expected: tuple[int, int]) -> None:
     meant = wanted(understood({"subscribe": "t", **options}))
     for edge in (meant.start, meant.end):
-        edge.check({("t", 0)})
+        edge.check({TopicPartition("t", 0)})
     assert (meant.start.resolve(FACTS, at), meant.end.resolve(FACTS, at)) == expected
 
 
@@ -200,9 +200,9 @@ def test_a_start_behind_the_last_record_is_refused_unless_told_otherwise() -> No
 
 def test_every_partition_and_no_other_has_a_bound() -> None:
     end = wanted(understood({"subscribe": "t", "endingOffsets": JSON_OFFSETS})).end
-    end.check({("t", 0)})
+    end.check({TopicPartition("t", 0)})
     with pytest.raises(UsageError, match="option endingOffsets: t-1 is missing"):
-        end.check({("t", 0), ("t", 1)})
+        end.check({TopicPartition("t", 0), TopicPartition("t", 1)})
     with pytest.raises(UsageError, match="option endingOffsets: t-0 is not read"):
         end.check(set())
 

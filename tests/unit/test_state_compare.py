@@ -18,6 +18,7 @@ from eoctl.stores.state.files import StateWriter
 from eoctl.stores.storage import LocalFolder
 from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.columns import rows_schema
 from recovery.rows.state import StateCompareRow
 from recovery.shared.cut import (
@@ -405,7 +406,7 @@ def last(epoch: int, offset: int, outcome: str = "committed", marker: int | None
     }
 
 
-P, Q = ("a", 0), ("b", 0)
+P, Q = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 def test_a_range_that_saw_only_the_marker_keeps_what_the_range_before_it_saw() -> None:
@@ -486,12 +487,20 @@ def test_records_outside_transactions_say_nothing() -> None:
 
 def test_what_changed_under_a_cut() -> None:
     made = cut(10, 10)
-    same = [(("log", p), "id", 0, 3) for p in (0, 1)]
+    same = [(TopicPartition("log", p), "id", 0, 3) for p in (0, 1)]
     assert differences(made, same) == []
-    assert differences(made, [(("log", 0), "id", 0, 9), same[1]]) == []  # a new leader
-    assert "created again" in differences(made, [(("log", 0), "other", 0, 3), same[1]])[0]
-    assert "moved from 0 to 4" in differences(made, [(("log", 0), "id", 4, 3), same[1]])[0]
-    assert "went back" in differences(made, [(("log", 0), "id", 0, 2), same[1]])[0]
+    assert (
+        differences(made, [(TopicPartition("log", 0), "id", 0, 9), same[1]]) == []
+    )  # a new leader
+    assert (
+        "created again"
+        in differences(made, [(TopicPartition("log", 0), "other", 0, 3), same[1]])[0]
+    )
+    assert (
+        "moved from 0 to 4"
+        in differences(made, [(TopicPartition("log", 0), "id", 4, 3), same[1]])[0]
+    )
+    assert "went back" in differences(made, [(TopicPartition("log", 0), "id", 0, 2), same[1]])[0]
     assert "not there any more" in differences(made, same[:1])[0]
 
 

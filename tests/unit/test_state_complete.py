@@ -9,7 +9,7 @@ from eoctl.engine.rebuild import RebuildRequest, _added, _compacted
 from eoctl.engine.rebuild_task import Making
 from eoctl.stores.state.folder import TaskRow
 from recovery.audit.range_counts import RangeCounts
-from recovery.facts import PartitionFacts
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.cut import Cut, CutPartition, CutTopic
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.manifest import compacted_from_above, completeness, of_several_replicas
@@ -180,11 +180,11 @@ def test_a_cut_at_an_instant_is_as_old_as_the_instant(
         versions={},
     )
     log = PartitionFacts("t", 0, high_watermark=high_watermark)
-    found = _compacted(request, ("t", 0), [row], log)
+    found = _compacted(request, TopicPartition("t", 0), [row], log)
     assert (found and found[1]) is counts
     # the same cut at the log's end is a second old
     plain = replace(request, cut=cut.model_copy(update={"instant": None}))
-    assert _compacted(plain, ("t", 0), [row], log) is None
+    assert _compacted(plain, TopicPartition("t", 0), [row], log) is None
 
 
 def test_a_base_that_never_counted_headers_leaves_them_unknown() -> None:

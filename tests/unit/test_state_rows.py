@@ -12,10 +12,11 @@ from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.state.files import StateWriter
 from eoctl.stores.state.rows import StateRows
 from eoctl.stores.storage import LocalFolder
+from recovery.facts import TopicPartition
 from recovery.formats.columns import rows_schema
 from recovery.state.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition
 
-LOG = ("log", 3)
+LOG = TopicPartition("log", 3)
 
 
 def state(folder: Path, groups: list[list[dict[str, object]]]) -> StateRows:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recovery.errors import IncompleteError, RefusedError
-from recovery.facts import ProducerFacts
+from recovery.facts import ProducerFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.commits import OutputEvidence
@@ -45,7 +45,7 @@ FILE = FileStore(kind="file", path="p")
 GROUP = KafkaGroupStore(kind="kafka-group", group="g")
 SPARK = SparkCheckpointStore(kind="spark-checkpoint", path="/c")
 FLINK = FlinkCheckpointStore(kind="flink-checkpoint", path="/f/chk-4")
-IN, OUT = ("in", 0), ("out", 0)
+IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 
 
 IF_DEAD = "only if the old process is dead, which is not proven"
@@ -438,12 +438,12 @@ def test_another_cluster() -> None:
     assert plan(world(entry(cluster_id="c"))).guarantee == "exactly-once"
 
 
-def standing(answer: Standing, *places: tuple[str, int]) -> Callable[[Observed], Observed]:
+def standing(answer: Standing, *places: TopicPartition) -> Callable[[Observed], Observed]:
     """Answer the question whether the log is the one of the stored offset."""
 
     def change(observed: Observed) -> Observed:
-        offsets = {s.input.place: s.input.offset for s in observed.stored}
-        offsets |= {o.place: o.offset for s in observed.stored for o in s.output}
+        offsets = {s.input.topic_partition: s.input.offset for s in observed.stored}
+        offsets |= {o.topic_partition: o.offset for s in observed.stored for o in s.output}
         made: dict[Want[Any], Any] = {SameLog(*p, offsets[p], 0): answer for p in places}
         return replace(observed, answers={**observed.answers, **made})
 
@@ -454,7 +454,7 @@ def test_a_leader_epoch_that_diverged() -> None:
     made = world(entry(leader_epoch=0))
     assert held(plan(made), "leader-epoch") is None  # the output's is not stored
 
-    def shorter(place: tuple[str, int]) -> Callable[[Observed], Observed]:
+    def shorter(place: TopicPartition) -> Callable[[Observed], Observed]:
         return standing(Standing(False, "leader epoch 0 ends at 1", 1), place)
 
     error = refused(made, change=shorter(IN))
@@ -1005,7 +1005,7 @@ def test_sparks_batch_must_end_in_the_log() -> None:
 
 
 def flink(
-    *offsets: int, newer: tuple[int, ...] = (), unread: Mapping[tuple[str, int], str] | None = None
+    *offsets: int, newer: tuple[int, ...] = (), unread: Mapping[TopicPartition, str] | None = None
 ) -> World:
     """`in` with 8 records in each of as many partitions as there are offsets; below 0: none."""
     made = World()
@@ -1185,10 +1185,10 @@ def test_merge_logs_that_do_not_fit() -> None:
     assert "names offset 7, the log ends at 6" in refused(made, MERGING).what
     made = merging("lllllll")  # the end is the next offset: there is no record at it
     assert "names offset 6, the log ends at 6" in refused(made, MERGING).what
-    for foreign in (("other", 0), ("left", 7)):
+    for foreign in (TopicPartition("other", 0), TopicPartition("left", 7)):
         made = merging("llr")
         made.log("m").write((foreign, 0))
-        assert f"name {foreign[0]}:{foreign[1]}, which does not feed" in refused(made, MERGING).what
+        assert f"name {foreign}, which does not feed" in refused(made, MERGING).what
     made = merging("llr")
     made.log("m").write((("left", 0), 0))
     assert "names its offsets backwards" in refused(made, MERGING).what

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
-from recovery.facts import PartitionFacts
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.log_position import Standing
 from recovery.shared.stream_offset import (
     Position,
@@ -33,7 +33,7 @@ FACTS = PartitionFacts(
     last_stable_offset=70,
     high_watermark=90,
 )
-PLACE = ("t", 0)
+PLACE = TopicPartition("t", 0)
 
 
 def at(offset: int, epoch: int | None = 3, stable: int | None = None) -> StreamOffset:
@@ -42,7 +42,7 @@ def at(offset: int, epoch: int | None = 3, stable: int | None = None) -> StreamO
 
 def test_equal_offsets_are_the_same_text() -> None:
     """Spark compares the text, and takes another one for new records."""
-    places = [("b", 0), ("a", 10), ("a", 2)]
+    places = [TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 2)]
     one = StreamOffset({"a": "x", "b": None}, {p: Position(5, 1) for p in places})
     other = StreamOffset({"b": None, "a": "x"}, {p: Position(5, 1) for p in reversed(places)})
     text = json.dumps(encode(one))
@@ -91,7 +91,7 @@ def test_how_far_a_stream_comes(
 
 def test_partitions_that_are_new_or_gone() -> None:
     """One that came behind the target waits, an empty one has no position, a lost one keeps its."""
-    gone = StreamOffset({"g": "gone"}, {("g", 4): Position(8, 1)})
+    gone = StreamOffset({"g": "gone"}, {TopicPartition("g", 4): Position(8, 1)})
     assert advanced(gone, [FACTS], committed=True, target=gone) == gone
     empty = FACTS.but(log_start_offset=0, last_stable_offset=0, high_watermark=0)
     assert advanced(gone, [empty], committed=True) == gone
@@ -127,7 +127,7 @@ def test_other_logs_are_refused(
     start: StreamOffset,
     now: Mapping[str, Any],
     ids: set[str | None],
-    ends: Mapping[tuple[str, int], Standing],
+    ends: Mapping[TopicPartition, Standing],
     kind: type[EoctlError] | None,
     sentence: str,
 ) -> None:
@@ -154,10 +154,12 @@ def test_records_that_were_deleted_unread_are_refused() -> None:
 
 
 @given(
-    st.dictionaries(st.tuples(st.just("t"), st.integers(0, 9)), st.integers(0, 10**12)),
+    st.dictionaries(
+        st.builds(TopicPartition, st.just("t"), st.integers(0, 9)), st.integers(0, 10**12)
+    ),
     st.integers(1, 10**6),
 )
-def test_shares(sizes: dict[tuple[str, int], int], most: int) -> None:
+def test_shares(sizes: dict[TopicPartition, int], most: int) -> None:
     """Each takes what it has or less, nobody starves, and together they keep near the limit."""
     taken = shares(sizes, most)
     assert taken.keys() == sizes.keys()

@@ -10,6 +10,7 @@ from eoctl.operations.state import into_streams
 from eoctl.operations.state.delivery import DeliveryWish
 from eoctl.stores.state import task_directory
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.columns import rows_schema
 from recovery.formats.streams_directory import checkpoint, store_of
 from recovery.shared.digest import digest
@@ -70,12 +71,14 @@ def test_a_store_that_is_damaged(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_what_streams_reads(tmp_path: Path) -> None:
     """The last offset, inclusive; -4 is a store that has read nothing (OffsetCheckpoint)."""
-    ends = {("a-s-changelog", 2): 1, ("a-t-changelog", 2): 0}
+    ends = {TopicPartition("a-s-changelog", 2): 1, TopicPartition("a-t-changelog", 2): 0}
     assert checkpoint(ends) == "0\n2\na-s-changelog 2 0\na-t-changelog 2 -4\n"
     assert not task_directory.has_checkpoint(tmp_path, ends)
     task_directory.write_checkpoint(tmp_path, ends)
     assert task_directory.has_checkpoint(tmp_path, ends)
-    assert not task_directory.has_checkpoint(tmp_path, {**ends, ("a-t-changelog", 2): 1})
+    assert not task_directory.has_checkpoint(
+        tmp_path, {**ends, TopicPartition("a-t-changelog", 2): 1}
+    )
     task_directory.settle(tmp_path)
 
 

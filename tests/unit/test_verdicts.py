@@ -13,7 +13,14 @@ import pytest
 
 from recovery.diagnose.id_verdicts import RULES as ID_RULES
 from recovery.diagnose.verdicts import RULES, Verdict, judge
-from recovery.facts import Missing, PartitionFacts, ProducerFacts, TransactionFacts, Transactions
+from recovery.facts import (
+    Missing,
+    PartitionFacts,
+    ProducerFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -23,7 +30,7 @@ from recovery.remedy import repairs
 from recovery.remedy.repairs import commit_refused, remedy_allowed
 from tests.unit.transaction_model import TEN_YEARS, Eyes, Id, World, history, sample, start_batch
 
-P, Q, APPEND_TIME = ("t", 0), ("t", 1), ("t", 2)
+P, Q, APPEND_TIME = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 SETTINGS = Settings()
 HOME = 0
 """The partition of `__transaction_state`, of three, that "orders" belongs to."""
@@ -32,7 +39,7 @@ BESIDE = next(n for n in map(str, range(99)) if coordinator_partition(n, 3) == H
 CLEAR = Eyes()
 
 
-def only(w: World, tp: tuple[str, int] = P) -> OpenTransaction:
+def only(w: World, tp: TopicPartition = P) -> OpenTransaction:
     """The one transaction that is open on a partition."""
     (about,) = [o for o in w.open_transactions() if o.topic_partition == tp]
     return about
@@ -1432,7 +1439,7 @@ def test_a_bystander_on_the_same_partition_is_judged_on_its_own() -> None:
 
 def test_pending_offsets_are_an_attribute() -> None:
     w = World()
-    offsets = ("__consumer_offsets", 7)
+    offsets = TopicPartition("__consumer_offsets", 7)
     w.logs[offsets] = type(w.logs[P])()
     i = w.init("orders")
     w.write(i, offsets)
@@ -1715,7 +1722,7 @@ def id_at(
     epoch: int | None,
     state: str = "Empty",
     *,
-    partitions: tuple[tuple[str, int], ...] = (),
+    partitions: tuple[TopicPartition, ...] = (),
     timeout: int | None = 60_000,
 ) -> TransactionFacts:
     return TransactionFacts("x", 1, 4001, state, epoch, timeout, 1, partitions)
@@ -1731,9 +1738,13 @@ def id_at(
         ([id_at(4, "CompleteCommit")], True, "raise"),
         ([id_at(3)], True, "raise"),  # a restart gives it 4
         ([id_at(4, "Ongoing")], True, "refuse"),
-        ([id_at(4, "PrepareCommit", partitions=(("t", 0),))], False, None),  # for this very one
-        ([id_at(4, "PrepareCommit", partitions=(("t", 1),))], True, "refuse"),
-        ([id_at(4, "PrepareCommit", partitions=(("u", 0),))], True, "refuse"),
+        (
+            [id_at(4, "PrepareCommit", partitions=(TopicPartition("t", 0),))],
+            False,
+            None,
+        ),  # for this very one
+        ([id_at(4, "PrepareCommit", partitions=(TopicPartition("t", 1),))], True, "refuse"),
+        ([id_at(4, "PrepareCommit", partitions=(TopicPartition("u", 0),))], True, "refuse"),
         ([id_at(None)], True, "refuse"),  # could not be described
         ([id_at(4, timeout=None)], True, "refuse"),
         ([id_at(4), id_at(4).but(transactional_id="y")], True, "refuse"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import Verdict, judge
-from recovery.facts import TransactionFacts
+from recovery.facts import TopicPartition, TransactionFacts
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.remedy.repairs import commit_refused, marker_for, raise_first, remedy_allowed
@@ -33,7 +33,7 @@ from tests.unit.transaction_model import (
 )
 
 NAMES = ("orders", "moves-2", "flink-sink-3-17")
-TPS = (("t", 0), ("t", 1), ("t", 2))
+TPS = tuple(TopicPartition("t", p) for p in range(3))
 RULES = Settings()
 HALF_SKEW = RULES.clock_skew // 2
 
@@ -372,7 +372,7 @@ def test_a_remedy_carried_out_destroys_nothing_and_harms_nobody(
 @many
 @given(INCIDENTS, VERSIONS, st.frozensets(st.sampled_from(TPS), min_size=1))
 def test_no_fence_reaches_what_is_not_visible(
-    ops: list[tuple[str, int, int]], versions: tuple[int, ...], hidden: frozenset[tuple[str, int]]
+    ops: list[tuple[str, int, int]], versions: tuple[int, ...], hidden: frozenset[TopicPartition]
 ) -> None:
     """An id judged by what it holds where DESCRIBE is granted; its abort would go everywhere."""
     w = world(versions, 0, 0, 0, 0)

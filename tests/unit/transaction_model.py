@@ -16,6 +16,7 @@ from recovery.facts import (
     Missing,
     PartitionFacts,
     ProducerFacts,
+    TopicPartition,
     TransactionFacts,
     Transactions,
 )
@@ -29,7 +30,6 @@ from recovery.inspect.topic_sightings import Sighting, Sightings
 STATE_PARTITIONS = 3
 MAX_EPOCH = 32_767
 TEN_YEARS = 10 * 365 * 86_400_000
-Tp = tuple[str, int]
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ class Id:
     state: str = "Empty"
     started: int = -1
     started_true: int = 0
-    partitions: set[Tp] = field(default_factory=set)
+    partitions: set[TopicPartition] = field(default_factory=set)
     txn: Txn | None = None
     home: int = 0
     lost_ever: bool = False
@@ -122,8 +122,8 @@ class World:
     ) -> None:
         self.now = 2_000_000_000_000
         self.coordinator, self.leader, self.producer = coordinator, leader, producer
-        self.logs: dict[Tp, DataLog] = {
-            ("t", n): DataLog(append_time=n == 2, clock=leader) for n in range(topics)
+        self.logs: dict[TopicPartition, DataLog] = {
+            TopicPartition("t", n): DataLog(append_time=n == 2, clock=leader) for n in range(topics)
         }
         self.ids: dict[str, Id] = {}
         self.versions: dict[str, int] = {}
@@ -136,7 +136,7 @@ class World:
         self.kept = {n: Kept() for n in range(STATE_PARTITIONS)}
         self.former: dict[int, list[Kept]] = {n: [] for n in range(STATE_PARTITIONS)}
         self.cut_epochs: dict[int, int] = {}
-        self.sightings: dict[Tp, list[Sighting]] = {}
+        self.sightings: dict[TopicPartition, list[Sighting]] = {}
         self.next_pid = 4000
         self.unread: set[int] = set()
         """Producer ids of which a log lost an end that nobody had read: it may say Ongoing of
@@ -151,7 +151,7 @@ class World:
     # Coordinators.
 
     def _record(
-        self, i: Id, state: str, *, version: int | None = None, named: Iterable[Tp] = ()
+        self, i: Id, state: str, *, version: int | None = None, named: Iterable[TopicPartition] = ()
     ) -> None:
         number = i.home
         when = self.now + self.clocks[number]
@@ -200,7 +200,7 @@ class World:
         i.retired.append(i.pid)
         i.pid, i.epoch = self._pid(), 0
 
-    def write(self, i: Id, tp: Tp) -> None:
+    def write(self, i: Id, tp: TopicPartition) -> None:
         """The owner writes a batch: the partition is added first."""
         if i.gone or i.state.startswith("Prepare"):
             return
@@ -222,7 +222,7 @@ class World:
         assert i.txn is not None
         self._append(tp, i.pid, i.epoch, i.txn)
 
-    def _append(self, tp: Tp, pid: int, epoch: int, txn: Txn) -> None:
+    def _append(self, tp: TopicPartition, pid: int, epoch: int, txn: Txn) -> None:
         log = self.logs[tp]
         batch = Batch(log.end, pid, epoch, txn, self.now + self.producer, self.now + log.clock)
         log.end += 1
@@ -234,7 +234,9 @@ class World:
         p.open.append(batch)
         self.tick()
 
-    def marker(self, tp: Tp, pid: int, epoch: int, outcome: str, coordinator_epoch: int) -> None:
+    def marker(
+        self, tp: TopicPartition, pid: int, epoch: int, outcome: str, coordinator_epoch: int
+    ) -> None:
         """A marker as the partition's leader appends it, whoever sent it."""
         log = self.logs[tp]
         before = max((m.offset for who, m in log.markers if who == pid), default=-1)
@@ -258,7 +260,7 @@ class World:
         i: Id,
         outcome: str,
         *,
-        lost: Iterable[Tp] = (),
+        lost: Iterable[TopicPartition] = (),
         stalled: bool = False,
         resumed: bool = False,
     ) -> None:
@@ -270,7 +272,9 @@ class World:
             i.version = 2 if resumed else i.version
             self._decide(i, outcome, i.epoch + 1 if i.version == 2 else i.epoch, lost, stalled)
 
-    def server_abort(self, i: Id, *, lost: Iterable[Tp] = (), stalled: bool = False) -> None:
+    def server_abort(
+        self, i: Id, *, lost: Iterable[TopicPartition] = (), stalled: bool = False
+    ) -> None:
         """A fence or a timeout: the epoch is raised on v1 too, and its records say v2 always.
 
         TransactionCoordinator gives its own version there, not that of the id's client.
@@ -283,7 +287,7 @@ class World:
         i: Id,
         outcome: str,
         epoch: int,
-        lost: Iterable[Tp],
+        lost: Iterable[TopicPartition],
         stalled: bool,
         *,
         by_server: bool = False,
@@ -300,7 +304,7 @@ class World:
         if not stalled:
             self.finish(i, lost=lost)
 
-    def finish(self, i: Id, *, lost: Iterable[Tp] = ()) -> None:
+    def finish(self, i: Id, *, lost: Iterable[TopicPartition] = ()) -> None:
         """The coordinator writes the markers that it can, then Complete*."""
         if i.gone or not i.state.startswith("Prepare"):
             return
@@ -326,7 +330,7 @@ class World:
 
     # Strays: verification switched off.
 
-    def fresh(self, tp: Tp, *, marked: bool = False) -> Id:
+    def fresh(self, tp: TopicPartition, *, marked: bool = False) -> Id:
         """Of an id that was initialised and did nothing else, or committed here before."""
         i = self.init(f"stray-{self.next_pid}")
         if marked:
@@ -335,11 +339,11 @@ class World:
         self.stray(i, tp)
         return i
 
-    def nameless(self, tp: Tp) -> None:
+    def nameless(self, tp: TopicPartition) -> None:
         """Of a producer id that no transactional id ever bore."""
         self._append(tp, self._pid(), 0, Txn("stray"))
 
-    def stray(self, i: Id, tp: Tp) -> None:
+    def stray(self, i: Id, tp: TopicPartition) -> None:
         """late (the id has ended) or foreign (it is Ongoing, but not on this partition)."""
         held = self.logs[tp].producers.get(i.pid)
         if tp in i.partitions or (held is not None and held.epoch > i.epoch):
@@ -357,12 +361,12 @@ class World:
 
     # What happens to a cluster.
 
-    def remake(self, tp: Tp) -> None:
+    def remake(self, tp: TopicPartition) -> None:
         """The topic is deleted and made anew under its name: no batch, no marker, no producer."""
         old = self.logs[tp]
         self.logs[tp] = DataLog(old.append_time, f"{old.topic_id}'", clock=old.clock, born=self.now)
 
-    def lead(self, tp: Tp, clock: int) -> None:
+    def lead(self, tp: TopicPartition, clock: int) -> None:
         """Another broker leads the partition, with a clock of its own."""
         log = self.logs[tp]
         log.leader_epoch, log.clock = log.leader_epoch + 1, clock
@@ -372,7 +376,7 @@ class World:
         self.epochs[number] += 1
         self.clocks[number] = clock
 
-    def repeat(self, i: Id, tp: Tp) -> None:
+    def repeat(self, i: Id, tp: TopicPartition) -> None:
         """The last decision's marker is sent again (failover, a lost answer): before any write."""
         p = self.logs[tp].producers.get(i.pid)
         last = [m for pid, m in self.logs[tp].markers if pid == i.pid][-1:]
@@ -514,7 +518,7 @@ class Eyes:
     denied: frozenset[str] = frozenset()
     unseen: frozenset[int] = frozenset()
     """Partitions of `__transaction_state` whose coordinator moves or is down: ids are omitted."""
-    no_leader: frozenset[Tp] = frozenset()
+    no_leader: frozenset[TopicPartition] = frozenset()
     history: bool = True
     log_error: str | None = None  # the answer by which no log is read
     undescribed: frozenset[str] = frozenset()
@@ -526,7 +530,7 @@ class Eyes:
         return replace(self, clock=0, filters=True) == Eyes()
 
 
-def sample(w: World, tp: Tp, eyes: Eyes, settings: Settings) -> Sample:
+def sample(w: World, tp: TopicPartition, eyes: Eyes, settings: Settings) -> Sample:
     """One look at a partition, and after it at the coordinators."""
     log = w.logs[tp]
     starts = [p.start for p in log.producers.values() if p.start is not None]

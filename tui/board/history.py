@@ -273,7 +273,7 @@ def _groups_part(
     pending: dict[str, list[str]] = {}
     held_up: dict[str, list[str]] = {}
     for g in group_rows(s):
-        place = f"{g.topic}:{g.partition}"
+        place = str(g.topic_partition)
         if g.pending:
             pending.setdefault(g.group, []).append(place)
         elif at_the_lso(g) and stuck(g, hanging):

@@ -94,9 +94,7 @@ class Builder:
         if answer is not None and answer is not self._last:
             self._last = answer
             self._held = {
-                f"{r.topic}:{r.partition}": r
-                for r in cast("Sequence[LsoRow]", answer.rows)
-                if r.held
+                str(r.topic_partition): r for r in cast("Sequence[LsoRow]", answer.rows) if r.held
             }
             held = {name: r.held or 0 for name, r in self._held.items()}
             self.trend.add(answer.collected_at, held, joins_ms=joins_ms(s))

@@ -42,7 +42,7 @@ def groups_table(s: "Snapshot", before: Mapping[str, TableRow], text: Text) -> T
         state = states.get(g.group)
         bare.discard(g.group)
         sign = "?" if g.error else "!" if stuck(g, findings) else ""
-        row = before.get(f"{g.group}\0{g.topic}:{g.partition}")
+        row = before.get(f"{g.group}\0{g.topic_partition}")
         if row is None or row.mark != sign or row.sort[-1] != state or row.source != g:
             row = group_row(g, state, sign, text)
         rows.append(row)
@@ -52,7 +52,7 @@ def groups_table(s: "Snapshot", before: Mapping[str, TableRow], text: Text) -> T
 
 def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> TableRow:
     """A group on a partition."""
-    name = f"{g.topic}:{g.partition}"
+    name = str(g.topic_partition)
     words = "yes" if g.pending else "-" if g.pending is None else "no"
     said = g.error or state or "-"
     cells = cells_of(COLUMNS, g, text, pending=(words, words), state=(said, state))

@@ -44,7 +44,7 @@ def merge_page(s: "Snapshot | None", app_file: str, width: int) -> list[Line]:
 
 
 def _partition(row: MergePlanRow, end: int) -> list[Line]:
-    name = visible(f"{row.topic}:{row.partition}")
+    name = visible(str(row.topic_partition))
     lines: list[Line] = [((f" {name}", "title"), (f"  tip {row.tip}", "text"))]
     at = row.start if row.position is None else row.position
     span = end - row.start
@@ -57,12 +57,12 @@ def _partition(row: MergePlanRow, end: int) -> list[Line]:
     left = row.drop_first if row.drop_left is None else row.drop_left
     words = f"{counted(row.entries, 'entry', 'entries')} from {row.start} to the tip"
     lines.append(((" log      ", "dim"), (words, "text")))
-    out = visible(f"{row.output.topic}:{row.output.partition}")
+    out = visible(str(row.output.topic_partition))
     words = f"{out} stands at {row.output.end}; "
     words += f"{counted(left, 'output is', 'outputs are')} dropped first"
     lines.append(((" output   ", "dim"), (words, "text")))
     for i in row.inputs:
-        place = visible(f"{i.topic}:{i.partition}")
+        place = visible(str(i.topic_partition))
         words = f"{place} from {i.start} to {i.end}, {counted(i.entries, 'entry', 'entries')}"
         lines.append(((" input    ", "dim"), (words, "text")))
     return lines

@@ -177,7 +177,7 @@ def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list
             worst[g.group] = g
     rows = []
     for name, g in worst.items():
-        place = f"{g.topic}:{g.partition}"
+        place = str(g.topic_partition)
         says = (
             f"stands at the LSO of {place}" if at_the_lso(g) else f"a commit for {place} is pending"
         )

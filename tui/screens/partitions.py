@@ -42,7 +42,7 @@ def partitions_table(
     first: list[TableRow] = []
     rest: list[TableRow] = []
     for r in cast("list[LsoRow]", answer.rows if answer else ()):
-        name = f"{r.topic}:{r.partition}"
+        name = str(r.topic_partition)
         verdict = verdicts.get(name) if r.held else None
         spark = trend.line(name, 30, ceiling, ascii_only=ascii_only)
         row = before.get(name)

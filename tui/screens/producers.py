@@ -38,7 +38,7 @@ def producers_table(s: "Snapshot", text: Text) -> TableData:
 
 def producer_row(r: ProducerRow, now: int, text: Text) -> TableRow:
     """A producer of a partition."""
-    name = f"{r.topic}:{r.partition}"
+    name = str(r.topic_partition)
     sign = "?" if r.error else "!" if r.wrote_after_fence else ""
     age = aged(since(r.last_timestamp, now), producer_clock=True)
     opens = ("timeline", r.transactional_id) if r.transactional_id else ("why", name)

@@ -244,7 +244,7 @@ def _short(restart_plan: Plan, env: bool, env_as_json: bool, export: bool) -> bo
     elif env_as_json:
         print(env_json(decision))
     elif export:
-        rows = [((i.topic, i.partition), i.restart_offset) for i in decision.inputs]
+        rows = [(i.topic_partition, i.restart_offset) for i in decision.inputs]
         print(export_csv(rows), end="")
     return env or env_as_json or export
 

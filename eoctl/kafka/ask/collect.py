@@ -38,13 +38,13 @@ async def partition_offsets(
     """
     ids = {t.name: t.topic_id for t in topics}
     offsets, missing = await offsets_of(cluster, ids, partitions)
-    moved = [p for p in partitions if offsets[p.topic, p.partition].error in MOVED]
+    moved = [p for p in partitions if offsets[p.topic_partition].error in MOVED]
     if moved:
         again = await led_now(cluster, ids, moved)
         second, more = await offsets_of(cluster, ids, again)
         offsets |= second
         missing += [m for m in more if m not in missing]
-    facts = [offsets[p.topic, p.partition] for p in partitions]
+    facts = [offsets[p.topic_partition] for p in partitions]
     return facts, [*missing, *not_given(facts, missing)]
 
 
@@ -148,7 +148,7 @@ async def offsets_of(
     missing: list[Missing] = []
 
     def unseen(p: PartitionMetadata, error: str) -> None:
-        facts[p.topic, p.partition] = PartitionFacts(
+        facts[p.topic_partition] = PartitionFacts(
             p.topic,
             p.partition,
             ids.get(p.topic),
@@ -170,7 +170,7 @@ async def offsets_of(
     for broker, told in answers.items():
         tables = [offset_rows(answer) for answer in told]
         for p in led[broker]:
-            key = (p.topic, p.partition)
+            key = p.topic_partition
             rows: list[Any] = [table.get(key) for table in tables]
             if (refusal := _refusal(rows)) is not None:
                 unseen(p, refusal)
@@ -235,7 +235,9 @@ def _refusal(rows: Iterable[Any]) -> str | None:
 
 def offset_rows(answer: Any) -> dict[TopicPartition, Any]:
     """Return the rows of a ListOffsets answer by partition."""
-    return {(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
+    return {
+        TopicPartition(t.name, p.partition_index): p for t in answer.topics for p in t.partitions
+    }
 
 
 async def producers(
@@ -305,7 +307,7 @@ def producers_of(
                     Missing("partition", name, detail, broker, t.name, p.partition_index)
                 )
                 continue
-            states[t.name, p.partition_index] = tuple(
+            states[TopicPartition(t.name, p.partition_index)] = tuple(
                 producer_facts(t.name, p.partition_index, row) for row in p.active_producers
             )
     return states, missing
@@ -343,13 +345,11 @@ async def offsets_at(
 
     An instant after all records is left out; a partition that was not told is not in the result.
     """
-    by_instant: dict[TopicPartition, dict[int, int]] = {
-        (p.topic, p.partition): {} for p in partitions
-    }
+    by_instant: dict[TopicPartition, dict[int, int]] = {p.topic_partition: {} for p in partitions}
     missing: list[Missing] = []
     led, leaderless = by_leader(partitions)
     for p in leaderless:
-        by_instant.pop((p.topic, p.partition))
+        by_instant.pop(p.topic_partition)
     for instant in set(instants):
         answers, failures = await cluster.ask_each(
             {
@@ -361,7 +361,7 @@ async def offsets_at(
         )
         missing += [missing_broker(b, error) for b, error in failures.items()]
         for p in (p for b in failures for p in led[b]):
-            by_instant.pop((p.topic, p.partition), None)
+            by_instant.pop(p.topic_partition, None)
         rows, refused = told_offsets(answers, "the leader did not find the offset of an instant")
         missing += refused.values()
         for place in refused:
@@ -381,7 +381,7 @@ def told_offsets(
     for broker, answer in answers.items():
         for t in answer.topics:
             for row in t.partitions:
-                place = (t.name, row.partition_index)
+                place = TopicPartition(t.name, row.partition_index)
                 if row.error_code:
                     name = messages.error_name(row.error_code)
                     refused[place] = Missing("partition", name, refusal, broker, *place)

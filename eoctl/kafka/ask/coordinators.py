@@ -20,7 +20,14 @@ from eoctl.kafka.connection.cluster import (
     missing_broker,
 )
 from eoctl.kafka.connection.failures import WireError
-from recovery.facts import CoordinatorFacts, Missing, TransactionFacts, Transactions, known
+from recovery.facts import (
+    CoordinatorFacts,
+    Missing,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+    known,
+)
 from recovery.formats.coordinator import coordinator_partition
 from recovery.plurals import counted
 
@@ -355,7 +362,9 @@ def transaction_facts(coordinator: int, row: Any) -> TransactionFacts:
         producer_epoch=known(row.producer_epoch),
         timeout_ms=known(row.transaction_timeout_ms),
         start_timestamp=known(row.transaction_start_time_ms),
-        partitions=tuple(sorted((t.topic, p) for t in row.topics for p in t.partitions)),
+        partitions=tuple(
+            sorted(TopicPartition(t.topic, p) for t in row.topics for p in t.partitions)
+        ),
     )
 
 

@@ -67,7 +67,7 @@ def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missin
             "the group's own partition cannot be found without DESCRIBE on this topic",
             topic=CONSUMER_OFFSETS,
         )
-    return CONSUMER_OFFSETS, coordinator_partition(group, len(topic.partitions))
+    return TopicPartition(CONSUMER_OFFSETS, coordinator_partition(group, len(topic.partitions)))
 
 
 async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:

@@ -67,4 +67,4 @@ async def read_ends(
 
 
 def _place(p: PartitionMetadata) -> TopicPartition:
-    return p.topic, p.partition
+    return p.topic_partition

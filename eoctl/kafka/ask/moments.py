@@ -47,26 +47,26 @@ async def at_one_moment(
     for left in reversed(range(TRIES)):
         if not todo:
             break
-        asked = {(p.topic, p.partition) for p in todo}
-        missing = [m for m in missing if (m.topic, m.partition) not in asked]
+        asked = {p.topic_partition for p in todo}
+        missing = [m for m in missing if m.topic_partition not in asked]
         new, states, more, steady = await _ask(cluster, ids, todo)
         facts |= new
         producers = {place: rows for place, rows in producers.items() if place not in asked}
         producers |= states
         missing += [m for m in more if m not in missing]
         if left:
-            refused = {(m.topic, m.partition) for m in more if m.error in MOVED}
+            refused = {m.topic_partition for m in more if m.error in MOVED}
             refused |= {place for place, f in new.items() if f.error in MOVED}
-            moved = [p for p in todo if (p.topic, p.partition) in refused]
+            moved = [p for p in todo if p.topic_partition in refused]
             on_the_move = [
                 p
                 for p in todo
-                if (place := (p.topic, p.partition)) not in refused
+                if (place := p.topic_partition) not in refused
                 and new[place].error is None
                 and place not in steady
             ]
             todo = [*(await led_now(cluster, ids, moved) if moved else ()), *on_the_move]
-    in_order = [facts[p.topic, p.partition] for p in partitions]
+    in_order = [facts[p.topic_partition] for p in partitions]
     return in_order, producers, [*missing, *not_given(in_order, missing)]
 
 

@@ -43,7 +43,7 @@ async def standing(
     }
     places = await _places(cluster, sorted({tp for named in partitions.values() for tp in named}))
     producers, missing = await collect.producers(cluster, [m for m, _ in places.values() if m])
-    refusals = {(m.topic, m.partition): m.error for m in missing}
+    refusals = {m.topic_partition: m.error for m in missing}
     logs = await state_partitions(cluster)
     replicas = (
         {} if isinstance(logs, Missing) else {p.partition: replicas_of(cluster, p) for p in logs}
@@ -105,12 +105,12 @@ async def leaderless(cluster: Cluster, seen: Transactions) -> dict[TopicPartitio
         return {}
     metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
     return {
-        (p.topic, p.partition): PartitionFacts(
+        p.topic_partition: PartitionFacts(
             p.topic, p.partition, replicas=p.replicas, error=p.error or "LEADER_NOT_AVAILABLE"
         )
         for t in metadata.topics.values()
         for p in t.partitions
-        if (p.topic, p.partition) in places
+        if p.topic_partition in places
         and (p.leader is None or p.leader not in cluster.brokers.keys() - cluster.silent)
     }
 
@@ -151,17 +151,20 @@ async def _places(
     if not partitions:
         return {}
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
-    known = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
+    known = {p.topic_partition: p for t in metadata.topics.values() for p in t.partitions}
     here = [known[tp] for tp in partitions if tp in known]
     facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), here)
     by_place: dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]] = {
-        (f.topic, f.partition): (p, f) for p, f in zip(here, facts, strict=True)
+        f.topic_partition: (p, f) for p, f in zip(here, facts, strict=True)
     }
     for topic, number in partitions:
         if (topic, number) not in by_place:
             described = metadata.topics.get(topic)
             error = (described.error if described else None) or "UNKNOWN_TOPIC_OR_PARTITION"
-            by_place[topic, number] = None, PartitionFacts(topic, number, error=error)
+            by_place[TopicPartition(topic, number)] = (
+                None,
+                PartitionFacts(topic, number, error=error),
+            )
     return by_place
 
 

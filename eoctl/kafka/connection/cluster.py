@@ -15,7 +15,7 @@ from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.read_only import refuse_writing
 from eoctl.kafka.connection.wire import Connection, timed_out
 from recovery.errors import RefusedError, UnreachableError
-from recovery.facts import BrokerFacts, Missing, known
+from recovery.facts import BrokerFacts, HasPartition, Missing, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 from recovery.values import Value
@@ -27,7 +27,7 @@ PROBE_TOPIC = "eoctl-probe"
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
 
 
-class PartitionMetadata(Value, gc=False):
+class PartitionMetadata(HasPartition, Value, gc=False):
     """A partition's leader. leader None: nobody leads it. error: Kafka's name, None if none.
 
     in_sync: the replicas that the leader counts as in sync; None = not told.

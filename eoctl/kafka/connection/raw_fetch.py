@@ -8,6 +8,7 @@ Source: Kafka's FetchResponse.json; KIP-98, KIP-227, KIP-392.
 import struct
 from dataclasses import dataclass
 
+from recovery.facts import HasPartition
 from recovery.plurals import counted
 
 _PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, LSO
@@ -20,7 +21,7 @@ LEAST, MOST = 4, 11  # LSO and aborted transactions; names instead of topic ids,
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionData:
+class PartitionData(HasPartition):
     """One answer's part about one partition. log_start_offset: -1 below version 5.
 
     aborted: (producer id, first offset); empty at read_uncommitted. records: a view of the frame,

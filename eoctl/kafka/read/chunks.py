@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from recovery.facts import TopicPartition
+from recovery.facts import HasPartition
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ENOUGH = "ENOUGH"  # as many chunks as were asked for
@@ -10,7 +10,7 @@ ABOVE = "ABOVE_END"  # the range reaches beyond what this isolation level shows
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(HasPartition):
     """Offsets [start, end) of one partition."""
 
     topic: str
@@ -18,13 +18,9 @@ class Range:
     start: int
     end: int
 
-    @property
-    def key(self) -> TopicPartition:
-        return self.topic, self.partition
-
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(HasPartition):
     """One response's part about one partition.
 
     records: whole batches and perhaps a cut one at the end; the first may begin before
@@ -65,7 +61,7 @@ class Givers:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(HasPartition):
     """The last thing said of a range: read up to `position`.
 
     error None: the range was read to its end; an offset of which no chunk had a record has none.

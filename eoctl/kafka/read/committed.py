@@ -106,7 +106,11 @@ async def _maybe_pending(
     if not names:
         return set(), [], missing
     topics = (await cluster.metadata(None)).topics.values()
-    return set(names), [(p.topic, p.partition) for t in topics for p in t.partitions], missing
+    return (
+        set(names),
+        [p.topic_partition for t in topics for p in t.partitions],
+        missing,
+    )
 
 
 async def _committed(
@@ -142,10 +146,10 @@ async def _decided(
 
 def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> list[GroupOffsetFacts]:
     rows = []
-    for (topic, partition), (error, row) in sorted(stable.items(), key=lambda item: item[0]):
+    for place, (error, row) in sorted(stable.items(), key=lambda item: item[0]):
         pending = error == UNSTABLE
         if pending:
-            error, row = value.get((topic, partition), ("NONE", None))
+            error, row = value.get(place, ("NONE", None))
         is_known = row is not None and row.committed_offset >= 0
         if not is_known and not pending and error == "NONE":
             continue
@@ -153,8 +157,8 @@ def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> lis
         rows.append(
             GroupOffsetFacts(
                 group=group,
-                topic=topic,
-                partition=partition,
+                topic=place.topic,
+                partition=place.partition,
                 committed_offset=row.committed_offset if is_known else None,
                 leader_epoch=known(epoch),
                 metadata=row.metadata if is_known else None,
@@ -228,7 +232,7 @@ def _topics(topic: Any, named: Sequence[TopicPartition] | None) -> list[Any] | N
 
 def _rows(answer: Any) -> Rows:
     return {
-        (t.name, p.partition_index): (messages.error_name(p.error_code), p)
+        TopicPartition(t.name, p.partition_index): (messages.error_name(p.error_code), p)
         for t in answer.topics
         for p in t.partitions
     }

@@ -14,13 +14,13 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from eoctl.kafka.read.pump import Pump, Reading
 from eoctl.kafka.read.visible import commit_markers, data_batches
-from recovery.facts import Missing, TopicPartition
+from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.formats.counting import Counts, ExactCount
 from recovery.restart.producers import ProducerRuns
 
 
 @dataclass(frozen=True, slots=True)
-class Cuts:
+class Cuts(HasPartition):
     """The ranges to count: between each two neighbours of `offsets`, which ascend.
 
     log_start_offset, last_stable_offset: as observed before; the answer is that of this moment.
@@ -34,10 +34,6 @@ class Cuts:
     last_stable_offset: int
     producers: ProducerRuns | None = field(default=None, compare=False)
 
-    @property
-    def key(self) -> TopicPartition:
-        return self.topic, self.partition
-
 
 async def count(
     cluster: Cluster, cuts: Iterable[Cuts], reading: Reading = Reading()
@@ -49,10 +45,10 @@ async def count(
     Raises UsageError if the extra `data` is not installed.
     """
     need("data", "counting records")
-    partitions = {w.key: _Pieces(w) for w in cuts}
+    partitions = {w.topic_partition: _Pieces(w) for w in cuts}
 
     def add(chunk: Chunk) -> None:
-        partitions[chunk.topic, chunk.partition].add(chunk, reading.check_crc)
+        partitions[chunk.topic_partition].add(chunk, reading.check_crc)
 
     pump = Pump(cluster, reading, sum(p.end - p.position for p in partitions.values()))
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):

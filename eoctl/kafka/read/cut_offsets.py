@@ -46,10 +46,7 @@ async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
     while True:
         metadata = await cluster.metadata([t.topic for t in cut.topics])
         partitions = [
-            p
-            for t in metadata.topics.values()
-            for p in t.partitions
-            if (p.topic, p.partition) in places
+            p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
         ]
         ends, _ = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
         unknown = next((f for f in ends if f.log_start_offset is None), None)
@@ -73,7 +70,7 @@ async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> li
     done: dict[TopicPartition, PartitionFacts] = {}
     while True:
         for f in await offsets(cluster, topics):
-            place = (f.topic, f.partition)
+            place = f.topic_partition
             assert f.high_watermark is not None
             assert f.last_stable_offset is not None
             first.setdefault(place, f.high_watermark)
@@ -158,5 +155,5 @@ async def offsets_at(
                         "the leader did not find the offset of an instant",
                         where=f"{t.name}-{row.partition_index}",
                     )
-                offsets[t.name, row.partition_index] = known(row.offset)
+                offsets[TopicPartition(t.name, row.partition_index)] = known(row.offset)
     return offsets

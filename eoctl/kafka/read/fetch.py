@@ -54,7 +54,7 @@ async def read(
     each by itself, so not where records that are gone are judged. Ends early only by the cluster's
     deadline.
     """
-    by_key = {r.key: r for r in ranges}
+    by_key = {r.topic_partition: r for r in ranges}
     queue: asyncio.Queue[Chunk | Ended | BaseException | None] = asyncio.Queue(maxsize=4)
     rack = cluster.settings.client_rack if nearest else ""
     reader = Reader(cluster, isolation, partition_bytes, most_chunks, max_rate, queue, rack)
@@ -80,7 +80,7 @@ async def read_all(
     most_chunks: int | None = None,
 ) -> tuple[dict[TopicPartition, list[Chunk]], dict[TopicPartition, Ended]]:
     """Read all chunks of small ranges into memory, and say how each range ended."""
-    chunks: dict[TopicPartition, list[Chunk]] = {r.key: [] for r in ranges}
+    chunks: dict[TopicPartition, list[Chunk]] = {r.topic_partition: [] for r in ranges}
     ended: dict[TopicPartition, Ended] = {}
     async for item in read(
         cluster,
@@ -90,7 +90,7 @@ async def read_all(
         most_chunks=most_chunks,
     ):
         if isinstance(item, Chunk):
-            chunks[item.topic, item.partition].append(item)
+            chunks[item.topic_partition].append(item)
         else:
-            ended[item.topic, item.partition] = item
+            ended[item.topic_partition] = item
     return chunks, ended

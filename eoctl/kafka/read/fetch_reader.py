@@ -155,7 +155,7 @@ class Reader:
         self._progress = max(self._progress, time.monotonic() + pause)
 
     async def _end(self, r: Range, error: str | None = None, detail: str = "") -> None:
-        broker = self._passed.get(r.key, -1)
+        broker = self._passed.get(r.topic_partition, -1)
         await self._queue.put(Ended(r.topic, r.partition, r.start, error, detail, broker))
 
     async def _remote(
@@ -165,10 +165,10 @@ class Reader:
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> str | None:
         """Say that remote storage failed and not the leader's disk, where that is so."""
-        leader = leaders[r.key][0]
+        leader = leaders[r.topic_partition][0]
         if error not in NOT_GIVEN or leader is None:
             return None
-        if not await log_checks.is_remote(self._cluster, leader, r.key, r.start):
+        if not await log_checks.is_remote(self._cluster, leader, r.topic_partition, r.start):
             return None
         return "it is in remote storage, and its leader could not read it there"
 
@@ -178,7 +178,10 @@ class Reader:
         """Leader and leader epoch of each partition, and why there is no hope for some."""
         metadata = await self._cluster.metadata(sorted({topic for topic, _ in todo}))
         leaders: dict[TopicPartition, tuple[int | None, int]] = {
-            (p.topic, p.partition): (p.leader, -1 if p.leader_epoch is None else p.leader_epoch)
+            p.topic_partition: (
+                p.leader,
+                -1 if p.leader_epoch is None else p.leader_epoch,
+            )
             for t in metadata.topics.values()
             for p in t.partitions
         }
@@ -211,9 +214,9 @@ class Reader:
         }
         told, missing = await log_checks.told_epochs(self._cluster, epochs)
         errors = {
-            (m.topic, m.partition): m
+            place: m
             for m in missing
-            if m.topic is not None and m.partition is not None and m.error in MOVED
+            if (place := m.topic_partition) is not None and m.error in MOVED
         }
         silent = {m.broker: m for m in missing if m.topic is None and m.error != UNSUPPORTED}
         errors |= {k: silent[leader] for k, (leader, _, _) in epochs.items() if leader in silent}
@@ -350,7 +353,7 @@ class Reader:
         moved: dict[TopicPartition, Range],
     ) -> Iterator[Chunk | Ended]:
         """Return what to hand on of one partition's answer, and leave the rest in `mine`."""
-        key = (p.topic, p.partition)
+        key = p.topic_partition
         r = mine.pop(key)
         follows = key in self._followers.of
 
@@ -448,7 +451,7 @@ class Reader:
         tiered log it also answers so when the remote store is slow.
         """
         for p in answer.partitions:
-            key = (p.topic, p.partition)
+            key = p.topic_partition
             r = mine.get(key)
             limit = p.last_stable_offset if self._isolation else p.high_watermark
             if r is None or p.error_code or r.start >= limit or key in self._followers.of:

@@ -36,7 +36,7 @@ async def last_commits(
     failed = await _read(cluster, [p for p in homes if p.partition == number], {number: commits})
     if number in failed:
         return {}, failed[number].detail
-    return {(key.topic, key.partition): c for key, c in commits.commits.items()}, None
+    return {key.topic_partition: c for key, c in commits.commits.items()}, None
 
 
 async def group_times(
@@ -71,7 +71,7 @@ async def group_times(
             times[name] = GroupTimes(
                 state_since=None if state is None else known(state.state_timestamp),
                 members=None if state is None else state.members,
-                commits={(k.topic, k.partition): time for k, time in of_group.get(name, ())},
+                commits={k.topic_partition: time for k, time in of_group.get(name, ())},
             )
     missing = [
         Missing(
@@ -113,7 +113,7 @@ async def _read(
     failed: dict[int, _Unread] = {}
     ranges: list[Range] = []
     for p in facts:
-        start, end, place = p.log_start_offset, p.high_watermark, (p.topic, p.partition)
+        start, end, place = p.log_start_offset, p.high_watermark, p.topic_partition
         if p.error or start is None or end is None or (since is not None and place not in first):
             error = p.error or "NO_ANSWER"
             failed[p.partition] = _Unread(error, _why(p.error or "its leader did not answer"))

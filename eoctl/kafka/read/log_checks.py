@@ -62,7 +62,7 @@ async def told_epochs(
     for broker, answer in answers.items():
         for t in answer.topics:
             for p in t.partitions:
-                place = (t.topic, p.partition)
+                place = TopicPartition(t.topic, p.partition)
                 if p.error_code:
                     name = messages.error_name(p.error_code)
                     text = "the leader did not tell where the leader epoch ends"

@@ -38,7 +38,7 @@ def in_turn(wants: Iterable[W]) -> list[dict[TopicPartition, W]]:
     """Questions in rounds that ask each partition once."""
     rounds: list[dict[TopicPartition, W]] = []
     for want in wants:
-        place = (want.topic, want.partition)
+        place = want.topic_partition
         for one in rounds:
             if place not in one:
                 one[place] = want
@@ -101,7 +101,7 @@ async def _walk(
         if not steps:
             return
         async for item in fetch.read(cluster, ranges, isolation=isolation):
-            place = (item.topic, item.partition)
+            place = item.topic_partition
             if place not in steps:
                 continue
             step, want = steps[place], wants[place]
@@ -115,7 +115,7 @@ async def _walk(
                 del steps[place]
             else:
                 # where nothing is left in a range no chunk said so
-                end = next(r.end for r in ranges if r.key == place)
+                end = next(r.end for r in ranges if r.topic_partition == place)
                 step.position = max(step.position, end)
 
 
@@ -173,17 +173,17 @@ async def last_records(
             ranges = [Range(*p, max(starts[p], w.end - size), w.end) for p, w in left.items()]
             chunks, ended = await fetch.read_all(cluster, ranges, isolation=READ_COMMITTED)
             for r in ranges:
-                want = left[r.key]
-                if r.key in ended and ended[r.key].error is not None:
-                    answers.unseen[left.pop(r.key)] = _why(ended[r.key])
+                want = left[r.topic_partition]
+                if r.topic_partition in ended and ended[r.topic_partition].error is not None:
+                    answers.unseen[left.pop(r.topic_partition)] = _why(ended[r.topic_partition])
                     continue
                 last: Record | None = None
-                for chunk in chunks[r.key]:
+                for chunk in chunks[r.topic_partition]:
                     for record in visible_records(chunk, r.start, r.end):
                         last = record
-                if last is not None or r.start <= starts[r.key]:
+                if last is not None or r.start <= starts[r.topic_partition]:
                     answers.answers[want] = last
-                    del left[r.key]
+                    del left[r.topic_partition]
             size *= 8
     return answers
 
@@ -196,7 +196,7 @@ async def tails(
     for one in in_turn(wants):
         ranges = [Range(*p, w.start, w.end) for p, w in one.items()]
         async for item in fetch.read(cluster, ranges, isolation=READ_COMMITTED):
-            want = one[item.topic, item.partition]
+            want = one[item.topic_partition]
             if isinstance(item, Chunk):
                 for record in visible_records(item, want.start, want.end):
                     each(want, record)

@@ -84,7 +84,7 @@ class Followers:
         answers, _ = await self._cluster.ask_each(questions)  # the silent are met when read
         for (leader, _), answer in answers.items():
             for p in answer.partitions:
-                key = p.topic, p.partition
+                key = TopicPartition(p.topic, p.partition)
                 limit = p.last_stable_offset if isolation else p.high_watermark
                 start = todo[key].start
                 follower = p.preferred_replica
@@ -111,8 +111,8 @@ class Followers:
     def gave(self, p: PartitionData) -> None:
         """Take note of records from a follower. Raises CorruptError for a damaged copy."""
         verify_crcs(p.records, header_places(p.records))
-        self._behind_since.pop((p.topic, p.partition), None)
-        self.unproven.add((p.topic, p.partition))
+        self._behind_since.pop(p.topic_partition, None)
+        self.unproven.add(p.topic_partition)
 
 
 def question(
@@ -133,7 +133,7 @@ def question(
         grouped.setdefault(r.topic, []).append(
             partition(
                 partition=r.partition,
-                current_leader_epoch=leaders[r.key][1],
+                current_leader_epoch=leaders[r.topic_partition][1],
                 fetch_offset=r.start,
                 log_start_offset=-1,
                 partition_max_bytes=min(partition_bytes, most_bytes),

@@ -72,7 +72,7 @@ async def refuse_other_streams(
     Raises RefusedError for a recreated topic and for records that were replaced, and
     IncompleteError for what a leader does not tell, or what a broker that lags behind may tell.
     """
-    mine = [f for f in facts if (f.topic, f.partition) in offset.positions]
+    mine = [f for f in facts if f.topic_partition in offset.positions]
     scope = [
         PartitionMetadata(f.topic, f.partition, f.leader, f.leader_epoch, f.replicas, None)
         for f in mine
@@ -164,10 +164,10 @@ async def _leaders(
         return {}
     metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
     return {
-        (p.topic, p.partition): p
+        p.topic_partition: p
         for t in metadata.topics.values()
         for p in t.partitions
-        if (p.topic, p.partition) in places
+        if p.topic_partition in places
     }
 
 
@@ -182,7 +182,7 @@ async def _log_starts(
     }
     answers, _ = await cluster.ask_each(questions)
     return {
-        (t.name, row.partition_index): (row.offset, known(row.leader_epoch))
+        TopicPartition(t.name, row.partition_index): (row.offset, known(row.leader_epoch))
         for answer in answers.values()
         for t in answer.topics
         for row in t.partitions
@@ -221,6 +221,6 @@ async def _epochs_at(
 def _unseen(place: TopicPartition, error: str) -> IncompleteError:
     return IncompleteError(
         f"whether its log is still the one that was read cannot be seen ({error})",
-        where=f"{place[0]}:{place[1]}",
+        where=str(place),
         remedy="run it again when its leader answers",
     )

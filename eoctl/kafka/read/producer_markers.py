@@ -65,7 +65,7 @@ async def _marked(
             ranges.append(Range(w.topic, w.partition, begin, end))
             scans[w.topic_partition] = [_MarkerScan(w, begin) for w in of_first[w]]
         async for item in read(cluster, ranges, most_chunks=MARKER_CHUNKS):
-            here = scans[item.topic, item.partition]
+            here = scans[item.topic_partition]
             if isinstance(item, Chunk):
                 for h in batch_headers(item.records):
                     for scan in here:

@@ -67,7 +67,7 @@ async def written(
 
 
 def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chunk) -> None:
-    place = (chunk.topic, chunk.partition)
+    place = chunk.topic_partition
     producers = {pid for pid, _ in found}
     for header in batch_headers(chunk.records):
         if header.producer_id not in producers or header.base_offset < chunk.fetch_offset:

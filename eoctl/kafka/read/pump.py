@@ -57,7 +57,7 @@ class Pump:
         """Call `add` with each chunk, one at a time, in a thread; its EoctlError fails the
         partition, whose other chunks are passed over.
         """
-        left = {(r.topic, r.partition): r for r in ranges}
+        left = {r.topic_partition: r for r in ranges}
         position = {key: r.start for key, r in left.items()}
         stream = fetch.read(
             self.cluster,
@@ -69,7 +69,7 @@ class Pump:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "eoctl-pump") as thread:  # the connection is read meanwhile
             async for item in stream:
-                key = item.topic, item.partition
+                key = item.topic_partition
                 if key in self.failed:
                     continue
                 if not isinstance(item, Chunk):

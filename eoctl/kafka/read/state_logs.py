@@ -279,10 +279,10 @@ async def _go_on(cluster: Cluster, doubted: Sequence[_Partition]) -> None:
         p, last = r.leader, r.reading.last
         if p.leader is not None and last is not None:
             present = -1 if p.leader_epoch is None else p.leader_epoch
-            epochs[p.topic, p.partition] = p.leader, present, last.leader_epoch
+            epochs[p.topic_partition] = p.leader, present, last.leader_epoch
     ends = await record_epoch_ends(cluster, epochs) if epochs else {}
     for r in doubted:
-        last, place = r.reading.last, (r.leader.topic, r.leader.partition)
+        last, place = r.reading.last, r.leader.topic_partition
         if place in ends and last is not None:
             end = ends[place]
             r.goes_on = end is not None and end > last.last_offset

@@ -133,7 +133,7 @@ async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
         question = messages.DeleteGroupsRequest(groups_names=[group])
         answer = await cluster.ask(broker, question, seconds=ANSWER_SECONDS)
         [result] = answer.results
-        return {("", 0): messages.error_name(result.error_code)}
+        return {TopicPartition("", 0): messages.error_name(result.error_code)}
 
     [error] = (await _at_coordinator(cluster, group, ask, ready)).values()
     return error

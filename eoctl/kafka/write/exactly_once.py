@@ -92,7 +92,7 @@ async def last_committed(
         if not missing:
             # librdkafka commits a NUL behind the metadata
             positions = {
-                (row.topic, row.partition): CommittedPosition(
+                row.topic_partition: CommittedPosition(
                     row.committed_offset, (row.metadata or "").rstrip("\0"), row.leader_epoch
                 )
                 for row in rows

@@ -82,7 +82,7 @@ async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> 
     for m in answer.markers:
         for t in m.topics:
             for p in t.partitions:
-                if (t.name, p.partition_index) == (marker.topic, marker.partition):
+                if (t.name, p.partition_index) == marker.topic_partition:
                     return messages.error_name(p.error_code)
     raise WireError("NO_ANSWER", "the broker did not answer for this partition")
 

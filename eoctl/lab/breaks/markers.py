@@ -207,7 +207,7 @@ async def _still_held(client: Client, ledger: Ledger) -> None:
         raise UnverifiedError(
             f"LSO {stable} and end {end} where {ledger.stable} and {ledger.end} were expected: "
             "the marker was not lost",
-            where=f"{ledger.topic}:{ledger.partition}",
+            where=str(ledger.topic_partition),
             remedy=TRY_AGAIN,
         )
 

@@ -93,7 +93,7 @@ async def _compacted(client: Client, ledger: Ledger) -> None:
         if offsets != expected:
             raise WireError(
                 "NOT_YET",
-                f"{ledger.topic}:{ledger.partition} was not compacted as expected: "
+                f"{ledger.topic_partition} was not compacted as expected: "
                 f"{sorted(offsets - expected)} should have gone, "
                 f"{sorted(expected - offsets)} should have stayed",
             )

@@ -30,7 +30,7 @@ async def _committed_once(stage: Stage, place: BreakPlace, group: str) -> Produc
     await stage.client.plain(place.topic, place.partition, batch(10, "input"))
     timeout_ms = await longest_timeout(stage)
     producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
-    await producer.send_offsets(group, {(place.topic, place.partition): COMMITTED})
+    await producer.send_offsets(group, {place.topic_partition: COMMITTED})
     await producer.commit()
     return producer
 
@@ -44,7 +44,7 @@ async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
             await admin.set_replicas(stage.client, OFFSETS, home, [victim])
             producer = await _committed_once(stage, place, group)
             ledger = await Ledger.begin(stage.client, OFFSETS, home)
-            await producer.send_offsets(group, {(place.topic, place.partition): PENDING})
+            await producer.send_offsets(group, {place.topic_partition: PENDING})
             start = await ledger.written_for(producer.producer_id)
             transactions.append(
                 (
@@ -72,7 +72,7 @@ async def make_offsets_orphan(stage: Stage) -> list[GroundTruth]:
         group, home = await _group_of(stage, place, number)
         producer = await _committed_once(stage, place, group)
         ledger = await Ledger.begin(stage.client, OFFSETS, home)
-        pending = {(place.topic, place.partition): PENDING}
+        pending = {place.topic_partition: PENDING}
         async with unverified(stage.client):
             await stage.client.until(
                 partial(producer.write_offsets, group, pending),

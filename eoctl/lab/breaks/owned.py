@@ -221,7 +221,7 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
     client, pending = stage.client, []
     timeout_ms = await longest_timeout(stage)
     for number, place in enumerate(await stage.places()):
-        source = (place.topic, place.partition)
+        source = place.topic_partition
         group = stage.options.group or f"{place.topic}-group"
         if stage.options.count > 1:
             group = f"{group}.{number}"
@@ -237,7 +237,7 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
     ledgers = {home: await Ledger.begin(client, *home) for *_, home in pending}
     starts = []
     for place, producer, group, home in pending:
-        await producer.send_offsets(group, {(place.topic, place.partition): 5})
+        await producer.send_offsets(group, {place.topic_partition: 5})
         starts.append(await ledgers[home].written_for(producer.producer_id))
         stage.open_producers.append(producer)
     return [

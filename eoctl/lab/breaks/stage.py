@@ -10,6 +10,7 @@ from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
 from recovery.errors import RefusedError, UsageError
+from recovery.facts import HasPartition
 from recovery.plurals import counted
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"
 
 
 @dataclass(frozen=True, slots=True)
-class BreakPlace:
+class BreakPlace(HasPartition):
     """The place of one of `count` troubles, and the transactional id it uses."""
 
     topic: str

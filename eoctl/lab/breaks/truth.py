@@ -10,6 +10,7 @@ from typing import Literal
 from eoctl.lab.client import NOT_NOW, Client, NewRecord
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
+from recovery.facts import HasPartition
 from recovery.rows.row import Row
 
 # With verification switched off a moment ago, the broker may not have heard of that yet.
@@ -35,7 +36,7 @@ class OffsetTruth(Row):
     content: Content
 
 
-class GroundTruth(Row):
+class GroundTruth(HasPartition, Row):
     """One trouble that was made. Null = does not apply. Offsets before a break are not listed.
 
     verdict: what recovery's rules should call it (interface: txn-hanging), rule: by which of them,
@@ -82,7 +83,7 @@ class GroundTruth(Row):
     repair: str
 
 
-class Ledger:
+class Ledger(HasPartition):
     """Writes one partition and knows what lies at each offset that it wrote."""
 
     def __init__(self, client: Client, topic: str, partition: int, stable: int, end: int) -> None:
@@ -172,7 +173,7 @@ class Ledger:
         if actual != expected:
             raise UnverifiedError(
                 f"{what} is {actual} where {expected} was expected: somebody else writes here",
-                where=f"{self.topic}:{self.partition}",
+                where=str(self.topic_partition),
                 remedy="break a topic of your own, or leave --topic away",
             )
 

@@ -113,7 +113,7 @@ async def _marked(client: Client, ledger: Ledger) -> None:
     async def attempt() -> None:
         _, stable, end = await client.offsets(ledger.topic, ledger.partition)
         if (stable, end) != (ledger.end + 1, ledger.end + 1):
-            raise WireError("NOT_YET", f"{ledger.topic}:{ledger.partition} has no marker yet")
+            raise WireError("NOT_YET", f"{ledger.topic_partition} has no marker yet")
 
     await client.until(attempt, also=frozenset({"NOT_YET", "LEADER_NOT_AVAILABLE"}))
 

@@ -87,7 +87,7 @@ class Scene:
         self.cases.append(
             Case(
                 role,
-                f"{truth.topic}:{truth.partition}",
+                str(truth.topic_partition),
                 truth.topic,
                 truth.partition,
                 truth.transactional_id,

@@ -43,7 +43,8 @@ class DuplicatesAudit(RangesAudit[DuplicatesFound]):
     ) -> DuplicatesFound:
         look = _Look(cluster, audited.ranges, reading)
         suspects = Suspects(audited.offsets)
-        records, without_id = {r.key: 0 for r in audited.ranges}, {r.key: 0 for r in audited.ranges}
+        records = {r.topic_partition: 0 for r in audited.ranges}
+        without_id = dict(records)
         async for r, part in look.visible():
             try:
                 ids, has = digests(self.by, part)
@@ -51,13 +52,13 @@ class DuplicatesAudit(RangesAudit[DuplicatesFound]):
                 look.fail(r, error)
                 continue
             suspects.add(ids[has])
-            records[r.key] += len(part)
-            without_id[r.key] += len(part) - int(has.sum())
+            records[r.topic_partition] += len(part)
+            without_id[r.topic_partition] += len(part) - int(has.sum())
         halves, copies = suspects.halves(), Copies(reading.most)
         if len(halves):
             async for r, part in look.visible():
                 try:
-                    suspects_here = list(suspects_of(self.by, r.key, part, halves))
+                    suspects_here = list(suspects_of(self.by, r.topic_partition, part, halves))
                 except EoctlError as error:  # it was read otherwise a moment ago
                     look.fail(r, error)
                     continue
@@ -72,8 +73,8 @@ class DuplicatesAudit(RangesAudit[DuplicatesFound]):
                 RecordsRead(
                     topic=r.topic,
                     partition=r.partition,
-                    records=records[r.key],
-                    without_id=without_id[r.key],
+                    records=records[r.topic_partition],
+                    without_id=without_id[r.topic_partition],
                 )
                 for r in audited.ranges
             ),
@@ -85,7 +86,7 @@ class DuplicatesAudit(RangesAudit[DuplicatesFound]):
         return DuplicatesRequest(**asked, by=self.by, range_offsets=self.range_offsets)
 
     def answer(self, audited: AuditedRanges, result: DuplicatesFound) -> Answer:
-        read = [r for r in result.read if (r.topic, r.partition) not in result.unread]
+        read = [r for r in result.read if r.topic_partition not in result.unread]
         return Answer(
             schema="audit-duplicates",
             cluster_id=audited.cluster_id,
@@ -123,21 +124,21 @@ class _Look:
                 self._reading.progress(self._size, done, total)
 
         for r in self._ranges:
-            if r.key in self.failed:
+            if r.topic_partition in self.failed:
                 continue
             parts = visible(self._cluster, r, self._reading, told)
             try:
                 async with aclosing(parts):
                     async for part in parts:
                         yield r, part
-                        if r.key in self.failed:
+                        if r.topic_partition in self.failed:
                             break
             except EoctlError as error:
                 self.fail(r, error)
 
     def fail(self, r: Resolved, error: EoctlError) -> None:
         """Give up a partition that cannot be judged: it is read no further."""
-        self.failed.setdefault(r.key, not_read(r.key, error))
+        self.failed.setdefault(r.topic_partition, not_read(r.topic_partition, error))
 
 
 def _row(one: Duplicate) -> AuditDuplicatesRow:

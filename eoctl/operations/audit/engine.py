@@ -20,7 +20,7 @@ from eoctl.stores import private
 from recovery.audit.facts import Coverage
 from recovery.audit.request import AuditRequest, AuditResult, Resolved
 from recovery.errors import IncompleteError
-from recovery.facts import Missing
+from recovery.facts import Missing, TopicPartition
 from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.selectors import Selector
@@ -47,8 +47,10 @@ class AuditedRanges:
 
     def unseen(self, result: AuditResult) -> list[Missing]:
         """Return everything missing, with unreadable ranges in the ranges' order."""
-        order = {r.key: number for number, r in enumerate(self.ranges)}
-        failed = sorted(result.failed, key=lambda m: order[m.topic or "", m.partition or 0])
+        order = {r.topic_partition: number for number, r in enumerate(self.ranges)}
+        failed = sorted(
+            result.failed, key=lambda m: order[TopicPartition(m.topic or "", m.partition or 0)]
+        )
         return [*self.missing, *failed]
 
 

@@ -107,7 +107,7 @@ async def _audit(
         try:
             logs = await both.read(partition)
         except EoctlError as error:
-            missing.append(not_read(r.key, error))
+            missing.append(not_read(r.topic_partition, error))
             continue
         of_groups = _of(translated, r.partition)
         parts.append(mirror_answer(logs, of_groups, compacted, reading.most - len(rows)))

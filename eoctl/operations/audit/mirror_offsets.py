@@ -98,7 +98,7 @@ async def _records(cluster: Cluster, topic: str) -> AsyncIterator[tuple[bytes, b
     for fact in facts:
         if fact.log_start_offset is None or fact.last_stable_offset is None or fact.error:
             text = missing[0].detail if missing else "its offsets could not be read"
-            raise IncompleteError(text, where=f"{topic}:{fact.partition}")
+            raise IncompleteError(text, where=str(fact.topic_partition))
         parts = read_columns(
             cluster,
             Range(topic, fact.partition, fact.log_start_offset, fact.last_stable_offset),
@@ -112,4 +112,4 @@ async def _records(cluster: Cluster, topic: str) -> AsyncIterator[tuple[bytes, b
                         if (key := shown.key[i]) is not None:
                             yield key, shown.value[i]
         except EoctlError as error:
-            raise IncompleteError(error.sentence, where=f"{topic}:{fact.partition}") from error
+            raise IncompleteError(error.sentence, where=str(fact.topic_partition)) from error

@@ -32,7 +32,7 @@ def mirror_answer(
 ) -> MirrorAnswer:
     """The answer's part of one partition. compacted: source and mirror may have been. most: rows,
     0 or more."""
-    topic, partition = logs.source.key
+    topic, partition = logs.source.topic_partition
     excused = explained(*compacted)
     counts = {kind: n for kind, n in logs.counts.items() if kind not in excused}
     unproven = sum(logs.counts.values()) - sum(counts.values())

@@ -40,7 +40,7 @@ async def resolve(
     facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
     resolved: list[Resolved] = []
     for f in facts:
-        if (place := (f.topic, f.partition)) in ranges:
+        if (place := f.topic_partition) in ranges:
             one = _resolved(f, *ranges[place])
             if isinstance(one, Resolved):
                 resolved.append(one)

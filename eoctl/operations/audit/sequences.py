@@ -41,8 +41,8 @@ class SequencesAudit(RangesAudit[SequencesFound]):
         return SequencesRequest(**self.asked(audited, reading))
 
     def answer(self, audited: AuditedRanges, result: SequencesFound) -> Answer:
-        ranges = {r.key: r for r in audited.ranges}
-        examined = [_examined(ranges[p.topic, p.partition], p) for p in result.partitions]
+        ranges = {r.topic_partition: r for r in audited.ranges}
+        examined = [_examined(ranges[p.topic_partition], p) for p in result.partitions]
         findings = sum(e.gaps + e.repeats + e.epochs_back for e in examined)
         return Answer(
             schema="audit-sequences",

@@ -102,10 +102,7 @@ async def _ranges(
     else:
         metadata, missing = await cluster.metadata(sorted({topic for topic, _ in named})), []
         partitions = [
-            p
-            for t in metadata.topics.values()
-            for p in t.partitions
-            if (p.topic, p.partition) in named
+            p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in named
         ]
         missing = [
             Missing("topic", t.error, "its partitions were not judged", topic=t.name)

@@ -130,7 +130,7 @@ async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenH
 async def _waiting(live: Live, d: Diagnosis) -> tuple[tuple[str, int, Waiting | None], ...]:
     rows: list[tuple[str, int, Waiting | None]] = []
     for p in d.partitions:
-        judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
+        judged = [j for j in d.judged if j.about.topic_partition == p.topic_partition]
         first = holder_of(p, judged)
         pid = first.about.producer_id if first else None
         rows.append((p.topic, p.partition, await live.waiting(p, pid)))

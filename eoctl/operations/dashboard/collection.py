@@ -206,7 +206,7 @@ def _looked(
 
 async def _producers(source: Source, facts: Facts, wants: Wants) -> Answer:
     """The producers of all partitions if the screen wants them, else of the held ones."""
-    held = [f"{p.topic}:{p.partition}" for p in facts.partitions if p.held]
+    held = [str(p.topic_partition) for p in facts.partitions if p.held]
     if not wants.producers and not held:
         return Answer("producers", source.cluster_id, now_ms(), [])
     chosen = () if wants.producers else tuple(parse_selector(name) for name in held)
@@ -308,7 +308,7 @@ def _groups(
     """Return the rows of `offsets show`, against the partitions of the same round."""
     rows = offsets_show_rows(
         [o for g in groups for o in g.offsets],
-        {(p.topic, p.partition): p for p in facts.partitions},
+        {p.topic_partition: p for p in facts.partitions},
         pending_producers={},
         data_records={},
     )

@@ -35,7 +35,7 @@ from recovery.errors import (
     no_topic,
     topic_problem,
 )
-from recovery.facts import PartitionFacts
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.plurals import count, counted
 from recovery.shared.source_numbers import Scattered
 
@@ -70,12 +70,12 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     job = DedupJob.of(wish, topics)
     inputs = await dedup_task.partitions(cluster, wish.source)
     outputs = await dedup_task.partitions(cluster, wish.output)
-    places = [(wish.source, p.partition) for p in inputs]
+    places = [TopicPartition(wish.source, p.partition) for p in inputs]
     positions, pending = await last_committed(cluster, wish.group, places)
     unproven = await dedup_task.refuse_other_log(cluster, positions)
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
-        position = positions.get((facts.topic, facts.partition))
+        position = positions.get(facts.topic_partition)
         if position is None and not pending:  # else the copy looks, when it is decided
             await dedup_task.refuse_written(cluster, output)
         part = _part(facts, position, job)
@@ -83,7 +83,7 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
         if position is None or part.start < part.end:
             parts.append(part)
         elif part.end < dedup_task.stable(facts):
-            finished.append(f"{wish.source}:{facts.partition}")
+            finished.append(str(facts.topic_partition))
     if not parts:
         if finished and not wish.follow:
             raise RefusedError(
@@ -198,7 +198,7 @@ def _part(facts: PartitionFacts, position: CommittedPosition | None, job: DedupJ
     if position is None:
         first = facts.log_start_offset
         return DedupPart(partition=facts.partition, begin=first, start=first, end=stable)
-    begin, end, ids_known = job.beside(position.metadata, f"{facts.topic}:{facts.partition}")
+    begin, end, ids_known = job.beside(position.metadata, str(facts.topic_partition))
     end = max(end, stable) if job.wish.follow else end
     start = position.offset
     dedup_task.refuse_lost(facts, start, end)
@@ -302,15 +302,15 @@ class DedupOperation:
 
     async def _decided(self, part: DedupPart) -> None:
         """Wait for a part's committed position: a commit is answered before it is visible."""
-        place = (self._wish.source, part.partition)
+        place = TopicPartition(self._wish.source, part.partition)
         await committed(self._cluster, self._wish.group, [place])
 
     async def verify(self, step: Step) -> Effect:
         """Look whether everything up to the step's end is copied."""
         self._cluster.forgive()
-        place = (self._wish.source, int(step.parameters["partition"]))
+        place = TopicPartition(self._wish.source, int(step.parameters["partition"]))
         now, pending = await last_committed(self._cluster, self._wish.group, [place])
-        standing, name = now.get(place), f"{place[0]}:{place[1]}"
+        standing, name = now.get(place), str(place)
         if standing is None:
             return Effect(False, None, f"nothing of {name} is copied", final=not pending)
         self._job.beside(standing.metadata, name)

@@ -154,7 +154,7 @@ async def _sight(
         return {}
     before = cache.noted_ends()
     now = {t.name: t.topic_id for t in topics if t.topic_id is not None}
-    places = [p for t in topics for p in t.partitions if (p.topic, p.partition) in places_in_scope]
+    places = [p for t in topics for p in t.partitions if p.topic_partition in places_in_scope]
     of_leaders = await collect.ids_of_leaders(cluster, places)
     confirmed = {name for name, ids in of_leaders.items() if ids == {now.get(name)}}
     ends = {log.partition: log.end for log in logs if log.end is not None}

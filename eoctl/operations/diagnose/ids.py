@@ -317,7 +317,7 @@ async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[Id
     }
     if not ended:
         return list(looks)
-    places = {(f.topic, f.partition): f for f in ended.values()}
+    places = {f.topic_partition: f for f in ended.values()}
     read = await producer_markers.markers(cluster, list(ended), places)
     last = {(w.producer_id, w.topic_partition): m.found[-1] for w, m in read.items() if m.found}
 

@@ -62,8 +62,8 @@ async def diagnose(
     """
     metadata, chosen, missing = await selected(cluster, scope)
     offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
-    behind = {(p.topic, p.partition) for p in offsets if p.held}
-    held = [p for p in chosen if (p.topic, p.partition) in behind]
+    behind = {p.topic_partition for p in offsets if p.held}
+    held = [p for p in chosen if p.topic_partition in behind]
     known = {p.id for p in metadata.brokers.values()} | {
         replica for p in chosen for replica in p.replicas
     }
@@ -76,7 +76,7 @@ async def diagnose(
     paused: float | None = None
 
     def diagnosis(judged: Sequence[Judged], ids: Sequence[JudgedId]) -> Diagnosis:
-        newest = [judging.newest.get((p.topic, p.partition), p) for p in offsets]
+        newest = [judging.newest.get(p.topic_partition, p) for p in offsets]
         return Diagnosis(
             cluster_id=cluster.cluster_id,
             collected_at=now_ms(),
@@ -102,7 +102,7 @@ async def diagnose(
         judged, paused = await judging.judged(look, pause, first_look)
         missing += judging.missing
     looked = judging.newest
-    missing += [m for m in more if m.topic is None or (m.topic, m.partition) not in looked]
+    missing += [m for m in more if m.topic is None or m.topic_partition not in looked]
     others = JudgedIds((), look.transactions if look else Transactions(), ())
     if not scope.selectors:
         holding = {
@@ -136,7 +136,7 @@ async def look_again(
     metadata = await cluster.metadata(names)
     places = {j.about.topic_partition for j in before}
     topics = tuple(metadata.topics.values())
-    here = [p for t in topics for p in t.partitions if (p.topic, p.partition) in places]
+    here = [p for t in topics for p in t.partitions if p.topic_partition in places]
     look = await looking.look(cluster, topics, here, settings)
     result: list[Judged | None] = []
     for j in before:
@@ -168,7 +168,7 @@ class Judging:
         self._cluster = cluster
         self._settings = settings
         self._held = held
-        self._partitions = {(p.topic, p.partition): p for t in topics for p in t.partitions}
+        self._partitions = {p.topic_partition: p for t in topics for p in t.partitions}
         self.newest: dict[TopicPartition, PartitionFacts] = {}
         self._began: dict[TopicPartition, float] = {}  # of the look that the verdicts rest on
         self._of_places: dict[TopicPartition, tuple[Missing, ...]] = {}
@@ -282,7 +282,7 @@ class Judging:
         """Take what the look saw, and what it did not, in place of earlier looks."""
         for place, sample in look.samples.items():
             self.newest[place] = sample.partition
-            mine = (m for m in look.missing if (m.topic, m.partition) == place)
+            mine = (m for m in look.missing if m.topic_partition == place)
             self._of_places[place] = tuple(mine)
         of_ids = [m for m in look.missing if m.scope in ("coordinator", "transaction")]
         if with_ids:

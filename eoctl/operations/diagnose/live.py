@@ -154,7 +154,7 @@ class Live:
             return None
         place = Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)
         chunks, ended = await read_all(self.cluster, [place], most_chunks=CHUNKS)
-        key = (p.topic, p.partition)
+        key = p.topic_partition
         end = ended[key]
         if end.error not in (None, "ENOUGH"):
             return None

@@ -38,7 +38,7 @@ async def moment(
     at = time.monotonic()
     offsets, rows, missing = await moments.at_one_moment(cluster, topics, partitions)
     refused = {
-        (m.topic, m.partition): m for m in missing if m.scope == "partition" and m.topic is not None
+        m.topic_partition: m for m in missing if m.scope == "partition" and m.topic is not None
     }
     samples = {
         place: Sample(
@@ -50,7 +50,7 @@ async def moment(
             producers_missing=refused.get(place),
         )
         for p in offsets
-        for place in [(p.topic, p.partition)]
+        for place in [p.topic_partition]
     }
     return Look(samples, Transactions(), tuple(missing), at)
 

@@ -68,7 +68,7 @@ def _worst_first(d: Diagnosis) -> list[PartitionFacts]:
     severity = {j.about.topic_partition: ORDER.index(j.verdict.name) for j in reversed(d.judged)}
     return sorted(
         (p for p in d.partitions if p.held),
-        key=lambda p: severity.get((p.topic, p.partition), len(ORDER)),
+        key=lambda p: severity.get(p.topic_partition, len(ORDER)),
     )
 
 

@@ -107,7 +107,7 @@ async def _of_group(
     batches hold it. Until such a one ends, no member learns where to read on.
     """
     facts, missing = await source.named_groups([group])
-    read = sorted({(o.topic, o.partition) for g in facts for o in g.offsets})
+    read = sorted({o.topic_partition for g in facts for o in g.offsets})
     if any(g.state == "Dead" and not g.offsets for g in facts):
         missing.append(Missing("group", "GROUP_ID_NOT_FOUND", "no such group", id=group))
     own = await source.group_partition(group)
@@ -127,7 +127,7 @@ async def _of_group(
         return d, [
             p
             for p in _targets(d, worst_only=False)
-            if (p.topic, p.partition) != home or p.error is not None or home in here
+            if p.topic_partition != home or p.error is not None or home in here
         ]
 
     d = await source.diagnose(
@@ -147,7 +147,7 @@ async def _of_group(
     missing += more
     rows = []
     for p in targets:
-        at_home = (p.topic, p.partition) == home
+        at_home = p.topic_partition == home
         # the LSO may be another group's: what holds this one is the transaction with its name
         first = next((j for j in mine if at_home and j.about.topic_partition == home), None)
         row = await _row(source, context, d, p, facts, retention.get(p.topic, {}), first)
@@ -178,17 +178,13 @@ async def _groups(
     source: Source, partitions: Sequence[PartitionFacts]
 ) -> tuple[list[GroupFacts], list[Missing]]:
     """The groups that have committed on these partitions, with members and these offsets."""
-    return (
-        await source.groups([(p.topic, p.partition) for p in partitions])
-        if partitions
-        else ([], [])
-    )
+    return await source.groups([p.topic_partition for p in partitions]) if partitions else ([], [])
 
 
 def _exactly(tp: TopicPartition) -> Selector:
     from recovery.selectors import parse_selector
 
-    return parse_selector(f"{tp[0]}:{tp[1]}")
+    return parse_selector(str(tp))
 
 
 def _answer(
@@ -236,7 +232,7 @@ async def _of_id(
 
     def held_by_it(d: Diagnosis) -> tuple[list[PartitionFacts], list[JudgedId]]:
         holds = {j.about.topic_partition for j in d.judged if _is_of(j, name)}
-        targets = [p for p in d.partitions if (p.topic, p.partition) in holds]
+        targets = [p for p in d.partitions if p.topic_partition in holds]
         return targets, [j for j in d.ids if j.name == name]
 
     d = await source.diagnose(
@@ -247,11 +243,11 @@ async def _of_id(
     )
     missing, notes = list(d.missing), []
     targets, ids = held_by_it(d)
-    holds = {(p.topic, p.partition) for p in targets}
+    holds = {p.topic_partition for p in targets}
     rows, more = await rows_of(source, context, d, targets, name)
     missing += more
     notes = [
-        f"{p.topic}:{p.partition}: another transaction, producer id {at_lso.about.producer_id}, "
+        f"{p.topic_partition}: another transaction, producer id {at_lso.about.producer_id}, "
         f"holds its readers first; this page and its remedy are about {name}"
         for p in targets
         if (at_lso := _holder(d, p)) is not None and at_lso is not _about(d, p, name)
@@ -269,13 +265,13 @@ async def _of_id(
         of_id = [j for j in d.judged if j.about.topic_partition in holds]
         named = {p.topic_partition for j in d.ids if j.name == name for p in j.first.named or ()}
         named |= {tp for j in of_id if j.verdict.owner for tp in j.verdict.owner.partitions or ()}
-        missing = [m for m in missing if m.scope != "partition" or (m.topic, m.partition) in named]
+        missing = [m for m in missing if m.scope != "partition" or m.topic_partition in named]
     return _answer(source, rows, missing, unknown_as_missing(d), None, d, notes)
 
 
 def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | None:
     """An id that holds no partition, if nothing worse holds one; `open` and `prepare` never."""
-    held = {(p.topic, p.partition) for p in targets}
+    held = {p.topic_partition for p in targets}
     worst = min(
         (ORDER.index(j.verdict.name) for j in d.judged if j.about.topic_partition in held),
         default=len(ORDER),
@@ -441,7 +437,7 @@ def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
     severity = {j.about.topic_partition: ORDER.index(j.verdict.name) for j in reversed(d.judged)}
     ranked = sorted(
         (p for p in held if p.held),
-        key=lambda p: (severity.get((p.topic, p.partition), len(ORDER)), -(p.held or 0)),
+        key=lambda p: (severity.get(p.topic_partition, len(ORDER)), -(p.held or 0)),
     )
     return ranked[:1]
 
@@ -473,7 +469,7 @@ async def _row(
 
 def _seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged | None) -> WhyRow:
     """Return what the diagnosis alone says of a partition. first: whom the story is about."""
-    judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
+    judged = [j for j in d.judged if j.about.topic_partition == p.topic_partition]
     return _first_row(context, d, p, judged, first)
 
 
@@ -518,7 +514,7 @@ def _first_row(
 
 def _again(context: Context, p: PartitionFacts, *words: str) -> str | None:
     """Return the command line that watches a partition. words: of the command."""
-    return command(["eoctl", *context.argv, *words, "--watch", "--", f"{p.topic}:{p.partition}"])
+    return command(["eoctl", *context.argv, *words, "--watch", "--", str(p.topic_partition)])
 
 
 def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
@@ -530,7 +526,7 @@ def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
         for k in d.judged
         if about.producer_id is not None and k.about.producer_id == about.producer_id
     )
-    return [f"{t}:{p}" for t, p in also_holds(about.topic_partition, listed, opened)]
+    return [str(tp) for tp in also_holds(about.topic_partition, listed, opened)]
 
 
 def _is_of(j: Judged, name: str) -> bool:
@@ -541,13 +537,13 @@ def _is_of(j: Judged, name: str) -> bool:
 
 def _about(d: Diagnosis, p: PartitionFacts, name: str | None) -> Judged | None:
     """Return the transaction that a story is about: an id's own, or the one at the LSO."""
-    place = p.topic, p.partition
+    place = p.topic_partition
     mine = (j for j in d.judged if name and j.about.topic_partition == place and _is_of(j, name))
     return next(mine, None) or _holder(d, p)
 
 
 def _holder(d: Diagnosis, p: PartitionFacts) -> Judged | None:
-    return holder_of(p, [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)])
+    return holder_of(p, [j for j in d.judged if j.about.topic_partition == p.topic_partition])
 
 
 def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
@@ -653,14 +649,14 @@ def _offset(g: GroupFacts, p: PartitionFacts) -> int | None:
         (
             o.committed_offset if o.committed_offset is not None else -1
             for o in g.offsets
-            if (o.topic, o.partition) == (p.topic, p.partition)
+            if o.topic_partition == p.topic_partition
         ),
         None,
     )
 
 
 def _group_row(g: GroupFacts, p: PartitionFacts, j: Judged | None = None) -> HeldGroupRow:
-    o = next(o for o in g.offsets if (o.topic, o.partition) == (p.topic, p.partition))
+    o = next(o for o in g.offsets if o.topic_partition == p.topic_partition)
     at, lso, hw = o.committed_offset, p.last_stable_offset, p.high_watermark
     lag = None if at is None or lso is None else max(0, lso - at)
     lag_hw = None if at is None or hw is None else max(0, hw - at)

@@ -92,7 +92,7 @@ def choose(
 
 def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
     """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
-    return unmatched(scope.selectors, [(p.topic, p.partition) for p in chosen])
+    return unmatched(scope.selectors, [p.topic_partition for p in chosen])
 
 
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
@@ -105,7 +105,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     missing += await hidden_topics(cluster, scope)
     partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
     missing += more
-    held = {(p.topic, p.partition) for p in partitions if p.held}
+    held = {p.topic_partition for p in partitions if p.held}
     facts = Facts(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
@@ -120,9 +120,9 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     at_once, producers, more = await moments.at_one_moment(
         cluster,
         metadata.topics.values(),
-        [p for p in chosen if (p.topic, p.partition) in held],
+        [p for p in chosen if p.topic_partition in held],
     )
-    newest = {(p.topic, p.partition): p for p in at_once}
+    newest = {p.topic_partition: p for p in at_once}
     missing += [m for m in more if m not in missing]
     blocking = [blocking_producer(rows) for rows in producers.values()]
     transactions = Transactions()
@@ -133,7 +133,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
         missing += transactions.missing
     return facts.but(
         collected_at=now_ms(),
-        partitions=tuple(newest.get((p.topic, p.partition), p) for p in partitions),
+        partitions=tuple(newest.get(p.topic_partition, p) for p in partitions),
         producers=producers,
         transactions=transactions,
         missing=tuple(missing),
@@ -289,9 +289,7 @@ async def _behind_owners(
     }
     if not places:
         return {}
-    again, _ = await collect.producers(
-        cluster, [p for p in chosen if (p.topic, p.partition) in places]
-    )
+    again, _ = await collect.producers(cluster, [p for p in chosen if p.topic_partition in places])
     known = {place: {p.producer_id for p in rows} for place, rows in states.items()}
     return {
         place: tuple(p for p in rows if p.producer_id in known[place])

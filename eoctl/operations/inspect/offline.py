@@ -80,25 +80,25 @@ class Offline:
     ) -> tuple[list[PartitionMetadata], tuple[Missing, ...]]:
         """The partitions in scope, and of what was missing all that concerns them."""
         chosen, vain = choose(self._metadata(topics_named(scope)), scope)
-        partitions = {(p.topic, p.partition) for p in chosen}
+        partitions = {p.topic_partition for p in chosen}
         topics = {topic for topic, _ in partitions}
         mine = [
             m
             for m in missing
             if m.topic is None
             or m.topic == TRANSACTION_STATE
-            or (m.topic in topics if m.partition is None else (m.topic, m.partition) in partitions)
+            or (m.topic in topics if m.partition is None else m.topic_partition in partitions)
         ]
         return chosen, tuple(dict.fromkeys([*vain, *mine]))
 
     async def look(self, scope: Scope) -> Facts:
         facts = facts_of(self._bundle.offsets)
         chosen, missing = self._chosen(scope, facts.missing)
-        by_place = {(p.topic, p.partition): p for p in facts.partitions}
+        by_place = {p.topic_partition: p for p in facts.partitions}
         return facts.but(
             scanned=len(chosen),
             partitions=tuple(
-                by_place[p.topic, p.partition] for p in chosen if (p.topic, p.partition) in by_place
+                by_place[p.topic_partition] for p in chosen if p.topic_partition in by_place
             ),
             missing=missing,
             notes=matching_nothing(scope, chosen),
@@ -116,7 +116,7 @@ class Offline:
                     row for row in rows if not producer_ids or row.producer_id in producer_ids
                 )
                 for p in chosen
-                if (rows := facts.producers.get(key := (p.topic, p.partition))) is not None
+                if (rows := facts.producers.get(key := p.topic_partition)) is not None
             },
             transactions=owners if resolve else None,
             missing=missing,
@@ -219,7 +219,7 @@ class Offline:
                 remedy="leave them out",
             )
         chosen, missing = self._chosen(scope, d.missing)
-        inside = {(p.topic, p.partition) for p in chosen}
+        inside = {p.topic_partition for p in chosen}
         judged = tuple(j for j in d.judged if j.about.topic_partition in inside)
         ids = () if scope.selectors else d.ids
         return replace(
@@ -228,7 +228,7 @@ class Offline:
             brokers_known=len(
                 {b.id for b in self._bundle.brokers} | {r for p in chosen for r in p.replicas}
             ),
-            partitions=tuple(p for p in d.partitions if (p.topic, p.partition) in inside),
+            partitions=tuple(p for p in d.partitions if p.topic_partition in inside),
             judged=judged,
             missing=missing,
             notes=matching_nothing(scope, chosen),
@@ -244,7 +244,7 @@ class Offline:
             return list(self._bundle.groups), missing
         here = set(partitions)
         matching = [
-            g.but(offsets=tuple(o for o in g.offsets if (o.topic, o.partition) in here))
+            g.but(offsets=tuple(o for o in g.offsets if o.topic_partition in here))
             for g in self._bundle.groups
         ]
         # that some topics are hidden matters only to who asks for all of them
@@ -271,12 +271,10 @@ class Offline:
         return group_partition(self._topic(CONSUMER_OFFSETS), group)
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
-        return next(
-            (w for t, n, w in self._bundle.waiting if (t, n) == (p.topic, p.partition)), None
-        )
+        return next((w for t, n, w in self._bundle.waiting if (t, n) == p.topic_partition), None)
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
-        found = (rows for t, n, rows in self._bundle.strips if (t, n) == (p.topic, p.partition))
+        found = (rows for t, n, rows in self._bundle.strips if (t, n) == p.topic_partition)
         return next((None if rows is None else list(rows) for rows in found), None)
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:

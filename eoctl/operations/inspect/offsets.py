@@ -36,7 +36,7 @@ async def count_offsets(
     cuts: list[Cuts] = []
     errors: dict[TopicPartition, str] = {}
     for f in facts:
-        place = f.topic, f.partition
+        place = f.topic_partition
         if place not in ranges:
             errors[place] = f.error or "OFFSET_NOT_AVAILABLE"
             continue
@@ -48,7 +48,7 @@ async def count_offsets(
         cuts.append(_cuts(f, ranges[place]))
     counts, more = await count(cluster, cuts, reading)
     missing += more
-    errors |= {(m.topic or "", m.partition or 0): m.error for m in more}
+    errors |= {TopicPartition(m.topic or "", m.partition or 0): m.error for m in more}
     rows = [
         offsets_count_row(
             place,
@@ -56,7 +56,7 @@ async def count_offsets(
             counts[place][0] if place in counts else None,
             errors.get(place),
         )
-        for place in ((f.topic, f.partition) for f in facts)
+        for place in (f.topic_partition for f in facts)
     ]
     return Answer("offsets-count", cluster.cluster_id, now_ms(), rows, error_rows(missing))
 
@@ -76,10 +76,10 @@ async def bounded(
     missing += more
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for f in facts:
-        at = times.get((f.topic, f.partition))
+        at = times.get(f.topic_partition)
         if f.error is None and at is not None:
             low, high = (b.resolve(f, at.get(b.value)) for b in (start, end))
-            ranges[f.topic, f.partition] = low, high
+            ranges[f.topic_partition] = low, high
     return facts, ranges, missing
 
 
@@ -106,7 +106,7 @@ async def show_offsets(
     places: list[TopicPartition] | None = None
     if selectors:
         _, chosen, missing = await selected(cluster, Scope(tuple(selectors)))
-        places = [(p.topic, p.partition) for p in chosen]
+        places = [p.topic_partition for p in chosen]
     find = groups.find_groups(cluster, names) if names else groups.list_groups(cluster)
     group_facts, more = await find
     missing += more
@@ -157,8 +157,8 @@ async def _partitions_of(
     cluster: Cluster, offsets: Sequence[GroupOffsetFacts]
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
     """The partitions that offsets were committed for, after the offsets were read."""
-    facts, missing = await at_places(cluster, {(o.topic, o.partition) for o in offsets})
-    return {(f.topic, f.partition): f for f in facts}, missing
+    facts, missing = await at_places(cluster, {o.topic_partition for o in offsets})
+    return {f.topic_partition: f for f in facts}, missing
 
 
 async def at_places(
@@ -167,7 +167,7 @@ async def at_places(
     """The offsets of these partitions, of those among them that exist."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
     topics = metadata.topics.values()
-    partitions = [p for t in topics for p in t.partitions if (p.topic, p.partition) in places]
+    partitions = [p for t in topics for p in t.partitions if p.topic_partition in places]
     return await collect.partition_offsets(cluster, topics, partitions)
 
 
@@ -184,7 +184,7 @@ async def _waiting(
     starts: dict[TopicPartition, set[int]] = {}
     for o in offsets:
         if o.committed_offset is not None and not o.is_share:
-            starts.setdefault((o.topic, o.partition), set()).add(o.committed_offset)
+            starts.setdefault(o.topic_partition, set()).add(o.committed_offset)
     waiting: dict[TopicPartition, dict[int, int]] = {}
     cuts = []
     for place, commits in starts.items():
@@ -203,8 +203,8 @@ async def _waiting(
     counts, missing = await count(cluster, cuts, reading)
     for c in cuts:
         total = 0
-        pieces = counts.get(c.key, [])
+        pieces = counts.get(c.topic_partition, [])
         for start, piece in zip(reversed(c.offsets[:-1]), reversed(pieces), strict=False):
             total += piece.data
-            waiting[c.key][start] = total
+            waiting[c.topic_partition][start] = total
     return waiting, missing

@@ -58,11 +58,11 @@ def producers(folders: Sequence[Path], producer_ids: Sequence[int]) -> Answer:
     cluster_id: str | None = None
     for folder in folders:
         row, rows, more = _read_partition(folder)
-        if (row.topic, row.partition) in states:
+        if row.topic_partition in states:
             raise UsageError("the same partition twice", where=str(folder))
         segments.append(row)
         missing += more
-        states[row.topic, row.partition] = tuple(
+        states[row.topic_partition] = tuple(
             r for r in rows if not producer_ids or r.producer_id in producer_ids
         )
         cluster_id = cluster_id or property_in(folder.parent / "meta.properties", "cluster.id")

@@ -51,7 +51,7 @@ async def stretches(
     if missing or more:
         return [], [*missing, *more]
     rows = strip_rows(
-        (ends.topic, ends.partition),
+        ends.topic_partition,
         (low, until),
         _responses(below),
         _responses(above),
@@ -79,7 +79,7 @@ async def _read(
         partition_bytes=CHUNK_BYTES,
         most_chunks=CHUNKS,
     )
-    key = (p.topic, p.partition)
+    key = p.topic_partition
     how = ended[key]
     position = chunks[key][-1].next_offset if chunks[key] else how.position
     if how.error in (None, ENOUGH):

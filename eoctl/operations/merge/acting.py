@@ -31,6 +31,7 @@ from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.merge.replay import Base
 from recovery.plurals import count, counted
 from recovery.shared.app_file import named
@@ -212,7 +213,8 @@ class Replaying:
         request = asked_again(step)
         logs = await look(self._cluster, request, twice=False)
         self._tips = {
-            n: logs.bounds((request.topic, n), "read_committed")[1] for n in request.partitions
+            n: logs.bounds(TopicPartition(request.topic, n), "read_committed")[1]
+            for n in request.partitions
         }
         failed = threading.Event()
         job = ReplayRun(
@@ -225,7 +227,7 @@ class Replaying:
             stop=_Either(cancel, failed),
         )
         replays = [
-            PartitionReplay(job, Base(at, (p["output"], n), offset), n)
+            PartitionReplay(job, Base(at, TopicPartition(p["output"], n), offset), n)
             for n, (at, offset) in request.bases.items()
         ]
         room = asyncio.Semaphore(len(replays) if job.follow else AT_ONCE)
@@ -254,14 +256,19 @@ class Replaying:
         if cancel.is_set() and not job.follow:
             raise asyncio.CancelledError  # it was ended before its end
         self._followed = job.follow
-        return {"sent": {named((request.topic, r.partition)): r.sent for r in replays}}
+        return {
+            "sent": {named(TopicPartition(request.topic, r.partition)): r.sent for r in replays}
+        }
 
     async def verify(self, step: Step) -> Effect:
         """Look whether the position is at the tip and the output holds exactly what leads there."""
         self._cluster.forgive()
         request = asked_again(step)
         logs = await look(self._cluster, request, twice=True)
-        given = {n: Base(at, (request.output or "", n), o) for n, (at, o) in request.bases.items()}
+        given = {
+            n: Base(at, TopicPartition(request.output or "", n), o)
+            for n, (at, o) in request.bases.items()
+        }
         saw: dict[str, int] = {}
         try:
             now = await reached(self._cluster, request, given, logs)
@@ -275,7 +282,7 @@ class Replaying:
         if step.parameters["follow"] and not self._followed:
             return Effect(False, None, "it follows until it is ended", untouched)
         for n, standing in now.items():
-            merge = (request.topic, n)
+            merge = TopicPartition(request.topic, n)
             if standing.at is None:
                 return Effect(False, saw, f"nothing was committed for {named(merge)}", untouched)
             begin = saw[named(merge)] = standing.at.merge_offset

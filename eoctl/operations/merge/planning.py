@@ -118,7 +118,7 @@ class MergeLook:
         """Raises IncompleteError where its offsets are not known."""
         facts = self.facts.get(place)
         if facts is None or facts.error is not None:
-            why = next((m.detail for m in self.missing if (m.topic, m.partition) == place), None)
+            why = next((m.detail for m in self.missing if m.topic_partition == place), None)
             if facts is None and why is None:
                 raise UsageError("there is no such partition", where=named(place))
             raise IncompleteError(why or "its offsets could not be read", where=named(place))
@@ -160,26 +160,26 @@ async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
     growing = {merge.topic, merge.output}
     logs: dict[TopicPartition, Log] = {}
     if twice:
-        before = {(f.topic, f.partition): (f, ends) for f in facts}
+        before = {f.topic_partition: (f, ends) for f in facts}
         await asyncio.sleep(PAUSE_SECONDS)
         mine = [p for p in partitions if p.topic in growing]
         again, later, more = await read_ends(cluster, topics, mine)
         missing += more
         for f in again:
-            place = (f.topic, f.partition)
+            place = f.topic_partition
             reads = [_end(g, e) for g, e in (before[place], (f, later)) if g.error is None]
             if f.log_start_offset is not None and len(reads) == 2:
                 logs[place] = Log(
                     *place, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
                 )
         facts = [f for f in facts if f.topic not in growing] + again
-    return MergeLook({(f.topic, f.partition): f for f in facts}, tuple(missing), logs)
+    return MergeLook({f.topic_partition: f for f in facts}, tuple(missing), logs)
 
 
 def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
     assert f.high_watermark is not None
     assert f.last_stable_offset is not None
-    return LogEnd(ends.get((f.topic, f.partition)), f.high_watermark, f.last_stable_offset)
+    return LogEnd(ends.get(f.topic_partition), f.high_watermark, f.last_stable_offset)
 
 
 def partitions_of(merge: Merge, logs: MergeLook) -> list[int]:
@@ -223,17 +223,17 @@ async def visible(
     counted, missing = await count(cluster, cuts)
     by_place = {place: Counts() for place in ranges}
     for c in cuts:
-        if c.key not in counted:
-            why = next(m.detail for m in missing if (m.topic, m.partition) == c.key)
-            raise IncompleteError(f"it could not be counted: {why}", where=named(c.key))
-        counts = by_place[c.key] = counted[c.key][0]
+        if c.topic_partition not in counted:
+            why = next(m.detail for m in missing if m.topic_partition == c.topic_partition)
+            raise IncompleteError(f"it could not be counted: {why}", where=named(c.topic_partition))
+        counts = by_place[c.topic_partition] = counted[c.topic_partition][0]
         if counts.missing or counts.open:
             missing_words = plurals.counted(counts.missing, "offset")
             raise RefusedError(
                 f"[{c.offsets[0]}, {c.offsets[1]}) lacks {missing_words} and holds "
                 f"{plurals.counted(counts.open, 'open record')}: how many records there were "
                 "cannot be known",
-                where=named(c.key),
+                where=named(c.topic_partition),
             )
     return by_place
 
@@ -253,7 +253,8 @@ async def bases(
     """
     assert request.output is not None
     by_partition = {
-        p: Base(merge, (request.output, p), output) for p, (merge, output) in request.bases.items()
+        p: Base(merge, TopicPartition(request.output, p), output)
+        for p, (merge, output) in request.bases.items()
     }
     left = [p for p in partitions if p not in by_partition]
     if left and request.app is not None and request.app.store is not None:
@@ -276,7 +277,7 @@ async def bases(
                 )
             by_partition[p] = at.base
             continue
-        by_partition[p] = base = Base(0, (request.output, p), 0)
+        by_partition[p] = base = Base(0, TopicPartition(request.output, p), 0)
         if certain:
             _, end = logs.bounds(base.output, "read_committed")
             counts = await visible(cluster, logs, {base.output: (0, end)})
@@ -296,12 +297,14 @@ def _stored(
     """The commit that the store holds for a partition, None where it holds none."""
     assert request.app is not None
     assert request.output is not None
-    output = (request.output, partition)
+    output = TopicPartition(request.output, partition)
     merges, outputs = set(), set()
     for at in stored:
-        if at.input.topic in request.inputs and output in request.app.outputs_of(at.input.place):
+        if at.input.topic in request.inputs and output in request.app.outputs_of(
+            at.input.topic_partition
+        ):
             merges.add(at.merge)
-            outputs |= {o.offset for o in at.output if o.place == output}
+            outputs |= {o.offset for o in at.output if o.topic_partition == output}
     if not merges:
         return None
     merge, offset = merges.pop(), outputs.pop() if outputs else None
@@ -326,7 +329,7 @@ async def _commits(
 ) -> dict[int, CommittedPosition]:
     if not partitions:
         return {}
-    places = [(merge.topic, p) for p in partitions]
+    places = [TopicPartition(merge.topic, p) for p in partitions]
     return {p: at for (_, p), at in (await committed(cluster, merge.group, places)).items()}
 
 
@@ -363,14 +366,18 @@ async def reached(
     """
     raw = await _commits(cluster, request, list(given))
     commits = {p: at for p, at in _understood(raw).items() if at.base == given[p]}
-    in_logs = {(request.topic, p): raw[p].in_log for p in commits}
+    in_logs = {TopicPartition(request.topic, p): raw[p].in_log for p in commits}
     unproven = await _refuse_other_logs(cluster, request, in_logs)
-    begins = {(request.topic, p): b.merge_offset for p, b in given.items() if p not in commits}
+    begins = {
+        TopicPartition(request.topic, p): b.merge_offset
+        for p, b in given.items()
+        if p not in commits
+    }
     epochs = await positions.record_epochs(cluster, begins)
     epochs |= {place: at.leader_epoch for place, at in in_logs.items()}
     by_partition = {}
     for p, base in given.items():
-        merge = (request.topic, p)
+        merge = TopicPartition(request.topic, p)
         tip, end = logs.final(merge), logs.final(base.output)
         at = commits.get(p)
         begin = base.merge_offset if at is None else at.merge_offset
@@ -441,11 +448,16 @@ async def _refuse_forgotten(
     output's end before `at` was read.
     """
     p, end = there
-    starts = [((merge.topic, p), base.merge_offset), (base.output, base.output_offset)]
+    starts = [
+        (TopicPartition(merge.topic, p), base.merge_offset),
+        (base.output, base.output_offset),
+    ]
     gone = [
         (place, begin) for place, begin in starts if begin < (logs.of(place).log_start_offset or 0)
     ]
-    if not gone or at.merge_offset < (logs.of((merge.topic, p)).log_start_offset or 0):
+    if not gone or at.merge_offset < (
+        logs.of(TopicPartition(merge.topic, p)).log_start_offset or 0
+    ):
         return
     # They are one commit only if no other replay committed between the reads of the two.
     again = (await look(cluster, merge, twice=True)).final(base.output)
@@ -486,7 +498,7 @@ async def thorough(
     """
     rows = []
     for p, now in (await reached(cluster, request, given, logs)).items():
-        base, merge = given[p], (request.topic, p)
+        base, merge = given[p], TopicPartition(request.topic, p)
         tail = await asyncio.to_thread(scan, cluster, request, merge, base.merge_offset, now.tip)
         for place, source in sorted(tail.sources.items()):
             first_to_read(request, logs, merge, place, source.first)

@@ -74,7 +74,7 @@ class Stream:
                 yield here, self._counted(here, came)
             return
         run: list[Message] = []
-        here, topic, partition = ("", -1), "", -1
+        here, topic, partition = TopicPartition("", -1), "", -1
         for message in came:
             error = message.error()
             if error is None:
@@ -82,12 +82,12 @@ class Stream:
                     if run:
                         yield here, self._counted(here, run)
                     topic, partition = message.topic(), message.partition()
-                    here, run = (topic, partition), []
+                    here, run = TopicPartition(topic, partition), []
                 run.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self.ends[message.topic(), message.partition()] = message.offset()
+                self.ends[TopicPartition(message.topic(), message.partition())] = message.offset()
             elif not error.retriable():
-                raise _problem(error, (message.topic(), message.partition()))
+                raise _problem(error, TopicPartition(message.topic(), message.partition()))
         if run:
             yield here, self._counted(here, run)
 
@@ -129,7 +129,7 @@ class Stream:
 
 
 def _problem(error: Any, place: TopicPartition) -> Exception:
-    where = f"{place[0]}:{place[1]}"
+    where = str(place)
     if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
         return RefusedError(
             "what is to be read next is not in the log any more",
@@ -176,6 +176,4 @@ def read_log(
 
 
 def silent(place: TopicPartition) -> IncompleteError:
-    return IncompleteError(
-        f"nothing came for {SILENT_SECONDS:.0f} s", where=f"{place[0]}:{place[1]}"
-    )
+    return IncompleteError(f"nothing came for {SILENT_SECONDS:.0f} s", where=str(place))

@@ -129,7 +129,7 @@ class PartitionReplay:
 
     def __init__(self, job: ReplayRun, base: Base, partition: int) -> None:
         self._job, self.base = job, base
-        self._merge = (job.merge.topic, partition)
+        self._merge = TopicPartition(job.merge.topic, partition)
         self._commits = 0
         self.sent = 0  # committed
 
@@ -210,7 +210,7 @@ class _Attempt:
     ) -> None:
         """following: the next offset of inputs that the log named before the position."""
         self._owner, self._job, self._writer = owner, job, writer
-        self._merge = (job.merge.topic, owner.partition)
+        self._merge = TopicPartition(job.merge.topic, owner.partition)
         self._output = owner.base.output
         self._tip = now.tip
         self._seen, self._next = logs, following
@@ -299,7 +299,7 @@ class _Attempt:
             self._commit()  # nothing more is known: what was sent need not wait
         waits = entry is not None or not self._log_done or self._appended
         if waits and time.monotonic() - self._heard > SILENT_SECONDS:
-            raise silent(entry.place if entry is not None else self._merge)
+            raise silent(entry.topic_partition if entry is not None else self._merge)
         return True
 
     def _read_log(self) -> None:
@@ -344,7 +344,7 @@ class _Attempt:
             return
         low, _ = self._seen.bounds(self._merge, "read_committed")
         for topic in self._job.merge.inputs:
-            place = (topic, self._merge[1])
+            place = TopicPartition(topic, self._merge[1])
             if place in self._reads or place not in self._seen.facts:
                 continue
             first, _ = self._seen.bounds(place, self._job.merge.isolation)
@@ -366,8 +366,8 @@ class _Attempt:
         """Beyond the tip there are only entries that were appended here, in their order."""
         if not self._appended or self._appended.popleft() != entry:
             raise RefusedError(
-                f"at {offset} there is an entry for {named(entry.place)} at {entry.offset} that "
-                "somebody else wrote",
+                f"at {offset} there is an entry for {named(entry.topic_partition)} at "
+                f"{entry.offset} that somebody else wrote",
                 where=named(self._merge),
                 remedy="let one process alone extend a merge log",
             )
@@ -386,11 +386,11 @@ class _Attempt:
             replay.records(place, [m.offset() for m in messages], messages)
             self._inputs.balance(replay.waiting, place)
         self._inputs.resume_short(replay.waiting)
-        if entry is not None and not replay.waiting(entry.place):
-            _, there = self._seen.bounds(entry.place, job.merge.isolation)
+        if entry is not None and not replay.waiting(entry.topic_partition):
+            _, there = self._seen.bounds(entry.topic_partition, job.merge.isolation)
             if entry.offset >= there:
-                raise beyond(entry.place, entry.offset, there)
-            if self._inputs.ends.get(entry.place, -1) > entry.offset:
+                raise beyond(entry.topic_partition, entry.offset, there)
+            if self._inputs.ends.get(entry.topic_partition, -1) > entry.offset:
                 raise no_record(self._merge, entry)
 
     def _extend(self) -> bool:

@@ -20,6 +20,7 @@ from eoctl.settings.context import Context, state_dir
 from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, UsageError
+from recovery.facts import TopicPartition
 from recovery.merge.replay import Base
 from recovery.merge.request import MergePart, ReplayRequest, log_of
 from recovery.plurals import counted
@@ -104,20 +105,24 @@ class _OnSpark(Replaying):
             self._running.cancel,
             ensure_held,
         )
-        return {"sent": {named((request.merge, int(p))): n for p, n in result["sent"].items()}}
+        return {
+            "sent": {
+                named(TopicPartition(request.merge, int(p))): n for p, n in result["sent"].items()
+            }
+        }
 
     async def _request(self, merge: Merge) -> ReplayRequest:
         logs = await look(self._cluster, merge, twice=True)
         if logs.missing:
             raise IncompleteError(logs.missing[0].detail, where=logs.missing[0].topic)
         output = merge.output or ""
-        given = {n: Base(at, (output, n), o) for n, (at, o) in merge.bases.items()}
-        places = [(merge.topic, n) for n in given]
+        given = {n: Base(at, TopicPartition(output, n), o) for n, (at, o) in merge.bases.items()}
+        places = [TopicPartition(merge.topic, n) for n in given]
         before = await committed(self._cluster, merge.group, places)
         now_there = await reached(self._cluster, merge, given, logs)
         parts = []
         for n, now in now_there.items():
-            raw = before.get((merge.topic, n))
+            raw = before.get(TopicPartition(merge.topic, n))
             parts.append(
                 MergePart(
                     partition=n,

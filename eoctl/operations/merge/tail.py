@@ -42,7 +42,7 @@ async def merge_tail(cluster: Cluster, path: Path) -> Answer:
 
 def _newest(cluster: Cluster, request: merge.Merge, row: MergePlanRow) -> list[dict[str, object]]:
     decode = merge_format(request.format).decode
-    place = (row.topic, row.partition)
+    place = row.topic_partition
     rows: list[dict[str, object]] = []
     for messages in read_log(cluster.settings, place, max(row.start, row.tip - NEWEST), row.tip):
         for m in messages:

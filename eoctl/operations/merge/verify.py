@@ -52,7 +52,7 @@ async def verify(
     compared = 0
     chosen = partitions_of(request, logs)
     for p in chosen:
-        merge = (request.topic, p)
+        merge = TopicPartition(request.topic, p)
         try:
             checking = _Checking(cluster, request, (logs, later), merge, max_rate, progress)
             checking.outputs = await _outputs(cluster, request, logs, p)
@@ -108,14 +108,14 @@ async def _against_outputs(
         try:
             begin |= await bases(cluster, request, [p], logs, certain=False)
         except EoctlError as error:
-            missing.append(_unseen((request.output, p), error))
+            missing.append(_unseen(TopicPartition(request.output, p), error))
     # Commits were read just now, the log long after `logs`: a running application went on. So both
     # ends are looked at anew, outputs before the log as ever.
     outputs = await look(cluster, request, twice=False)
     entries = await look(cluster, request, twice=False)
     missing += [*outputs.missing, *(m for m in entries.missing if m not in outputs.missing)]
     for p, base in begin.items():
-        merge = (request.topic, p)
+        merge = TopicPartition(request.topic, p)
         try:
             end = outputs.bounds(base.output, "read_committed")[1]
             tip = entries.bounds(merge, "read_committed")[1]
@@ -144,7 +144,7 @@ class _Outputs:
 
     def record(self, m: "Message") -> None:
         """Take a record of an input in."""
-        place = m.topic() or "", m.partition() or 0
+        place = TopicPartition(m.topic() or "", m.partition() or 0)
         self._records.setdefault(place, {})[m.offset() or 0] = _identity(m)
 
     def compare(self, entries: Sequence[tuple[int, MergeEntry | None]]) -> None:
@@ -152,12 +152,13 @@ class _Outputs:
         done: dict[TopicPartition, int] = {}
         for merge_offset, entry in entries:
             if entry is not None:
-                done[entry.place] = max(entry.offset, done.get(entry.place, -1))
+                place = entry.topic_partition
+                done[place] = max(entry.offset, done.get(place, -1))
             if merge_offset < self.base.merge_offset:
                 continue
             m = next(self._messages, None)
             if entry is not None and m is not None:
-                record = self._records.get(entry.place, {}).get(entry.offset)
+                record = self._records.get(place, {}).get(entry.offset)
                 there = m.offset() or 0, _identity(m)
                 self.comparison.pair(merge_offset, entry, record, there)
         for place, last in done.items():
@@ -184,7 +185,7 @@ async def _outputs(
     """
     if request.output is None:
         return None
-    merge = (request.topic, partition)
+    merge = TopicPartition(request.topic, partition)
     try:
         base = (await bases(cluster, request, [partition], logs, certain=False))[partition]
         first, end = logs.bounds(base.output, "read_committed")

@@ -82,7 +82,7 @@ async def look(cluster: Cluster, content: FlinkCheckpoint, topics: Sequence[str]
     loose = rest(others, content)
     amounts, unread = await _amounts(cluster, past, rows, loose, records, topics)
     missing += unread
-    whole = {(m.topic, m.partition) for m in unread}
+    whole = {m.topic_partition for m in unread}
     fates = [
         Fate(
             c,
@@ -160,7 +160,7 @@ async def _amounts(
         p
         for topic in metadata.topics.values()
         for p in topic.partitions
-        if topic.name in named or (p.topic, p.partition) in begun.keys() | whole
+        if topic.name in named or p.topic_partition in begun.keys() | whole
     ]
     missing = [
         Missing("topic", t.error, "it could not be described", topic=t.name)
@@ -169,12 +169,12 @@ async def _amounts(
     ]
     offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), parts)
     producers, other = await collect.producers(
-        cluster, [p for p in parts if (p.topic, p.partition) in begun]
+        cluster, [p for p in parts if p.topic_partition in begun]
     )
     missing += [*more, *other]
     ranges = []
     for facts in offsets:
-        place = (facts.topic, facts.partition)
+        place = facts.topic_partition
         all_of_it = place in whole or facts.topic in named
         start = None if all_of_it else _begin(begun[place], producers.get(place, ()))
         ranges += _range(facts, start)

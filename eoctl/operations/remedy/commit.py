@@ -121,7 +121,7 @@ async def judged(
         raise RefusedError(f"it is {row.state}: its outcome is decided", where=name)
     partitions = await remedy_fence.partitions_of(cluster, row)
     before = await stands(cluster, partitions, pid)
-    selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
+    selectors = tuple(parse_selector(str(tp)) for tp in partitions)
     diagnosis = await diagnose(cluster, Scope(selectors), settings, pause=interval)
     if diagnosis.missing:
         raise IncompleteError(diagnosis.missing[0].detail, where=name)
@@ -142,16 +142,13 @@ async def stands(
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
     places = set(partitions)
     metadata_rows = [
-        p
-        for t in metadata.topics.values()
-        for p in t.partitions
-        if (p.topic, p.partition) in places
+        p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
     ]
     rows, missing = await collect.producers(cluster, metadata_rows)
     if missing or set(rows) != places:
         raise IncompleteError(
             missing[0].detail if missing else "its producers could not be read",
-            where=", ".join(f"{t}:{p}" for t, p in sorted(places - set(rows))) or None,
+            where=", ".join(map(str, sorted(places - set(rows)))) or None,
         )
     return {
         tp: next(

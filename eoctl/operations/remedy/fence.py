@@ -195,7 +195,7 @@ def request_of(
         "timeout_ms": row.timeout_ms,
         "coordinator": row.coordinator,
         "start_timestamp": row.start_timestamp,
-        "partitions": [f"{t}:{p}" for t, p in judgement.partitions],
+        "partitions": [str(tp) for tp in judgement.partitions],
     }
 
 
@@ -272,7 +272,7 @@ def facts(row: TransactionFacts, judgement: Judgement, wish: Wish) -> dict[str, 
         "producer_epoch": row.producer_epoch,
         "start_timestamp": row.start_timestamp,
         "timeout_ms": row.timeout_ms,
-        "partitions": [f"{t}:{p}" for t, p in judgement.partitions],
+        "partitions": [str(tp) for tp in judgement.partitions],
         **({} if wish.owner_is_gone else {"wrote": stands}),
     }
 
@@ -309,7 +309,7 @@ async def judged_for(
         )
     if look is None:
         partitions = await partitions_of(cluster, row)
-        selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
+        selectors = tuple(parse_selector(str(tp)) for tp in partitions)
         diagnosis = await diagnose(cluster, Scope(selectors), settings, pause=interval)
         if diagnosis.missing:
             raise IncompleteError(diagnosis.missing[0].detail, where=name)
@@ -565,11 +565,11 @@ async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | Non
     if same or row.state.startswith("Prepare"):
         return Effect(False, saw, f"{step.target} is still {row.state}", untouched=same)
     for name in p["partitions"]:
-        topic, _, partition = name.rpartition(":")
-        metadata = await cluster.metadata([topic])
-        members = [m for m in metadata.topics[topic].partitions if m.partition == int(partition)]
+        place = TopicPartition.parse(name)
+        metadata = await cluster.metadata([place.topic])
+        members = [m for m in metadata.topics[place.topic].partitions if m.topic_partition == place]
         rows, _ = await collect.producers(cluster, members)
-        here = rows.get((topic, int(partition)))
+        here = rows.get(place)
         if here is None:
             return Effect(None, saw, f"{name} could not be read")
         if any(

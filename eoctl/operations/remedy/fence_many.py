@@ -150,7 +150,7 @@ def _concerns(missing: Missing, places: Sequence[TopicPartition]) -> bool:
         return True
     if missing.partition is None:
         return missing.topic in {topic for topic, _ in places}
-    return (missing.topic, missing.partition) in places
+    return missing.topic_partition in places
 
 
 def _is_whole(sample: Sample, row: TransactionFacts) -> bool:

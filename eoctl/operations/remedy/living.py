@@ -84,8 +84,7 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
 def _place(row: Mapping[str, Any]) -> TopicPartition | None:
     if row["partition"] is None:
         return None
-    topic, _, number = row["partition"].rpartition(":")
-    return topic, int(number)
+    return TopicPartition.parse(row["partition"])
 
 
 def _of(rows: Rows, place: TopicPartition, producer_id: int) -> ProducerFacts | None:
@@ -107,10 +106,7 @@ async def _look(
     if places:
         metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
         parts = [
-            p
-            for t in metadata.topics.values()
-            for p in t.partitions
-            if (p.topic, p.partition) in places
+            p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
         ]
         rows, _ = await collect.producers(cluster, parts)
     described, _ = await coordinators.find(cluster, sorted(ids)) if ids else ([], [])

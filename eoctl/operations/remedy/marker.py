@@ -34,7 +34,7 @@ from eoctl.settings.context import Context
 from recovery.change.plan import Step
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
-from recovery.facts import ProducerFacts, TransactionFacts, Transactions
+from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts, Transactions
 from recovery.formats.batches import batch_headers
 from recovery.formats.records import ControlType, marker
 from recovery.inspect.observation import OpenTransaction, Settings
@@ -363,7 +363,7 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
     metadata = await cluster.metadata([p["topic"]])
     members = [m for m in metadata.topics[p["topic"]].partitions if m.partition == p["partition"]]
     rows, _ = await collect.producers(cluster, members)
-    here = rows.get((p["topic"], p["partition"]))
+    here = rows.get(TopicPartition(p["topic"], p["partition"]))
     if here is None:
         raise IncompleteError("its producers could not be read")
     return here
@@ -372,17 +372,17 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
 async def ended(cluster: Cluster, step: Step) -> Effect:
     """Look whether the transaction is over, by DescribeProducers and the LSO."""
     p = step.parameters
-    topic, partition = p["topic"], p["partition"]
+    place = TopicPartition(p["topic"], p["partition"])
     pid, start = p["producer_id"], p["start_offset"]
-    metadata = await cluster.metadata([topic])
+    metadata = await cluster.metadata([place.topic])
     members: Sequence[PartitionMetadata] = [
-        p for p in metadata.topics[topic].partitions if p.partition == partition
+        p for p in metadata.topics[place.topic].partitions if p.topic_partition == place
     ]
     offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
     rows, _ = await collect.producers(cluster, members)
-    if not offsets or offsets[0].error is not None or (topic, partition) not in rows:
-        return Effect(None, None, f"{topic}:{partition} could not be read")
-    here = rows[topic, partition]
+    if not offsets or offsets[0].error is not None or place not in rows:
+        return Effect(None, None, f"{place} could not be read")
+    here = rows[place]
     lso = offsets[0].last_stable_offset
     open_here = any(r.producer_id == pid and r.current_txn_start_offset == start for r in here)
     if open_here:
@@ -403,7 +403,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     high = offsets[0].high_watermark
     if planned is None or high is None:
         return Effect(True, {"last_stable_offset": lso}, detail)
-    end = await _end_of(cluster, topic, partition, pid, Range(topic, partition, planned, high))
+    end = await _end_of(cluster, pid, Range(*place, planned, high))
     saw = {"last_stable_offset": lso, "planned_end": planned, "marker_offset": end.marker}
     if end.marker is None:
         beyond = "which marker ended it was not found"
@@ -433,19 +433,16 @@ class End:
 
 async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) -> End:
     """Return how a transaction that was open up to the planned end ended on a partition."""
-    topic, _, number = name.rpartition(":")
-    metadata = await cluster.metadata([topic])
-    members = [p for p in metadata.topics[topic].partitions if p.partition == int(number)]
+    place = TopicPartition.parse(name)
+    metadata = await cluster.metadata([place.topic])
+    members = [p for p in metadata.topics[place.topic].partitions if p.topic_partition == place]
     offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
     if not offsets or (high := offsets[0].high_watermark) is None:
         return End()
-    where = Range(topic, int(number), planned, high)
-    return await _end_of(cluster, topic, int(number), producer_id, where)
+    return await _end_of(cluster, producer_id, Range(*place, planned, high))
 
 
-async def _end_of(
-    cluster: Cluster, topic: str, partition: int, producer_id: int, where: Range
-) -> End:
+async def _end_of(cluster: Cluster, producer_id: int, where: Range) -> End:
     """Hold the marker's offset against the planned end; where: from that end to the watermark.
 
     The transaction was open up to the planned end, so its marker cannot stand before it.
@@ -454,7 +451,7 @@ async def _end_of(
         return End()
     chunks, _ = await read_all(cluster, [where], most_chunks=evidence.MARKER_CHUNKS)
     records, first = 0, None
-    for chunk in chunks[topic, partition]:
+    for chunk in chunks[where.topic_partition]:
         for h in batch_headers(chunk.records):
             if h.base_offset < where.start or h.producer_id != producer_id:
                 continue

@@ -83,15 +83,11 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
 def _place(row: Mapping[str, Any]) -> TopicPartition | None:
     if row["partition"] is None:
         return None
-    topic, _, number = row["partition"].rpartition(":")
-    return topic, int(number)
+    return TopicPartition.parse(row["partition"])
 
 
 def _by_place(missing: Iterable[Missing]) -> dict[TopicPartition | None, list[Missing]]:
-    return grouped(
-        (None if m.topic is None or m.partition is None else (m.topic, m.partition), m)
-        for m in dict.fromkeys(missing)
-    )
+    return grouped((m.topic_partition, m) for m in dict.fromkeys(missing))
 
 
 def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
@@ -140,9 +136,9 @@ async def _open_places(
     missing += await hidden_topics(cluster, scope)
     offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
     missing += more
-    held = {(p.topic, p.partition) for p in offsets if p.held}
+    held = {p.topic_partition for p in offsets if p.held}
     states, more = await collect.producers(
-        cluster, [p for p in chosen if (p.topic, p.partition) in held]
+        cluster, [p for p in chosen if p.topic_partition in held]
     )
     missing += more
     listed = await coordinators.transactions(cluster, producer_ids=sorted(producer_ids))

@@ -169,12 +169,14 @@ def _stands(
 
 
 def _outputs(places: Collection[TopicPartition], to: str | None) -> list[TopicPartition]:
-    return [(to or topic, partition) for topic, partition in places]
+    return [TopicPartition(to or topic, partition) for topic, partition in places]
 
 
 def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPartition, int]:
     """Return each partition of the output, and the offset behind which its copies lie."""
-    return {(to or topic, p): -1 if to else last for (topic, p), last in lasts.items()}
+    return {
+        TopicPartition(to or topic, p): -1 if to else last for (topic, p), last in lasts.items()
+    }
 
 
 async def _copies(
@@ -191,7 +193,7 @@ async def _copies(
         Range(
             f.topic,
             f.partition,
-            max(f.log_start_offset, outputs[f.topic, f.partition] + 1),
+            max(f.log_start_offset, outputs[f.topic_partition] + 1),
             f.high_watermark,
         )
         for f in facts
@@ -254,7 +256,7 @@ def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
         return [SalvageRow(**base, **nothing, records=0, to_first_offset=None, to_last_offset=None)]
     rows = []
     for (topic, partition), piece in lost.pieces.items():
-        copy = lost.copies.get((wish.to or topic, partition))
+        copy = lost.copies.get(TopicPartition(wish.to or topic, partition))
         rows.append(
             SalvageRow(
                 **base,
@@ -342,10 +344,7 @@ def _facts(lost: Lost) -> dict[str, Any]:
     return {
         "refused": None if lost.refusal is None else lost.refusal[0],
         "salvaged": lost.standing,
-        "records": {
-            f"{topic}:{partition}": [p.records, p.first, p.last]
-            for (topic, partition), p in lost.pieces.items()
-        },
+        "records": {str(place): [p.records, p.first, p.last] for place, p in lost.pieces.items()},
     }
 
 
@@ -382,8 +381,8 @@ async def _topics(
 def _step(wish: Wish, lost: Lost) -> Step:
     one = lost.one
     where = ", ".join(
-        f"{p.records} of {topic}:{partition} (offsets {p.first} to {p.last})"
-        for (topic, partition), p in lost.pieces.items()
+        f"{p.records} of {place} (offsets {p.first} to {p.last})"
+        for place, p in lost.pieces.items()
     )
     return Step(
         action=ACTION,
@@ -394,8 +393,7 @@ def _step(wish: Wish, lost: Lost) -> Step:
             "checkpoint_id": one.checkpoint_id,
             "to": wish.to,
             "pieces": {
-                f"{topic}:{partition}": [p.records, p.first, p.last]
-                for (topic, partition), p in lost.pieces.items()
+                str(place): [p.records, p.first, p.last] for place, p in lost.pieces.items()
             },
         },
         does=f"copy {where} to {wish.to or 'the ends of the same partitions'}, in one transaction, "
@@ -412,11 +410,10 @@ def _one(step: Step) -> Committable:
 
 def _pieces(step: Step) -> dict[TopicPartition, tuple[int, int, int]]:
     """Return the records, the first and the last offset of each partition."""
-    pieces = {}
-    for place, (count, first, last) in step.parameters["pieces"].items():
-        topic, _, partition = place.rpartition(":")
-        pieces[topic, int(partition)] = (count, first, last)
-    return pieces
+    pieces = step.parameters["pieces"].items()
+    return {
+        TopicPartition.parse(name): (count, first, last) for name, (count, first, last) in pieces
+    }
 
 
 class SalvageOperation:
@@ -493,7 +490,7 @@ class SalvageOperation:
         ranges = [Range(*place, first, last + 1) for place, (_, first, last) in pieces.items()]
 
         def send(chunk: Chunk) -> None:
-            place = chunk.topic, chunk.partition
+            place = chunk.topic_partition
             _, first, last = pieces[place]
             for header in batch_headers(chunk.records):
                 same = (header.producer_id, header.producer_epoch) == one[1:3]
@@ -521,14 +518,13 @@ class SalvageOperation:
                 elif item.error is not None:
                     raise IncompleteError(
                         f"it was read up to offset {item.position} only: {item.error}",
-                        where=f"{item.topic}:{item.partition}",
+                        where=str(item.topic_partition),
                     )
         if differ := [p for p, (count, _, _) in pieces.items() if counts[p] != count]:
-            topic, partition = differ[0]
             raise RefusedError(
                 f"it had {counted(pieces[differ[0]][0], 'record')}, and has "
                 f"{counts[differ[0]]:,} now; nothing was committed",
-                where=f"{topic}:{partition}",
+                where=str(differ[0]),
             )
         return sum(counts.values()), epochs
 
@@ -552,10 +548,7 @@ class SalvageOperation:
         total = sum(count for count, _, _ in pieces.values())
         lasts = {place: last for place, (_, _, last) in pieces.items()}
         copies = await _copies(self._cluster, group, _begins(lasts, step.parameters["to"]))
-        saw = {
-            f"{topic}:{partition}": [w.records, w.first, w.last]
-            for (topic, partition), w in sorted(copies.items())
-        }
+        saw = {str(place): [w.records, w.first, w.last] for place, w in sorted(copies.items())}
         where = ", ".join(f"{p} offsets {first} to {last}" for p, (_, first, last) in saw.items())
         copied = sum(w.records for w in copies.values())
         beyond = None

@@ -35,7 +35,7 @@ async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
         _, chosen, missing = await selected(cluster, Scope(wish.selectors))
         if missing:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
-        places = sorted((p.topic, p.partition) for p in chosen)
+        places = sorted(p.topic_partition for p in chosen)
     else:
         found, _ = await find_groups(cluster, [wish.group])
         facts = found[0] if found else GroupFacts(wish.group, None)
@@ -43,7 +43,7 @@ async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
         [group_facts], missing = await committed.with_offsets(cluster, [facts])
         if missing:
             raise IncompleteError(missing[0].detail, where=f"group {wish.group}")
-        places = sorted((o.topic, o.partition) for o in group_facts.offsets)
+        places = sorted(o.topic_partition for o in group_facts.offsets)
     if not places:
         raise RefusedError(
             "there is no partition to move: the group has committed nothing, or nothing matches",
@@ -74,7 +74,7 @@ async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -
         _, chosen, missing = await selected(cluster, Scope(selectors))
         if missing:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
-        places = {(p.topic, p.partition) for p in chosen}
+        places = {p.topic_partition for p in chosen}
         offsets = {place: offset for place, offset in offsets.items() if place in places}
         unread = {place: begins for place, begins in unread.items() if place in places}
     if unread:

@@ -152,7 +152,7 @@ class Restarting:
         todo = left(contents, writes_of(step))
         if self._plan.kind == KIND and step.parameters["which"] == STORE:
             decision = decision_of(self._plan)
-            await refuse_cut_off(self._cluster, decision, {w.place for w in todo})
+            await refuse_cut_off(self._cluster, decision, {w.topic_partition for w in todo})
         await store.write(todo, ensure_held, dissolve=step.parameters["dissolve"])
         return {"written": len(todo)}
 
@@ -171,12 +171,12 @@ class Restarting:
         except RefusedError as error:
             return Effect(False, None, error.what)
         if todo:
-            places = ", ".join(named(w.place) for w in todo[:3])
+            places = ", ".join(named(w.topic_partition) for w in todo[:3])
             missing = f"{len(todo)} of {counted(len(writes), 'position')} not written: {places}"
             return Effect(False, None, missing, untouched=len(todo) == len(writes))
         if step.parameters["dissolve"] and contents.exists and not contents.entries:
             return Effect(False, None, f"{store.name} is still there")
-        saw = {named(w.place): w.after for w in writes}
+        saw = {named(w.topic_partition): w.after for w in writes}
         return Effect(True, {"entries": saw}, f"{store.name}: new offsets written and read back")
 
     def _read_back(self, contents: Contents, store: OffsetStore) -> Effect:
@@ -268,7 +268,7 @@ def _refuse_moved_on(
     """The partitions that were left as they were must be so still: else the application ran."""
     if step.parameters["which"] != STORE or entry.plan.kind != KIND:
         return
-    written = {named(w.place) for w in writes_of(step)}
+    written = {named(w.topic_partition) for w in writes_of(step)}
     held = {named(place): kept for place, kept in contents.kept.items()}
     target = entry.plan.details["target"]
     kept = {place: value for place, value in target.items() if place not in written}
@@ -281,11 +281,11 @@ def _to_put_back(
     held = contents.kept
     back, wrong = [], []
     for write in writes_of(step):
-        now = held.get(write.place)
+        now = held.get(write.topic_partition)
         if now == write.after:
             back.append(write.reverse)
         elif now != write.before or entry.state == "done":
-            place = named(write.place)
+            place = named(write.topic_partition)
             wrong += differences({place: write.after}, {place: now})
     _refuse(entry, store, wrong)
     return tuple(back)
@@ -313,7 +313,9 @@ async def _store_facts(plan: Plan, stores: Stores) -> dict[str, Any]:
         held = contents.kept
         facts[_key(step.parameters["which"], store)] = {
             "exists": contents.exists,
-            "entries": {named(w.place): held.get(w.place) for w in writes_of(step)},
+            "entries": {
+                named(w.topic_partition): held.get(w.topic_partition) for w in writes_of(step)
+            },
         }
     return facts
 

@@ -155,7 +155,7 @@ class _Observer:
                 raise IncompleteError(f"it could not be described: {t.error}", where=t.name)
             if t.error is None:
                 counts[t.name] = len(t.partitions)
-            self._partitions |= {(p.topic, p.partition): p for p in t.partitions}
+            self._partitions |= {p.topic_partition: p for p in t.partitions}
         topics = list(metadata.topics.values())
         growing = [p for p in self._partitions.values() if p.topic in self._asked.growing]
         first, first_ends, _ = await read_ends(self._cluster, topics, growing)
@@ -292,20 +292,20 @@ class _Observer:
                 producers = runs[place].producers if place in runs else None
                 answers[one[place]] = Counted(counted, producers)
             for m in missing:
-                unseen[one[m.topic or "", m.partition or 0]] = (
+                unseen[one[TopicPartition(m.topic or "", m.partition or 0)]] = (
                     f"it could not be counted: {m.detail}"
                 )
         return answers, unseen
 
     async def _offsets_at(self, wants: Sequence[OffsetAt]) -> Answers[OffsetAt, int | None]:
-        places = {(w.topic, w.partition) for w in wants}
+        places = {w.topic_partition for w in wants}
         by_instant, _ = await collect.offsets_at(
             self._cluster, [self._partitions[p] for p in places], {w.instant for w in wants}
         )
         answers: dict[OffsetAt, int | None] = {}
         unseen: dict[OffsetAt, str] = {}
         for w in wants:
-            offsets = by_instant.get((w.topic, w.partition))
+            offsets = by_instant.get(w.topic_partition)
             if offsets is None:
                 unseen[w] = "its leader did not find the offset of an instant"
             else:
@@ -332,7 +332,7 @@ class _Observer:
         for want, record in records.answers.items():
             answers[want] = None
             if record is not None:
-                where = f"{want.topic}:{want.partition} at {record.offset}"
+                where = f"{want.topic_partition} at {record.offset}"
                 try:
                     change = decode_changelog(record.key, record.value)
                 except CorruptError as error:
@@ -351,7 +351,7 @@ class _Observer:
             try:
                 tails[want].add(form.decode(record.key, record.value))
             except CorruptError as error:
-                where = f"{want.topic}:{want.partition} at {record.offset}"
+                where = f"{want.topic_partition} at {record.offset}"
                 raise error.within(where) from None
 
         searched = await log_search.tails(self._cluster, wants, each)
@@ -367,7 +367,7 @@ class _Observer:
         answers: dict[CommitOf, GroupCommit] = {}
         unseen: dict[CommitOf, str] = {}
         for want in wants:
-            place = want.topic, want.partition
+            place = want.topic_partition
             commit = read.get(place)
             if why is not None:
                 unseen[want] = why
@@ -387,7 +387,7 @@ class _Observer:
         ids = sorted({t.transactional_id for t in owners.rows if t.producer_id in pids})
         logs = (await read_state_logs(self._cluster, ids, [])).logs if ids else ()
         history = [r for log in logs for r in log.standing]
-        answers = {w: decided(w.commit, (w.topic, w.partition), history) for w in wants}
+        answers = {w: decided(w.commit, w.topic_partition, history) for w in wants}
         unseen: dict[InCommit, str] = {}
         left = [
             w for w, shown in answers.items() if shown is OutputEvidence.NOTHING and w.commit.is_v2
@@ -405,7 +405,7 @@ class _Observer:
 
 
 def _place(f: PartitionFacts) -> TopicPartition:
-    return f.topic, f.partition
+    return f.topic_partition
 
 
 def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:

@@ -37,7 +37,7 @@ async def show_stores(
     places = None
     if selectors:
         _, chosen, missing = await selected(cluster, Scope(tuple(selectors)))
-        places = {(p.topic, p.partition) for p in chosen}
+        places = {p.topic_partition for p in chosen}
     rows: list[GroupOffsetFacts] = []
     stores: list[dict[str, object]] = []
     troubles: list[EoctlError] = []
@@ -51,7 +51,7 @@ async def show_stores(
             continue
         stores.append({"store": store.name, "kind": one.kind, "exists": contents.exists})
         rows_here = _facts(store.name if one.kind != "kafka-group" else one.group, one, contents)
-        rows += [o for o in rows_here if places is None or (o.topic, o.partition) in places]
+        rows += [o for o in rows_here if places is None or o.topic_partition in places]
     if troubles and not stores:
         raise troubles[0]
     missing += [Missing("store", "UNREADABLE", e.sentence, id=e.where) for e in troubles]
@@ -77,7 +77,7 @@ def _named(word: str) -> list[tuple[Store, App | None]]:
 def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetFacts]:
     """pending: None where a store has no such thing."""
     kafka = described.kind == "kafka-group"
-    pending = {(o.topic, o.partition) for o in contents.pending}
+    pending = {o.topic_partition for o in contents.pending}
     facts = [
         GroupOffsetFacts(
             group=name,
@@ -90,8 +90,8 @@ def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetF
         )
         for entry in contents.entries
     ]
-    known = {(o.topic, o.partition) for o in facts}
-    return facts + [o for o in contents.pending if (o.topic, o.partition) not in known]
+    known = {o.topic_partition for o in facts}
+    return facts + [o for o in contents.pending if o.topic_partition not in known]
 
 
 def _beside(entry: StoreEntry) -> str | None:

@@ -94,14 +94,14 @@ def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
     if stores.mirror is not None and look.mirror is not None:
         by_subject[_mirror_key(stores.mirror)] = _store_facts(look.mirror, decision)
     for i in decision.inputs:
-        place = (i.topic, i.partition)
+        place = i.topic_partition
         by_subject[named(place)] = {
             "topic_id": observed.log(place).topic_id,
             "partitions": observed.partition_counts.get(i.topic),
             "restart_offset": i.restart_offset,
         }
     for o in decision.outputs:
-        place = (o.topic, o.partition)
+        place = o.topic_partition
         by_subject[named(place)] = {
             "topic_id": observed.log(place).topic_id,
             "leader_epoch": o.leader_epoch,
@@ -129,7 +129,7 @@ def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
 
 def _places(decision: RestartPlan) -> list[TopicPartition]:
     """Return the places of the store that the decision is about."""
-    inputs = [(i.topic, i.partition) for i in decision.inputs]
+    inputs = [i.topic_partition for i in decision.inputs]
     return [*inputs, *(source_place(s.partition) for s in decision.sources)]
 
 
@@ -171,7 +171,7 @@ def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
         if held.get(place := source_place(s.partition)) != after:
             writes.append(Write(*place, held.get(place), after))
     for change in changes(look.decision, look.observed):
-        place = change.after.input.place
+        place = change.after.input.topic_partition
         write = Write(*place, held.get(place), store.kept(change.after))
         if write.before != write.after:
             writes.append(write)
@@ -185,7 +185,7 @@ def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]
     held = look.mirror.kept
     writes = []
     for entry in look.decision.store:
-        place = entry.input.place
+        place = entry.input.topic_partition
         bare = StoredOffset(topic=place[0], partition=place[1], offset=entry.input.offset)
         write = Write(*place, held.get(place), store.kept(StoredPartition(input=bare)))
         if write.before != write.after:
@@ -197,20 +197,20 @@ def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, StoredValue
     """Return what the store holds of each input partition once the plan is applied."""
     if look.contents is None:
         return {}
-    held = look.contents.kept | {w.place: w.after for w in writes}
+    held = look.contents.kept | {w.topic_partition: w.after for w in writes}
     return {named(p): held.get(p) for p in _places(look.decision)}
 
 
 def _producers(look: RestartLook) -> dict[str, list[int]]:
     """The producers that had written each output before the plan, as far as they are known."""
     by_output: dict[str, set[int]] = {
-        named((o.topic, o.partition)): {
-            p.producer_id for p in look.observed.log((o.topic, o.partition)).producers or ()
+        named(o.topic_partition): {
+            p.producer_id for p in look.observed.log(o.topic_partition).producers or ()
         }
         for o in look.decision.outputs
     }
     for want, counts in look.observed.counted.items():
-        here = by_output.get(named((want.topic, want.partition)))
+        here = by_output.get(named(want.topic_partition))
         if counts.producers is not None and here is not None:
             here |= set(counts.producers.last)
     return {place: sorted(pids) for place, pids in by_output.items()}
@@ -256,7 +256,7 @@ def _moves(writes: Sequence[Write], most: int = 3) -> str:
     def offset(kept: StoredValues | None) -> str:
         return "nothing" if kept is None else str(kept.get("offset", "?"))
 
-    moves = [f"{named(w.place)} {offset(w.before)} -> {offset(w.after)}" for w in writes]
+    moves = [f"{named(w.topic_partition)} {offset(w.before)} -> {offset(w.after)}" for w in writes]
     more = f" and {len(moves) - most} more" if len(moves) > most else ""
     return ", ".join(moves[:most]) + more
 
@@ -276,7 +276,7 @@ def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, 
     """
     facts = dict(now)
     for step in plan.steps:
-        writes = {named(w.place): w for w in writes_of(step)}
+        writes = {named(w.topic_partition): w for w in writes_of(step)}
         store = stores.mirror if step.parameters.get("which") == MIRROR else stores.main
         if not writes or store is None:
             continue

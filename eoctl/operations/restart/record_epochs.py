@@ -25,14 +25,14 @@ async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observe
     An offset has none where that record is gone; none has one where a record may not be read.
     """
     moved = (change.after.input for change in changes(decision, observed))
-    bare = {entry.place: entry.offset for entry in moved if entry.leader_epoch is None}
+    bare = {entry.topic_partition: entry.offset for entry in moved if entry.leader_epoch is None}
     try:
         epochs = await positions.record_epochs(cluster, bare)
     except IncompleteError:
         return decision
 
     def stamped(entry: StoredPartition) -> StoredPartition:
-        epoch = epochs.get(entry.input.place)
+        epoch = epochs.get(entry.input.topic_partition)
         if epoch is None:
             return entry
         with_epoch = entry.input.model_copy(update={"leader_epoch": epoch})
@@ -50,9 +50,9 @@ async def refuse_cut_off(
     not answer; offsets without an epoch are not checked.
     """
     planned = {
-        entry.input.place: LogPosition(entry.input.offset, entry.input.leader_epoch)
+        entry.input.topic_partition: LogPosition(entry.input.offset, entry.input.leader_epoch)
         for entry in decision.store
-        if entry.input.place in written and entry.input.leader_epoch is not None
+        if entry.input.topic_partition in written and entry.input.leader_epoch is not None
     }
     with unsent():
         await positions.refuse_other_logs(cluster, planned, "plan again")

@@ -148,7 +148,7 @@ class AdHoc:
 
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
         # an end or an instant names another offset by then
-        offsets = {named((i.topic, i.partition)): i.restart_offset for i in decision.inputs}
+        offsets = {named(i.topic_partition): i.restart_offset for i in decision.inputs}
         return {"group": self.group, "offsets": offsets}
 
 

@@ -41,7 +41,7 @@ async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
     async with opened_stores(cluster, request) as stores:
         rows = await _stores(plan, stores)
     decision = decision_of(plan)
-    outputs = {(o.topic, o.partition): o for o in decision.outputs}
+    outputs = {o.topic_partition: o for o in decision.outputs}
     more, missing = await _outputs(cluster, plan, outputs)
     rows += more
     return Answer(
@@ -68,7 +68,7 @@ async def _stores(plan: Plan, stores: Stores) -> list[RestartVerifyRow]:
         rows += _compared("store", stores.main, await stores.main.read(), target)
     if stores.mirror is not None:
         mirrored = {
-            named(w.place): w.after
+            named(w.topic_partition): w.after
             for step in plan.steps
             if step.parameters.get("which") == MIRROR
             for w in writes_of(step)
@@ -97,7 +97,7 @@ def _compared(
         text = (
             f"{store.name}: an open transaction holds a commit, which may replace what stands there"
         )
-        yield _finding("pending", (o.topic, o.partition), None, text)
+        yield _finding("pending", o.topic_partition, None, text)
 
 
 async def _outputs(
@@ -106,14 +106,11 @@ async def _outputs(
     """The producers that wrote behind the ends that were counted to."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
     partitions: list[PartitionMetadata] = [
-        p
-        for t in metadata.topics.values()
-        for p in t.partitions
-        if (p.topic, p.partition) in outputs
+        p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in outputs
     ]
     rows: list[RestartVerifyRow] = []
     missing: list[Missing] = []
-    gone = outputs.keys() - {(p.topic, p.partition) for p in partitions}
+    gone = outputs.keys() - {p.topic_partition for p in partitions}
     for place in sorted(gone):
         text = "the output is not there any more"
         missing.append(Missing("partition", "UNKNOWN_TOPIC_OR_PARTITION", text, None, *place))
@@ -122,7 +119,7 @@ async def _outputs(
     runs: dict[TopicPartition, ProducerRuns] = {}
     cuts = []
     for f in facts:
-        place = (f.topic, f.partition)
+        place = f.topic_partition
         o = outputs[place]
         rows += _same_log(plan, f, o)
         if f.error is not None or f.high_watermark is None or f.last_stable_offset is None:
@@ -143,7 +140,7 @@ async def _outputs(
 
 
 def _same_log(plan: Plan, f: PartitionFacts, o: OutputDecision) -> Iterator[RestartVerifyRow]:
-    place = (f.topic, f.partition)
+    place = f.topic_partition
     then = plan.observed[named(place)]["topic_id"]
     if f.topic_id != then:
         yield _finding("another-topic", place, None, f"topic id {f.topic_id}, planned on {then}")

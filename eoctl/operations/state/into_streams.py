@@ -23,6 +23,7 @@ from eoctl.operations.state.delivery import KINDS, STREAMS, DeliveredState, Deli
 from eoctl.stores.state import task_directory
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats import streams_directory as names
 from recovery.plurals import counted
 from recovery.shared.digest import Digest, digest
@@ -143,7 +144,7 @@ class IntoStreams:
             rows = {t: state.partitions[p].digest.rows for t, state in self._states.items()}
             stores = [
                 f"{counted(rows[topic], 'entry', 'entries')} of {store} below offset "
-                f"{ends[topic, p]}"
+                f"{ends[TopicPartition(topic, p)]}"
                 for topic, (store, _) in self._stores.items()
             ]
             step = Step(
@@ -170,9 +171,12 @@ class IntoStreams:
     def _task(self, p: int) -> Path:
         return self._folder / f"{self._wish.subtopology}_{p}"
 
-    def _ends(self, p: int) -> dict[tuple[str, int], int]:
+    def _ends(self, p: int) -> dict[TopicPartition, int]:
         """Return the first offset that each store of a task lacks, 0 for an empty changelog."""
-        return {(topic, p): state.partitions[p].end for topic, state in self._states.items()}
+        return {
+            TopicPartition(topic, p): state.partitions[p].end
+            for topic, state in self._states.items()
+        }
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Make the task beside its place, read it back, and move it there."""
@@ -201,8 +205,8 @@ class IntoStreams:
             shutil.rmtree(made)  # an attempt that was killed
         made.mkdir(mode=0o750)
         for topic, (store, timestamped) in self._stores.items():
-            if self._ends(p)[topic, p]:
-                rows = self._states[topic].rows.all_rows((topic, p))
+            if self._ends(p)[TopicPartition(topic, p)]:
+                rows = self._states[topic].rows.all_rows(TopicPartition(topic, p))
                 path = made / names.ROCKSDB / store
                 task_directory.write_store(path, rows, timestamped=timestamped)
                 die_here_in_tests(f"deliver-store-{p}-{store}")
@@ -219,7 +223,7 @@ class IntoStreams:
             return rows
         rows = 0
         for topic, (store, timestamped) in self._stores.items():
-            if not self._ends(p)[topic, p]:
+            if not self._ends(p)[TopicPartition(topic, p)]:
                 continue
             path = task / names.ROCKSDB / store
             there = task_directory.read_store(path, p, timestamped=timestamped)
@@ -236,7 +240,7 @@ class IntoStreams:
         state = self._states[topic]
         if timestamped:
             return state.partitions[p].digest.digest()
-        tables = state.rows.all_rows((topic, p))
+        tables = state.rows.all_rows(TopicPartition(topic, p))
         return Digest.sum(digest(p, task_directory.without_timestamps(rows)) for rows in tables)
 
     async def verify(self, step: Step) -> Effect:

@@ -7,6 +7,7 @@ refused unless `replace` says that they go; the plan says how many.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 from eoctl.operations.change.steps import Effect, die_here_in_tests
@@ -18,6 +19,7 @@ from eoctl.stores.state.table import SILENT_SECONDS, StateTable, refuse_others
 from recovery import plurals
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.store_tables import SqlStore
 from recovery.state.changelogs.changelog import changelog_format
@@ -57,9 +59,7 @@ class IntoTable:
         }
         if self._offsets is not None:
             before = await self._before()
-            facts[self._offsets_store.name] = {
-                f"{place[0]}:{place[1]}": kept for place, kept in before.items()
-            }
+            facts[self._offsets_store.name] = {str(place): kept for place, kept in before.items()}
         counted = await self._table.count(await self._live())
         others = sum(one.others for one in counted.values())
         if not self._replaces(steps):
@@ -101,14 +101,14 @@ class IntoTable:
                 if kept is not None:
                     raise RefusedError(
                         "the state says no restart offset of it, and one is stored",
-                        where=f"{self._offsets_store.name}, {place[0]}:{place[1]}",
+                        where=f"{self._offsets_store.name}, {place}",
                     )
                 continue
             if kept is not None and kept["offset"] > offset and not self._wish.replace:
                 raise RefusedError(
                     f"the stored offset {kept['offset']} is above the state's {offset}: an older "
                     "state would go over a newer one",
-                    where=f"{self._offsets_store.name}, {place[0]}:{place[1]}",
+                    where=f"{self._offsets_store.name}, {place}",
                     remedy="--replace goes back to it",
                 )
             at = StoredOffset(topic=place[0], partition=place[1], offset=offset)
@@ -135,7 +135,7 @@ class IntoTable:
             stands_on=("state", self.name, self._offsets_store.name, self._others),
         )
 
-    def _after(self) -> dict[tuple[str, int], int | None]:
+    def _after(self) -> dict[TopicPartition, int | None]:
         """The offsets to restart at with the state: the cut's, or those that its records name."""
         source = self._source
         coast = source.manifest.format == "coast"
@@ -148,11 +148,11 @@ class IntoTable:
             )
         topic = source.changelog if self._wish.input is None else self._wish.input
         return {
-            (topic, p): part.seen.get("upstream") if coast else part.end
+            TopicPartition(topic, p): part.seen.get("upstream") if coast else part.end
             for p, part in sorted(source.partitions.items())
         }
 
-    async def _before(self) -> dict[tuple[str, int], StoredValues]:
+    async def _before(self) -> dict[TopicPartition, StoredValues]:
         """Return what is stored for the places that matter."""
         places = self._after()
         contents = await self._offsets_store.read()
@@ -166,7 +166,7 @@ class IntoTable:
     def _marks(self) -> Marks:
         by_partition, names = {}, self._table.marked
         for p in self._source.partitions:
-            groups = self._source.rows.columns((self._source.changelog, p), names)
+            groups = self._source.rows.columns(TopicPartition(self._source.changelog, p), names)
             columns = ((group.column(n).to_pylist() for n in names) for group in groups)
             by_partition[p] = sorted_marks(marks(zip(*c, strict=True)) for c in columns)
         return by_partition
@@ -185,11 +185,11 @@ class IntoTable:
         if self._offsets is None:
             p = int(step.parameters["partition"])
             keep = live[p] if self._wish.replace else None
-            rows = self._source.rows.in_order((name, p))
+            rows = self._source.rows.in_order(TopicPartition(name, p))
             await self._table.upsert(rows, p, keep, held)
             return {"rows": len(live[p])}
         await self._table.replace(
-            lambda p: self._source.rows.in_order((name, p)),
+            lambda p: self._source.rows.in_order(TopicPartition(name, p)),
             live,
             (self._offsets, [Write(*write) for write in step.parameters["offsets"]]),
             held,
@@ -201,9 +201,10 @@ class IntoTable:
         """Read the table back, and compare its rows with the state's by digest."""
         if self._offsets is not None:
             before = await self._before()
-            for topic, p, _, after in step.parameters["offsets"]:
-                if before.get((topic, p)) != after:
-                    return Effect(False, before.get((topic, p)), f"{topic}:{p} is not stored so")
+            for write in starmap(Write, step.parameters["offsets"]):
+                stored = before.get(write.topic_partition)
+                if stored != write.after:
+                    return Effect(False, stored, f"{write.topic_partition} is not stored so")
         live = await self._live()
         partitions = [step.parameters["partition"]] if self._offsets is None else [*live]
         saw: dict[str, Any] = {}

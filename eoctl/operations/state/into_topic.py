@@ -99,7 +99,7 @@ class IntoTopic:
         self._refuse_settings(topic["settings"], oldest)
         now, facts = await self._last_committed(), await self._facts()
         for p in partitions:
-            self._rows_of(now.get((self._topic, p)), topic["topic_id"], facts[p])
+            self._rows_of(now.get(TopicPartition(self._topic, p)), topic["topic_id"], facts[p])
         return [
             Step(
                 action="deliver",
@@ -129,7 +129,7 @@ class IntoTopic:
             for p, part in source.partitions.items():
                 last: dict[str, Any] = {}
                 first = max(0, part.digest.rows - 1)
-                for rows in source.rows.in_order((source.changelog, p), first):
+                for rows in source.rows.in_order(TopicPartition(source.changelog, p), first):
                     last = rows.slice(len(rows) - 1).to_pylist()[0]
                 if part.seen and any(last.get(k) != part.seen.get(k) for k in part.seen):
                     raise RefusedError(
@@ -143,7 +143,7 @@ class IntoTopic:
         """The lowest timestamp. Raises RefusedError for a row that cannot keep its own."""
         oldest = now_ms()
         for p in self._source.partitions:
-            place = (self._source.changelog, p)
+            place = TopicPartition(self._source.changelog, p)
             for rows in self._source.rows.all_rows(place):
                 times = one_chunk(rows.column("timestamp"))
                 values = int64_values(times)
@@ -182,7 +182,9 @@ class IntoTopic:
         writer = Writer(
             self._settings, f"{self._group}-{p}", self._group, timeout_ms=TRANSACTION_MS
         )
-        sending = Sending(writer, (self._topic, p), self._metadata(step, p), ensure_held)
+        sending = Sending(
+            writer, TopicPartition(self._topic, p), self._metadata(step, p), ensure_held
+        )
         await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
         try:
             sending.first = sending.rows = await self._begin(step, p, sending)
@@ -204,7 +206,7 @@ class IntoTopic:
 
     async def _begin(self, step: Step, p: int, sending: "Sending") -> int:
         """Return how many rows are written. Raises RefusedError for rows of another writer."""
-        place = (self._topic, p)
+        place = TopicPartition(self._topic, p)
         now, facts = await committed(self._cluster, self._group, [place]), await self._facts()
         rows = self._rows_of(now.get(place), step.parameters["topic_id"], facts[p])
         if rows is None:
@@ -216,14 +218,16 @@ class IntoTopic:
                 raise RefusedError(
                     f"{counted(rows, 'row was', 'rows were')} delivered there, but it holds "
                     f"{counted(visible, 'record')}: somebody else writes or deletes",
-                    where=f"{self._topic}:{p}",
+                    where=str(place),
                     remedy="deliver into a new topic",
                 )
             await asyncio.sleep(0.5)
         return rows
 
     def _send(self, p: int, sending: "Sending") -> None:
-        for rows in self._source.rows.in_order((self._source.changelog, p), sending.first):
+        for rows in self._source.rows.in_order(
+            TopicPartition(self._source.changelog, p), sending.first
+        ):
             for low in range(0, len(rows), AT_ONCE):
                 sending.send(rows.slice(low, AT_ONCE))
             sending.end()  # reading the next rows may take longer than a transaction may be open
@@ -232,9 +236,9 @@ class IntoTopic:
         """Read the topic back, and compare its rows with the state's by digest."""
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
-        place = f"{self._topic}:{p}"
+        place = TopicPartition(self._topic, p)
         now, facts = await self._last_committed(), (await self._facts())[p]
-        there = self._rows_of(now.get((self._topic, p)), step.parameters["topic_id"], facts)
+        there = self._rows_of(now.get(place), step.parameters["topic_id"], facts)
         if there is None:
             return Effect(False, None, f"nothing is delivered to {place}", untouched=True)
         if there < rows:
@@ -255,7 +259,7 @@ class IntoTopic:
         )
 
     async def _last_committed(self) -> dict[TopicPartition, CommittedPosition]:
-        places = [(self._topic, p) for p in self._source.partitions]
+        places = [TopicPartition(self._topic, p) for p in self._source.partitions]
         return (await last_committed(self._cluster, self._group, places))[0]
 
     def _digest_of(self, topic_id: str | None, p: int) -> str:
@@ -287,9 +291,7 @@ class IntoTopic:
         why = "it has been written to, and not by an earlier attempt that is still known"
         if position is not None:
             why = "another state was delivered there"
-        raise RefusedError(
-            why, where=f"{self._topic}:{facts.partition}", remedy="deliver into a new topic"
-        )
+        raise RefusedError(why, where=str(facts.topic_partition), remedy="deliver into a new topic")
 
     async def _facts(self) -> dict[int, PartitionFacts]:
         """Return all partitions with all offsets. Raises IncompleteError."""
@@ -318,7 +320,7 @@ class IntoTopic:
         counted, missing = await count(self._cluster, [cuts])
         if missing:
             raise IncompleteError(missing[0].detail, where=f"{self._topic}:{p}")
-        return counted[self._topic, p][0].data
+        return counted[TopicPartition(self._topic, p)][0].data
 
     async def _digest(self, facts: PartitionFacts) -> Digest:
         """Return the digest of all visible records; records read before are not read again."""

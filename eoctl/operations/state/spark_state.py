@@ -227,7 +227,7 @@ def spread_state(left: StateRows, keys: Text, values: Text, spread: Spread) -> N
         for table in left.columns(place, ["offset", "key", "value"]):
             rows = []
             for row in table.to_pylist():
-                where = f"{place[0]}:{place[1]}, offset {row['offset']}"
+                where = f"{place}, offset {row['offset']}"
                 rows.append(
                     (
                         _read(keys, row["key"], "key", where),

@@ -72,7 +72,7 @@ SEQUENCES = Table(
 def _markers(parts: Iterable[NamedMarker]) -> Iterator[str]:
     """The first one's place is a column of its own."""
     for number, part in enumerate(parts):
-        where = f"{part.topic}:{part.partition} " if number else ""
+        where = f"{part.topic_partition} " if number else ""
         ended = "no marker" if part.marker is None else f"{part.marker} at {part.marker_offset}"
         yield f"{where}{part.first_offset}-{part.last_offset} {ended}"
 

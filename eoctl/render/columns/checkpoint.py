@@ -23,7 +23,7 @@ def what(row: CommittableRow) -> str:
     records = None if row.records is None else counted(row.records, "record")
     if row.fate == "lost":
         places = ", ".join(
-            f"{w.topic}:{w.partition} ({count(w.records)} from {w.first_offset} to {w.last_offset})"
+            f"{w.topic_partition} ({count(w.records)} from {w.first_offset} to {w.last_offset})"
             for w in row.written
         )
         least = "records not all counted" if records is None else records

@@ -119,7 +119,7 @@ TXN_LIST = Table(
 
 
 def _partitions(row: TxnDescribeRow) -> str | None:
-    return ",".join(f"{p.topic}:{p.partition}" for p in row.partitions) or None
+    return ",".join(str(p.topic_partition) for p in row.partitions) or None
 
 
 def _connect(row: TxnDescribeRow) -> str | None:

@@ -38,7 +38,7 @@ VERIFY = Table(
 
 
 def _inputs(row: MergePlanRow) -> str:
-    return ", ".join(f"{i.topic}:{i.partition} [{i.start}, {i.end})" for i in row.inputs)
+    return ", ".join(f"{i.topic_partition} [{i.start}, {i.end})" for i in row.inputs)
 
 
 def _plan_summary(answer: Answer) -> str:

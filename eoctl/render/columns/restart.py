@@ -27,7 +27,7 @@ def _input_times(i: RestartInput) -> str | None:
 
 
 def _fed_by(o: RestartOutput) -> str:
-    return ",".join(f"{f.topic}:{f.partition}" for f in o.fed_by)
+    return ",".join(str(f.topic_partition) for f in o.fed_by)
 
 
 INPUTS = Table(
@@ -89,7 +89,7 @@ def _rest(row: RestartPlanRow) -> Iterator[tuple[str, str]]:
         if o.drop_first:
             yield "sum", sum_of(o)
     for s in row.state:
-        yield "state", f"replay {s.topic}:{s.partition} up to {s.end_offset}"
+        yield "state", f"replay {s.topic_partition} up to {s.end_offset}"
     if row.starting_offsets is not None:
         yield "spark", f"startingOffsets {row.starting_offsets}"
     yield "guarantee", f"{row.guarantee}: {row.because}"
@@ -109,7 +109,7 @@ def sum_of(o: RestartOutput) -> str:
         else f" ({counted(others, 'offset in between is', 'offsets in between are')} no data)"
     )
     return (
-        f"{o.topic}:{o.partition} ends at {o.end_offset}; {counted(o.drop_first, 'record')} "
+        f"{o.topic_partition} ends at {o.end_offset}; {counted(o.drop_first, 'record')} "
         f"before that is {o.start}{of_these}"
     )
 

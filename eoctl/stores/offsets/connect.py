@@ -202,7 +202,7 @@ class ConnectOffsets:
         self, ranges: Sequence[Range], isolation: int, where: str
     ) -> list[tuple[Record, int, str]]:
         """The connector's records, each with its partition and source partition."""
-        by_key = {r.key: r for r in ranges}
+        by_key = {r.topic_partition: r for r in ranges}
         found: list[tuple[Record, int, str]] = []
         if not ranges:
             return found
@@ -211,7 +211,7 @@ class ConnectOffsets:
                 if item.error is not None:
                     raise IncompleteError(f"{item.error}: {item.detail}", where=where)
                 continue
-            mine = by_key[item.topic, item.partition]
+            mine = by_key[item.topic_partition]
             for record in visible_records(item, mine.start, mine.end):
                 connector, partition = decode_key(record.key or b"")
                 if connector == self._described.connector and partition is not None:

@@ -42,7 +42,7 @@ class FlinkOffsets(CheckpointOffsets):
                 promised=len(folder.content.committables),
                 newer=folder.newer,
                 unread={
-                    (o.topic, o.partition): _ELSEWHERE.get(o.offset, str(o.offset))
+                    o.topic_partition: _ELSEWHERE.get(o.offset, str(o.offset))
                     for o in offsets
                     if o.offset < 0
                 },

@@ -134,10 +134,10 @@ class GroupOffsets:
             "leader_epoch": o.leader_epoch,
             "metadata": o.metadata or "",
         }
-        return StoreEntry(self._position((o.topic, o.partition), kept), kept)
+        return StoreEntry(self._position(o.topic_partition, kept), kept)
 
     def _position(self, place: TopicPartition, kept: StoredValues) -> StoredPartition:
-        where = f"{self.name}, {place[0]}:{place[1]}"
+        where = f"{self.name}, {place}"
         stored = StoredPartition(
             input=StoredOffset(
                 topic=place[0],
@@ -154,7 +154,7 @@ class GroupOffsets:
         if p.input.offset < 0:
             raise RefusedError(
                 "a group cannot keep that nothing was done yet (-1)",
-                where=f"{self.name}, {p.input.topic}:{p.input.partition}",
+                where=f"{self.name}, {p.input.topic_partition}",
             )
         kept = {
             "offset": p.input.offset,
@@ -162,7 +162,7 @@ class GroupOffsets:
             "metadata": dump_metadata(p.output),
         }
         why = "a group has no room for state, merge offset or the ids of cluster and topic"
-        refuse_loss(self._position(p.input.place, kept), position, why, self.name)
+        refuse_loss(self._position(p.input.topic_partition, kept), position, why, self.name)
         return kept
 
     async def write(
@@ -172,8 +172,8 @@ class GroupOffsets:
             contents = await self.read()
         self._refuse_unsafe(contents)
         refuse_differences(contents, writes, self.name)
-        commits = {w.place: _committed(w.after) for w in writes if w.after is not None}
-        deletes = [w.place for w in writes if w.after is None and w.before is not None]
+        commits = {w.topic_partition: _committed(w.after) for w in writes if w.after is not None}
+        deletes = [w.topic_partition for w in writes if w.after is None and w.before is not None]
         sent = False
         group = self._described.group
         if commits:
@@ -199,7 +199,7 @@ class GroupOffsets:
 
         async def delete() -> commit.ErrorsByPlace:
             error = await commit.delete_group(self._cluster, self._described.group, ready)
-            return {} if error == "GROUP_ID_NOT_FOUND" else {("", 0): error}
+            return {} if error == "GROUP_ID_NOT_FOUND" else {TopicPartition("", 0): error}
 
         await self._send(delete(), (), sent)
 
@@ -251,7 +251,7 @@ class GroupOffsets:
         if contents.pending:
             o = contents.pending[0]
             raise RefusedError(
-                f"an open transaction holds a commit of {o.topic}:{o.partition}",
+                f"an open transaction holds a commit of {o.topic_partition}",
                 where=self.name,
                 remedy="fence its owner first",
             )
@@ -267,7 +267,7 @@ class GroupOffsets:
             if not wrong:
                 return
             place, error = min(wrong.items())
-            of = f" of {place[0]}:{place[1]}" if place[0] else ""
+            of = f" of {place}" if place[0] else ""
             trouble, remedy = f"the coordinator answered {error}{of}", _REMEDIES.get(error)
             if not sent and len(wrong) == len(errors) and not set(wrong.values()) & _UNKNOWN:
                 raise RefusedError(trouble, where=self.name, remedy=remedy)

@@ -17,7 +17,7 @@ from recovery.restart.stored import (
 
 def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEntry, ...]:
     """The object's entries, sorted. Raises CorruptError."""
-    kept = sorted(parse_stored(text, where), key=lambda p: p.input.place)
+    kept = sorted(parse_stored(text, where), key=lambda p: p.input.topic_partition)
     return tuple(
         StoreEntry(at, _plain(p))
         for at, p in zip(next_positions(kept, position), kept, strict=True)
@@ -31,8 +31,12 @@ def kept_of(at: StoredPartition, position: StoredPosition) -> StoredValues:
 
 def written(text: str | None, writes: Sequence[Write], where: str) -> str | None:
     """The object after these writes, the others' order kept; None when nothing is left in it."""
-    after = {w.place: w.after for w in writes}
-    there = [] if text is None else [(p.input.place, _plain(p)) for p in parse_stored(text, where)]
+    after = {w.topic_partition: w.after for w in writes}
+    there = (
+        []
+        if text is None
+        else [(p.input.topic_partition, _plain(p)) for p in parse_stored(text, where)]
+    )
     rows = [after.pop(place, kept) for place, kept in there]
     left = [row for row in (*rows, *after.values()) if row is not None]
     if not left:

@@ -64,10 +64,10 @@ class SqlOffsets:
     def kept(self, position: StoredPartition) -> StoredValues:
         at = as_kept([position], self._described.position)[0]
         row = row_of(at, self._described.columns)
-        if position_of(at.input.place, row, self.name) != at:
+        if position_of(at.input.topic_partition, row, self.name) != at:
             raise RefusedError(
                 "the table has no column for a part of this entry",
-                where=f"{self.name}, {at.input.topic}:{at.input.partition}",
+                where=f"{self.name}, {at.input.topic_partition}",
                 remedy="name its columns in [app.store.columns]",
             )
         return row
@@ -138,13 +138,17 @@ class SqlOffsets:
 
         try:
             if write.before is None and write.after is not None:
-                hit = connection.execute(table.insert(self._app, write.place, write.after))
+                hit = connection.execute(
+                    table.insert(self._app, write.topic_partition, write.after)
+                )
             elif write.before is not None and write.after is not None:
                 hit = connection.execute(
-                    table.update(self._app, write.place, write.before, write.after)
+                    table.update(self._app, write.topic_partition, write.before, write.after)
                 )
             elif write.before is not None:
-                hit = connection.execute(table.delete(self._app, write.place, write.before))
+                hit = connection.execute(
+                    table.delete(self._app, write.topic_partition, write.before)
+                )
             else:
                 return
         except IntegrityError as error:
@@ -160,7 +164,7 @@ class SqlOffsets:
             )
 
     def _at(self, write: Write) -> str:
-        return f"{self.name}, {write.topic}:{write.partition}"
+        return f"{self.name}, {write.topic_partition}"
 
     def _contents(
         self,
@@ -175,14 +179,14 @@ class SqlOffsets:
         for row in rows:
             place, kept = table.read(row, self.name)
             if place in by_place:
-                raise CorruptError(f"{place[0]}:{place[1]} stands in two rows", where=self.name)
+                raise CorruptError(f"{place} stands in two rows", where=self.name)
             by_place[place] = kept
         places = sorted(by_place)
         at = [position_of(place, by_place[place], self.name) for place in places]
         return Contents(
             exists=True,
             entries=tuple(
-                StoreEntry(position, by_place[position.input.place])
+                StoreEntry(position, by_place[position.input.topic_partition])
                 for position in next_positions(at, self._described.position)
             ),
         )

@@ -100,8 +100,10 @@ class Mapped:
         topic = values["topic"]
         if not isinstance(topic, str):
             raise CorruptError(f"the topic {topic!r} is no text", where=where)
-        place = (topic, _integer(values["partition"], "partition", f"{where}, {topic}"))
-        at = f"{where}, {topic}:{place[1]}"
+        place = TopicPartition(
+            topic, _integer(values["partition"], "partition", f"{where}, {topic}")
+        )
+        at = f"{where}, {place}"
         kept: dict[str, Any] = {"offset": _integer(values["offset"], "offset", at)}
         for key in _OPTIONAL:
             if key in values:
@@ -191,17 +193,13 @@ def position_of(place: TopicPartition, kept: StoredValues, where: str) -> Stored
         try:
             value["output"] = json.loads(kept["output"])
         except (ValueError, RecursionError):
-            raise CorruptError(
-                "its output is not JSON", where=f"{where}, {place[0]}:{place[1]}"
-            ) from None
+            raise CorruptError("its output is not JSON", where=f"{where}, {place}") from None
     try:
         return StoredPartition.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
-        raise CorruptError(
-            f"{path}: {first['msg']}", where=f"{where}, {place[0]}:{place[1]}"
-        ) from None
+        raise CorruptError(f"{path}: {first['msg']}", where=f"{where}, {place}") from None
 
 
 def _kept_value(key: str, value: Any, where: str) -> Any:

@@ -19,7 +19,7 @@ from recovery.errors import (
     UnreachableError,
     UnverifiedError,
 )
-from recovery.facts import GroupOffsetFacts, TopicPartition
+from recovery.facts import GroupOffsetFacts, HasPartition, TopicPartition
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.observed import FlinkFacts
 from recovery.restart.stored import StoredPartition
@@ -40,7 +40,7 @@ class StoreEntry:
 
     @property
     def place(self) -> TopicPartition:
-        return self.position.input.place
+        return self.position.input.topic_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,13 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Write(HasPartition):
     """`after` instead of exactly `before`; None is no entry."""
 
     topic: str
     partition: int
     before: StoredValues | None
     after: StoredValues | None
-
-    @property
-    def place(self) -> TopicPartition:
-        return self.topic, self.partition
 
     @property
     def reverse(self) -> "Write":
@@ -128,7 +124,7 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
     Raises RefusedError where neither `before` nor `after` is there.
     """
     by_place = contents.kept
-    todo = tuple(w for w in writes if by_place.get(w.place) != w.after)
+    todo = tuple(w for w in writes if by_place.get(w.topic_partition) != w.after)
     refuse_differences(contents, todo)
     return todo
 
@@ -136,8 +132,8 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
 def refuse_differences(contents: Contents, writes: Sequence[Write], where: str = "") -> None:
     """Raises RefusedError that names what is not as the writes say it must be."""
     by_place = contents.kept
-    then = {named(w.place): w.before for w in writes}
-    now = {named(w.place): by_place.get(w.place) for w in writes}
+    then = {named(w.topic_partition): w.before for w in writes}
+    now = {named(w.topic_partition): by_place.get(w.topic_partition) for w in writes}
     changed = differences(then, now)
     if changed:
         more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
@@ -152,7 +148,7 @@ def refuse_loss(kept: StoredPartition, position: StoredPartition, why: str, wher
     """Refuse a position of which a store would keep less. kept: what would be read again."""
     if kept != position:
         place = position.input
-        raise RefusedError(why, where=f"{where}, {place.topic}:{place.partition}")
+        raise RefusedError(why, where=f"{where}, {place.topic_partition}")
 
 
 def held_before(ensure_held: EnsureHeld, *, written: bool) -> None:

@@ -113,8 +113,8 @@ class TopicOffsets:
         self, facts: Sequence[PartitionFacts], key: bytes | None
     ) -> dict[TopicPartition, Record]:
         """The last visible record of each partition, or the last under the key."""
-        lows = {(f.topic, f.partition): f.log_start_offset or 0 for f in facts}
-        highs = {(f.topic, f.partition): f.last_stable_offset or 0 for f in facts}
+        lows = {f.topic_partition: f.log_start_offset or 0 for f in facts}
+        highs = {f.topic_partition: f.last_stable_offset or 0 for f in facts}
         by_partition: dict[TopicPartition, Record] = {}
         size = LEAST_TAIL
         while ranges := [
@@ -126,7 +126,7 @@ class TopicOffsets:
                 if key is None or record.key == key:
                     by_partition[place] = record
             for r in ranges:
-                highs[r.key] = r.start
+                highs[r.topic_partition] = r.start
             size *= 8
         return by_partition
 
@@ -134,14 +134,14 @@ class TopicOffsets:
         self, ranges: Sequence[Range], isolation: int
     ) -> list[tuple[Record, TopicPartition]]:
         """The records of a key or, without one, each partition's last. Raises IncompleteError."""
-        by_key = {r.key: r for r in ranges}
+        by_key = {r.topic_partition: r for r in ranges}
         records: list[tuple[Record, TopicPartition]] = []
         async for item in fetch.read(self._cluster, ranges, isolation=isolation):
-            place = (item.topic, item.partition)
+            place = item.topic_partition
             if not isinstance(item, Chunk):
                 if item.error is not None:
                     raise IncompleteError(
-                        f"{item.error}: {item.detail}", where=f"{self.name}, {place[0]}:{place[1]}"
+                        f"{item.error}: {item.detail}", where=f"{self.name}, {place}"
                     )
                 continue
             last: Record | None = None
@@ -183,14 +183,14 @@ class TopicOffsets:
         if app is None:
             return Contents(exists=bool(last))
         kept = []
-        for (topic, partition), record in sorted(last.items()):
+        for at, record in sorted(last.items()):
             try:
                 change = decode_changelog(record.key, record.value)
             except CorruptError as error:
-                raise error.within(f"{topic}:{partition} at {record.offset}") from None
-            place = (app.inputs[0], partition)
+                raise error.within(f"{at} at {record.offset}") from None
+            place = TopicPartition(app.inputs[0], at.partition)
             [output] = app.outputs_of(place)[:1]
-            start = StoredOffset(topic=place[0], partition=partition, offset=change.upstream)
+            start = StoredOffset(topic=place[0], partition=at.partition, offset=change.upstream)
             end = StoredOutput(topic=output[0], partition=output[1], offset=change.downstream)
             kept.append(StoredPartition(input=start, output=(end,)))
         return Contents(
@@ -226,8 +226,7 @@ class TopicOffsets:
         ranges = self._above(last.ends, last.highs)
         for record, place in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
             raise RefusedError(
-                f"an open transaction holds the key at {place[0]}:{place[1]} offset "
-                f"{record.offset}",
+                f"an open transaction holds the key at {place} offset {record.offset}",
                 where=self.name,
                 remedy="see `eoctl why`",
             )

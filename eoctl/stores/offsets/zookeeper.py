@@ -125,7 +125,7 @@ class ZooKeeperOffsets:
                 raise CorruptError(f"the node {path!r} is no partition", where=self.name)
             if not _DECIMAL.fullmatch(text) or int(text) > MAX_OFFSET:
                 raise CorruptError(f"the node {path!r} holds no offset: {text!r}", where=self.name)
-            by_place[topic, int(number)] = {"offset": int(text)}
+            by_place[TopicPartition(topic, int(number))] = {"offset": int(text)}
         entries = tuple(
             StoreEntry(self._position(place, by_place[place]), by_place[place])
             for place in sorted(by_place)
@@ -145,7 +145,7 @@ class ZooKeeperOffsets:
     def kept(self, position: StoredPartition) -> StoredValues:
         if not self._described.is_consumer_offsets:
             return kept_of(position, self._described.position)
-        place = position.input.place
+        place = position.input.topic_partition
         kept = {"offset": as_kept([position], self._described.position)[0].input.offset}
         why = "nodes of a consumer hold an input offset and nothing else"
         refuse_loss(self._position(place, kept), position, why, self.name)

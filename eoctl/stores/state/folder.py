@@ -19,6 +19,7 @@ from eoctl.stores.state.runs import RUNS
 from eoctl.stores.storage import LOCK, PROBE, Storage
 from eoctl.stores.storage_address import place_of
 from recovery.errors import EoctlError, RefusedError, UsageError
+from recovery.facts import HasPartition
 from recovery.shared import cut as cuts
 from recovery.state import manifest as manifests
 from recovery.state.manifest import Manifest
@@ -27,7 +28,7 @@ MANIFEST, CUT, REQUEST, TASKS = "manifest.json", "cut.json", "request.json", "ta
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRow:
+class TaskRow(HasPartition):
     """A task's result; JSON can hold it.
 
     bucket, buckets: of a BucketTask. counts: see RangeCounts; empty of a BucketTask. files, digest:

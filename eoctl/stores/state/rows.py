@@ -121,7 +121,7 @@ class StateRows:
             raise RefusedError(
                 f"the files of its manifest list {counted(rows, 'row')}, its digest is of "
                 f"{count(part.digest.rows)}",
-                where=f"{self.storage.address}, {place[0]}:{place[1]}",
+                where=f"{self.storage.address}, {place}",
                 remedy="rebuild the state",
             )
 

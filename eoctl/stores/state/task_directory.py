@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition
 from recovery.formats import streams_directory as names
 from recovery.formats.arrays import int64_values, null_mask, one_chunk
 from recovery.formats.columns import rows_schema
@@ -120,7 +121,7 @@ def without_timestamps(rows: "pa.Table") -> "pa.Table":
     return whole.set_column(at, "timestamp", pa.nulls(len(whole), pa.int64()))
 
 
-def write_checkpoint(task: Path, ends: Mapping[tuple[str, int], int]) -> None:
+def write_checkpoint(task: Path, ends: Mapping[TopicPartition, int]) -> None:
     """Write the offsets of a task's stores, on disk when it returns. Raises OSError."""
     with (task / names.CHECKPOINT).open("x", encoding="ascii") as file:
         file.write(names.checkpoint(ends))
@@ -128,7 +129,7 @@ def write_checkpoint(task: Path, ends: Mapping[tuple[str, int], int]) -> None:
         os.fsync(file.fileno())
 
 
-def has_checkpoint(task: Path, ends: Mapping[tuple[str, int], int]) -> bool:
+def has_checkpoint(task: Path, ends: Mapping[TopicPartition, int]) -> bool:
     """Tell whether a task directory holds exactly these offsets, as `write_checkpoint` leaves it.
 
     Streams 4.3 removes the file at its first start, earlier versions write it anew.
