@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -533,6 +534,17 @@ def test_a_kind_that_this_version_does_not_know_is_told() -> None:
     with pytest.raises(UsageError, match="does not carry out plans of kind 'state-sink'"):
         kind_module("state-sink")
     assert set(KINDS) >= {"txn-abort", "txn-fence", "txn-resolve", "txn-many", "restart"}
+
+
+@pytest.mark.parametrize("door", ["eoctl.cli.dialog.acting", "eoctl.cli.commands.remedy"])
+def test_every_door_knows_every_kind(door: str) -> None:
+    """In a process of its own: a door that forgets to register them refuses every plan."""
+    code = (
+        f"import {door}; from eoctl.operations.change.acting import KINDS, kind_module; "
+        "print(*sorted(k for k in KINDS if hasattr(kind_module(k), 'opened')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == sorted(k for k in KINDS if not k.startswith("test-"))
 
 
 def test_each_step_of_many_is_looked_at_right_before_it_is_sent(cells: Cells) -> None:

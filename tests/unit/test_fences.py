@@ -243,7 +243,7 @@ def test_an_id_that_no_coordinator_knows_can_write_no_more(
 ) -> None:
     assert after_raise(monkeypatch, None, None).done
     unseen = TransactionFacts("x", 1, PID, "Empty", None, 60_000, 1, ())
-    assert after_raise(monkeypatch, unseen, None).done
+    assert after_raise(monkeypatch, unseen, None).done is None
 
 
 @pytest.mark.parametrize(

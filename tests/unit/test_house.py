@@ -115,3 +115,19 @@ def _holds(module: str, name: str) -> bool:
         return True
     found = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     return found.exists() and bool(re.search(rf"\b{name}\b", found.read_text(encoding="utf-8")))
+
+
+def test_where_is_names_what_is_there() -> None:
+    """Each path of that table; a bare name lies in the folder that was named before it."""
+    table = PAGE.read_text(encoding="utf-8").split("Where is …")[1].split("\n## ")[0]
+    gone, folder = [], ROOT
+    for name in re.findall(r"`([^`]+)`", table):
+        if "/" in name:
+            path = ROOT / name
+            folder = path if path.is_dir() else path.parent
+        elif name.endswith(".py"):
+            path = folder / name
+        else:
+            continue
+        gone += [] if path.exists() else [name]
+    assert gone == []

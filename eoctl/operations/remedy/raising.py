@@ -188,7 +188,9 @@ async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
     row = await described(cluster, step.target)
     if row is None or row.producer_epoch is None:
         nothing = {"state": None, "producer_epoch": None}
-        return Effect(True, nothing, "no coordinator knows it")
+        if row is None:
+            return Effect(True, nothing, "no coordinator knows it")
+        return Effect(None, nothing, "its coordinator does not say its epoch")
     detail = (
         f"{step.target} is {row.state}, producer id {row.producer_id} epoch {row.producer_epoch}"
     )
