@@ -13,6 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from eoctl.operations import kinds  # noqa: F401 - fills KINDS
 from eoctl.operations.change.acting import KINDS, kind_module
 from eoctl.stores import plan_files
 from eoctl.stores.unfinished import unfinished_notice

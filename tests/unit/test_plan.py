@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from eoctl.operations import kinds  # noqa: F401 - fills KINDS
 from eoctl.operations.change.acting import KINDS, lock_scope
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.render.plans import plan_facts
@@ -216,10 +217,10 @@ def test_a_plan_tells_what_each_step_stands_on_and_what_has_none() -> None:
 
 def test_all_remedies_of_a_cluster_exclude_one_another() -> None:
     """One lock for every kind of remedy, whatever it is about; other changes have their own."""
-    kinds = [kind for kind in KINDS if kind.startswith("txn-")]
-    assert len(kinds) == 6
+    remedies = [kind for kind in KINDS if kind.startswith("txn-")]
+    assert len(remedies) == 6
     scopes = ("orders:3", "orders:4", "id billing-1", "transactions")
-    locks = {lock_scope(make(kind=k, scope=s)) for k in kinds for s in scopes}
+    locks = {lock_scope(make(kind=k, scope=s)) for k in remedies for s in scopes}
     assert locks == {"transactions"}
     assert lock_scope(make(kind="restart", scope="group a")) == "group a"
 

@@ -24,6 +24,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 PROBE_TOPIC = "eoctl-probe"
 """A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
+FIRST_SILENCES = 3  # that the first broker may take to accept a connection
+_BOOTSTRAP = -1  # stands for the id of the broker behind the first connection, which is not known
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
 
 
@@ -148,7 +150,8 @@ class Cluster:
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
         """Try these servers, a moment apart, and keep the first that accepts us."""
-        bound = self.silence()
+        # nobody has answered yet who could tell a slow broker from a silent one
+        bound = self.deadline.within(FIRST_SILENCES * self.settings.request_timeout_ms / 1000)
 
         async def attempt(position: int, host: str, port: int) -> Connection:
             await asyncio.sleep(position * STAGGER_SECONDS)
@@ -246,7 +249,7 @@ class Cluster:
         """
         if self._bootstrap is not None and not self._bootstrap.closed:
             try:
-                answer = await self._bootstrap.ask(question, self.silence(), most=most)
+                answer = await self._patiently(_BOOTSTRAP, self._bootstrap, question, most=most)
                 refuse_short(absent(answer))
                 return answer
             except WireError as error:
@@ -305,28 +308,46 @@ class Cluster:
         if self.read_only:
             refuse_writing(question)
         connection = await self.connection(broker)
-        late = seconds is None
-        bound = self._patience.limit(self.deadline) if late else self.deadline.within(seconds or 0)
-        asking = asyncio.ensure_future(connection.ask(question, bound, least=least, most=most))
         try:
-            if late and not await self._patience.outlasts(broker, asking):
-                raise timed_out(question)
-            answer = await asking
-            self._patience.heard(broker)
-            return answer
+            if seconds is not None:
+                bound = self.deadline.within(seconds)
+                return await connection.ask(question, bound, least=least, most=most)
+            return await self._patiently(broker, connection, question, least=least, most=most)
         except WireError as error:
             if error.error != "UNSUPPORTED_VERSION":
                 self._silent[broker] = error
                 connection.close()
             raise
+
+    async def _patiently(
+        self,
+        broker: int,
+        connection: Connection,
+        question: Any,
+        *,
+        least: int = 0,
+        most: int | None = None,
+    ) -> Any:
+        """Ask, and wait for a late answer while the broker shows that it lives."""
+        bound = self._patience.limit(self.deadline)
+        asking = asyncio.ensure_future(connection.ask(question, bound, least=least, most=most))
+        try:
+            if not await self._patience.outlasts(broker, asking):
+                raise timed_out(question)
+            answer = await asking
+            self._patience.heard(broker)
+            return answer
         finally:
             asking.cancel()
 
     async def _knock(self, broker: int, bound: Deadline) -> bool:
         """Return True if the broker answers on another connection."""
-        known = self.brokers[broker]
+        known = self.brokers.get(broker)
+        address = self._bootstrap_address if known is None else (known.host, known.port)
+        if address is None:
+            return False
         try:
-            another = await Connection.open(known.host, known.port, self.settings.security, bound)
+            another = await Connection.open(*address, self.settings.security, bound)
         except WireError:
             return False
         another.close()

@@ -45,15 +45,15 @@ class Patience:
         """Wait until there is an answer: True; or until the broker was silent: False."""
         while True:
             period = self._silence()
-            await asyncio.wait([answer], timeout=(period.seconds_left or 0) / 2)
+            await asyncio.wait([answer], timeout=(period.seconds_left or 0) / 6)
             if answer.done():
                 return True
-            half = time.monotonic()
+            asked = time.monotonic()
             self._ask_for_life(broker, period)
             await asyncio.wait([answer], timeout=period.seconds_left)
             if answer.done():
                 return True
-            if self._heard.get(broker, 0.0) < half:
+            if self._heard.get(broker, 0.0) < asked:
                 return False
 
     def _ask_for_life(self, broker: int, period: Deadline) -> None:

@@ -19,13 +19,14 @@ from typing import Any
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.remedy import checkpoint as remedy_checkpoint
 from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.checkpoint import Fate, Seen
 from eoctl.operations.remedy.living import with_life
-from eoctl.operations.remedy.plan import Planned, Wish, make_plan, step_evidence, told_of_id
+from eoctl.operations.remedy.plan import Planned, Wish, judged_with, step_evidence, told_of_id
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
 from eoctl.stores import flink_checkpoint
@@ -118,9 +119,9 @@ async def plan(
     )
     number = folder.content.checkpoint_id
     hits = "never-restored" if ending.never_restored else f"restore-from-{number}-or-later-or-never"
-    plan_ = make_plan(
-        cluster,
+    plan_ = new_plan(
         context,
+        cluster.cluster_id,
         kind=KIND,
         action="commit",
         scope=scope(folder),
@@ -128,8 +129,7 @@ async def plan(
         steps=tuple(step for step, _ in steps),
         observed={name: value for _, facts in steps for name, value in facts.items()}
         | _facts(folder, seen),
-        settings=settings,
-        pause=interval,
+        details=judged_with(settings, interval),
         hits=hits + (f"-and-fence-{len(ended)}" if ended else ""),
         independent=True,
         all_or_none=True,

@@ -12,6 +12,7 @@ from typing import Any
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.owners import look_for_life
@@ -20,7 +21,7 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
-from eoctl.operations.remedy.plan import Planned, Wish, amounts, make_plan, refusal, step_evidence
+from eoctl.operations.remedy.plan import Planned, Wish, amounts, judged_with, refusal, step_evidence
 from eoctl.operations.remedy.shutting_out import ShutOut
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
@@ -62,9 +63,9 @@ async def plan(
     subject = remedy_raise.subject(row.transactional_id)
     words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
     return Planned(
-        make_plan(
-            cluster,
+        new_plan(
             context,
+            cluster.cluster_id,
             kind="txn-resolve",
             action="resolve",
             scope=mixed.about.name,
@@ -72,8 +73,7 @@ async def plan(
             f"stead, undecided records with it ({words}); an owner that still lives is shut out",
             steps=(step,),
             observed={subject: facts(row, judgement)},
-            settings=settings,
-            pause=interval,
+            details=judged_with(settings, interval),
             hits=f"commit-owner-is-gone-{mixed.about.name}",
         )
     )

@@ -13,6 +13,7 @@ from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import NOT_PLANNED, Effect, die_here_in_tests
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.owners import look_for_life
@@ -27,7 +28,7 @@ from eoctl.operations.remedy.plan import (
     amounts,
     ensure_held_first,
     is_wish,
-    make_plan,
+    judged_with,
     refusal,
     step_evidence,
     told_of_id,
@@ -117,17 +118,16 @@ async def plan(
         )
         words = f"its open transaction is aborted ({words or 'nothing is written yet'})"
     hits = row.transactional_id + ("-owner-is-gone" if wish.owner_is_gone else "")
-    return make_plan(
-        cluster,
+    return new_plan(
         context,
+        cluster.cluster_id,
         kind="txn-fence",
         action="fence",
         scope=subject,
         summary=f"{row.transactional_id}: {words}; an owner that still lives is shut out",
         steps=(step,),
         observed={subject: observed},
-        settings=settings,
-        pause=interval,
+        details=judged_with(settings, interval),
         hits=hits,
     )
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.fence_many import plan_each
 from eoctl.operations.remedy.living import with_life
-from eoctl.operations.remedy.plan import Wish, amounts, make_plan
+from eoctl.operations.remedy.plan import Wish, amounts, judged_with
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
@@ -91,20 +92,18 @@ async def plan_many(
         )
     if not steps:
         return Many(None, tuple(left_out))
-    plan = make_plan(
-        cluster,
+    plan = new_plan(
         context,
+        cluster.cluster_id,
         kind="txn-many",
         action="apply",
         scope="transactions",
         summary=_summary(steps.values(), left_out),
         steps=tuple(steps.values()),
         observed=observed,
-        settings=diagnosis.settings,
-        pause=pause,
+        details=judged_with(diagnosis.settings, pause, left_out),
         hits=f"{len(steps)}-{_worst(steps.values())}",
         independent=True,
-        left_out=left_out,
     )
     plan = await with_life(cluster, await with_reach(cluster, plan), pause)
     return Many(plan, tuple(left_out))

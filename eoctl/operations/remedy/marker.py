@@ -16,6 +16,7 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import evidence, producer_markers
 from eoctl.kafka.read.fetch import Range, read_all
 from eoctl.kafka.write import markers as repairs
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
@@ -26,7 +27,7 @@ from eoctl.operations.remedy.plan import (
     Wish,
     amounts,
     ensure_held_first,
-    make_plan,
+    judged_with,
     refusal,
     step_evidence,
 )
@@ -86,17 +87,16 @@ async def plan(
     refuse(judged, wish)
     steps, observed = await marker_steps(cluster, judged, wish)
     return Planned(
-        make_plan(
-            cluster,
+        new_plan(
             context,
+            cluster.cluster_id,
             kind=f"txn-{wish.action}",
             action=wish.action,
             scope=judged.about.name,
             summary=_summary(steps),
             steps=steps,
             observed=observed,
-            settings=settings,
-            pause=pause,
+            details=judged_with(settings, pause),
             hits=_hits(steps, wish),
         )
     )

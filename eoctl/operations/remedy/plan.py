@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.diagnose.ids import judge_ids
 from eoctl.operations.diagnose.live import Held, Live
-from eoctl.settings.context import Context
-from recovery.change.plan import Plan, Step
+from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Judged
 from recovery.diagnose.id_verdicts import IdVerdict
 from recovery.diagnose.verdicts import Verdict
@@ -69,44 +67,20 @@ def is_wish(plan: Plan, wish: Wish) -> bool:
     ) == (wish.producer_id, wish.start_offset, wish.outcome or "abort", wish.owner_is_gone)
 
 
-def make_plan(
-    cluster: Cluster,
-    context: Context,
-    *,
-    kind: str,
-    action: str,
-    scope: str,
-    summary: str,
-    steps: tuple[Step, ...],
-    observed: Mapping[str, Any],
-    settings: Settings,
-    pause: float,
-    hits: str,
-    independent: bool = False,
-    all_or_none: bool = False,
-    left_out: Sequence[Mapping[str, Any]] = (),
-) -> Plan:
-    """A plan of these steps. left_out: what was looked at and has no step, with its reason."""
-    return new_plan(
-        context,
-        cluster.cluster_id,
-        kind=kind,
-        action=action,
-        scope=scope,
-        summary=summary,
-        observed=observed,
-        steps=steps,
-        independent=independent,
-        all_or_none=all_or_none,
-        hits=hits,
-        details={
-            "left_out": list(left_out),
-            "sample_interval_ms": round(pause * 1000),
-            "long_after_ms": settings.long_after,
-            "stuck_after_ms": settings.stuck_after,
-            "clock_skew_ms": settings.clock_skew,
-        },
-    )
+def judged_with(
+    settings: Settings, pause: float, left_out: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return a remedy's details: the limits that it was judged with, to be used again before it.
+
+    left_out: what was looked at and has no step, with its reason.
+    """
+    return {
+        "left_out": list(left_out),
+        "sample_interval_ms": round(pause * 1000),
+        "long_after_ms": settings.long_after,
+        "stuck_after_ms": settings.stuck_after,
+        "clock_skew_ms": settings.clock_skew,
+    }
 
 
 def refusal(judged: Judged, sentence: str, where: str | None = None) -> EoctlError:
