@@ -96,6 +96,8 @@ public class BusyLoad {
         p.put("group.protocol", protocol);
         p.put("processing.guarantee", "exactly_once_v2");
         p.put("commit.interval.ms", "100");
+        // Streams' own 10 s is near on a crowded machine: then `check` rightly warns of the deadline
+        p.put("producer.transaction.timeout.ms", "60000");
         p.put("repartition.purge.interval.ms", "500");
         p.put("statestore.cache.max.bytes", "0");
         p.put("num.stream.threads", "1");
