@@ -1,7 +1,7 @@
-"""Carrying out an audit: what is to be read is resolved, an engine reads it, the answer is made.
+"""Carrying out an audit: resolve what to read, have an engine read it, build the answer.
 
 The engines differ in where partitions are read and judged: in this process, or by tasks of a Spark
-job. What they find is the same value, and the answer is made of that.
+job. What they find is the same value, and the answer is built from it.
 """
 
 import json
@@ -76,7 +76,7 @@ class Audit(ABC, Generic[F]):
         """The request of a Spark job."""
 
     def asked(self, audited: AuditedRanges, reading: AuditOptions) -> dict[str, Any]:
-        """Return what each request says: what is read, and how."""
+        """Return what each request reads, and how."""
         return {
             "ranges": tuple(audited.ranges),
             "most": reading.most,
@@ -130,7 +130,7 @@ def audited(
     reading: AuditOptions,
     engine: AuditEngine,
 ) -> Answer:
-    """The answer; which engine was chosen, and why, stands in it.
+    """Return the answer, which names the engine that was chosen and why.
 
     Raises what `with_cluster` and `launch` raise.
     """

@@ -33,7 +33,7 @@ class MirrorWish:
     """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
 
     ignored: fields of records that are not compared. offset_syncs, checkpoints: their topics, None
-    = those that tell of this topic, `none` = leave them out.
+    = those that mention this topic, `none` = leave them out.
     """
 
     source: Selector

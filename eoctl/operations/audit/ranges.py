@@ -60,7 +60,7 @@ def _resolved(facts: PartitionFacts, low: int, high: int) -> Resolved | Missing:
 
 
 def as_resolved(facts: PartitionFacts, start: int, end: int) -> Resolved:
-    """[start, end) of a partition whose offsets are all known."""
+    """Return [start, end) of a partition whose offsets are all known."""
     assert facts.log_start_offset is not None
     assert facts.last_stable_offset is not None
     assert facts.high_watermark is not None

@@ -71,8 +71,8 @@ def can_undo(kind: str) -> bool:
 class Door:
     """The operator's consent, at the command line or in the dashboard.
 
-    although_it_writes: `yes` passes a plan whose owner wrote between two looks.
-    confirm(question, word): True if the operator typed exactly the word. argv: for the journal.
+    although_it_writes: `yes` accepts a plan whose owner wrote between two checks. confirm(question,
+    word): True if the operator typed exactly the word. argv: for the journal.
     """
 
     context: Context

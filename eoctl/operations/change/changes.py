@@ -18,7 +18,7 @@ from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.plans import PlanFileRow
 from recovery.rows.row import ErrorRow
 
-PLAN = "plan "  # before the name of a plan file, where an entry's id could stand
+PLAN = "plan "  # before the name of a plan file, where an entry's id could be
 MOST = 500  # of the journal's entries on a screen: the newest
 
 

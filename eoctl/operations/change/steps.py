@@ -66,7 +66,7 @@ class Operation(Protocol):
         ...
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Read again, from the cluster, all facts that these steps stand on, by subject.
+        """Read again, from the cluster, all facts that these steps rest on, by subject.
 
         Raises IncompleteError or UnreachableError when one cannot be seen.
         """
@@ -344,7 +344,7 @@ class Walk:
                 raise self._half_done(writer, f"{step.target}: {error.what}") from None
             raise
         except EoctlError as error:
-            return None, error  # the answer was lost: only a look can tell
+            return None, error  # the answer was lost: only reading again shows it
 
     def _ensure_held_midway(self) -> None:
         try:

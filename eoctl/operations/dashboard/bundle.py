@@ -40,9 +40,10 @@ async def collect(
     history: bool,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """Collect all that the read commands see. history: of all ids, not only of held ones.
+    """Collect all that the read commands see. history: of all ids, not only of those that hold a
+    partition.
 
-    on_part: called with a few words on what is looked at next.
+    on_part: called with a few words on what is read next.
     """
     begins = on_part or (lambda words: None)
     live = Live(cluster)
@@ -145,13 +146,13 @@ async def _strips(
 
 
 def create(bundle: Bundle, path: Path) -> Answer:
-    """Write the bundle and say what is in it. Raises UsageError."""
+    """Write the bundle and say what it contains. Raises UsageError."""
     checksum = bundle_files.write(bundle, path)
     return _contents("bundle-create", bundle, path, checksum)
 
 
 def opened(path: Path) -> Answer:
-    """Verify a bundle's checksum and say what is in it. Raises UsageError."""
+    """Verify a bundle's checksum and say what it contains. Raises UsageError."""
     bundle, checksum = bundle_files.read(path)
     return _contents("bundle-open", bundle, path, checksum)
 

@@ -79,7 +79,7 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
         if position is None and not pending:  # else the copy looks, when it is decided
             await dedup_task.refuse_written(cluster, output)
         part = _part(facts, position, job)
-        # one without records gets a position too: what is deleted before the next run is missed
+        # one without records gets a position too: deletions before the next run are noticed
         if position is None or part.start < part.end:
             parts.append(part)
         elif part.end < dedup_task.stable(facts):
@@ -122,7 +122,7 @@ def scope(wish: DedupWish) -> str:
 
 
 def is_wish(plan: Plan, wish: DedupWish) -> bool:
-    """Return True if the plan was made for this wish. The rate of reading does not matter."""
+    """Return True if the plan was made for this request. The reading rate does not matter."""
     return DedupWish.of(plan.details["wish"]).settings == wish.settings
 
 
@@ -155,7 +155,7 @@ def _step(job: DedupJob, part: DedupPart, tally: Tally) -> Step:
     return Step(
         action="copy",
         target=f"{wish.output}:{part.partition}",
-        parameters=part.model_dump() | {DIGEST: job.digest},  # what is approved: by which rule, too
+        parameters=part.model_dump() | {DIGEST: job.digest},  # the rule is approved, too
         does=f"from {wish.source}:{part.partition} [{part.start}, {part.end}) "
         + ("nothing is there yet: only the position" if empty else _words(tally)),
         stands_on=("topics",),

@@ -41,7 +41,7 @@ SECOND_LOOK_RULES = frozenset(
 )
 MARKER_SECONDS = 10.0
 """How long the followers of a healthy partition may take for a marker."""
-QUIET = frozenset({"open", "prepare"})  # verdicts that stand where the history cannot be read
+QUIET = frozenset({"open", "prepare"})  # verdicts that hold even if the history cannot be read
 NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
 
 
@@ -149,11 +149,10 @@ async def look_again(
 
 
 class Judging:
-    """The verdicts of one diagnosis: a look, and what is asked again before one is given.
+    """The verdicts of one diagnosis: a snapshot, and the requests repeated before one is given.
 
-    A cluster moves on between two answers. So a verdict that asks for something, and one that
-    cannot be given, is given only of a transaction that its leader still shows afterwards
-    (docs/verdicts.md, "In motion").
+    A cluster moves on between two answers. So a verdict that asks for action, and an `unknown`, is
+    given only if the leader still shows the transaction afterwards (docs/verdicts.md, "In motion").
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class Judging:
         ), pause
 
     async def _settled(self, judged: Sequence[Judged]) -> list[Judged]:
-        """Judge once more what is still there of that which no later look settles."""
+        """Judge again what is still open among the verdicts that no later snapshot settles."""
         doubtful = _doubtful(judged)
         if not doubtful:
             return list(judged)
@@ -218,10 +217,10 @@ class Judging:
     async def _confirmed(
         self, doubtful: Sequence[Judged], judged: Sequence[Judged]
     ) -> list[Judged]:
-        """Return what is judged without those of `doubtful` that have ended since.
+        """Return the verdicts without those of `doubtful` that have ended since.
 
-        A marker that is on its leader only keeps the LSO where it was until its followers have it:
-        such a partition is asked again until then, MARKER_SECONDS at most.
+        A marker that only its leader has keeps the LSO where it was until its followers have it:
+        such partitions are asked again until then, for MARKER_SECONDS at most.
         """
         over: set[int] = set()
         left = self._cluster.deadline.seconds_left

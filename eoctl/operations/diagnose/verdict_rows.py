@@ -146,9 +146,9 @@ def _only_id(j: Judged) -> str | None:
 def hanging_answer(
     d: Diagnosis, connection: Sequence[str], *, show_all: bool, verdicts: Sequence[str] = ()
 ) -> Answer:
-    """The answer of `txn hanging`: findings and unknowns; open and prepare with show_all.
+    """Return the answer of `txn hanging`: findings and unknowns; open and prepare with show_all.
 
-    verdicts: show only these. What is not shown still counts for the exit status.
+    verdicts: show only these. The others still count for the exit status.
     """
     judged = [
         j
@@ -188,7 +188,7 @@ def unknown_as_missing(d: Diagnosis) -> list[Missing]:
 
 
 def _reason(j: Judged | JudgedId) -> str:
-    """Return the evidence of an `unknown`: the answer that it stands on."""
+    """Return the evidence of an `unknown`: the answer that it rests on."""
     return next((f"{e.text}: " for e in j.verdict.evidence if e.code == j.verdict.rule), "")
 
 
@@ -207,7 +207,7 @@ def _subject(j: Judged | JudgedId) -> _Subject:
 
 
 def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[StatusRow]:
-    """One row per verdict that occurs, the worst first; `open` is told in the summary."""
+    """Return a row per verdict that occurs, worst first; the summary shows `open`."""
     rows: list[StatusRow] = []
     for name in ORDER:
         every = [j for j in d.everything if j.verdict.name == name]
@@ -237,7 +237,7 @@ def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[Stat
 
 
 def _worst(judged: Sequence[Judged | JudgedId]) -> tuple[str, str]:
-    """Return what to look at first, and the command line that tells its story."""
+    """Return what to look at first, and the command line that explains it."""
     held = [j for j in judged if isinstance(j, Judged)]
     if held:
         first = max(held, key=lambda j: j.partition.held or 0).about

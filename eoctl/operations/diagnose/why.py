@@ -76,7 +76,7 @@ async def why(
     anything = not selectors
 
     def worst_or_named(d: Diagnosis) -> None:
-        # which is the worst only a verdict tells
+        # only a verdict shows which one is worst
         ids = [j for j in d.ids if anything and j.verdict.name not in HIDDEN]
         first_look(d, _targets(d, worst_only=False)[:MOST_FIRST], ids[:MOST_FIRST])
 
@@ -104,7 +104,7 @@ async def _of_group(
     """Judge what holds up a group: on its inputs, and on its partition of `__consumer_offsets`.
 
     That partition serves many groups: only transactions with this group in the keys of their open
-    batches hold it. Until such a one ends, no member learns where to read on.
+    batches hold it. Until these end, no member learns where to read on.
     """
     facts, missing = await source.named_groups([group])
     read = sorted({o.topic_partition for g in facts for o in g.offsets})
@@ -355,7 +355,7 @@ async def rows_of(
 ) -> tuple[list[WhyRow], list[Missing]]:
     """Return the stories of some partitions of a diagnosis, and what of them could not be seen.
 
-    transactional_id: whose transaction each story is about; None: the one at the LSO.
+    transactional_id: the id whose transaction each story is about; None: the one at the LSO.
     """
     facts, missing = await _groups(source, partitions)
     retention, more = await source.topic_configs(sorted({p.topic for p in partitions}))
@@ -385,10 +385,10 @@ async def rows_until(
     partitions: Sequence[PartitionFacts],
     until: float | None,
 ) -> tuple[list[WhyRow], list[Missing], list[Missing]]:
-    """Return the stories of many partitions as far as they are read by then, and what is missing.
+    """Return the stories of many partitions as far as time allows, and what is missing.
 
-    until: on the monotonic clock; None = without a bound. The last value: partitions of which only
-    the diagnosis is in the rows, since no time was left.
+    until: on the monotonic clock; None = without a bound. The last value: partitions whose rows
+    hold only the diagnosis because time ran out.
     """
     few = asyncio.Semaphore(STORIES_AT_ONCE)
     cut: list[Missing] = []
@@ -697,7 +697,7 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts, j: Judged | Non
 
 
 def _share_said(row: HeldGroupRow) -> str:
-    """Return a share group's lag, and whether what is undecided holds it."""
+    """Return a share group's lag, and whether undecided records hold it."""
     lag = "lag not told by this Kafka" if row.lag is None else f"lag {row.lag}"
     if row.isolation is None:
         return (

@@ -1,7 +1,7 @@
 """Names for completion: topics and transactional ids of a cluster, cached for 60 s per context.
 
-Whoever presses Tab waits a moment at most: a process of its own asks the cluster and writes the
-cache, so that a slow cluster serves the next Tab. Nothing here says anything or asks anybody.
+Pressing Tab waits a moment at most: a separate process asks the cluster and writes the cache, so
+that a slow cluster serves the next Tab. Nothing here prints or prompts.
 """
 
 import fcntl

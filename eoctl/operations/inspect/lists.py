@@ -141,7 +141,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
 
 
 async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Transactions:
-    """The transactional ids whose producer id is one of these, described."""
+    """Return the transactional ids whose producer id is one of these, described."""
     listed = await coordinators.transactions(cluster, producer_ids=sorted(set(producer_ids)))
     return await _described(cluster, listed, listed.rows)
 
@@ -161,7 +161,7 @@ async def _described(
 
 
 def without_history(transactions: Transactions) -> tuple[Missing, ...]:
-    """Say that there is no `__transaction_state`: never begun, or deleted, nobody can tell."""
+    """Say that there is no `__transaction_state`: never created, or deleted: nobody can tell."""
     if transactions.coordinators or transactions.missing:
         return ()
     return (

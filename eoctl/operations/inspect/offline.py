@@ -43,7 +43,7 @@ class Offline:
 
     @property
     def context(self) -> Context:
-        """The context that the bundle was made with, of which no connection can be made."""
+        """Return the context that the bundle was made with; it allows no connection."""
         o = self._bundle.origin
         return Context(
             name=o.name,

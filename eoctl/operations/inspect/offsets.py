@@ -1,6 +1,6 @@
-"""`offsets count` and `offsets show`: exact counts of ranges, and where groups stand.
+"""`offsets count` and `offsets show`: exact counts of ranges, and the positions of groups.
 
-Nothing is clamped and nothing guessed: a range that is not there, or could not be read, is a row
+Nothing is clamped and nothing guessed: a range that does not exist, or could not be read, is a row
 with an error.
 """
 
@@ -64,9 +64,9 @@ async def count_offsets(
 async def bounded(
     cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
 ) -> tuple[list[PartitionFacts], dict[TopicPartition, tuple[int, int]], list[Missing]]:
-    """The partitions named, the offsets that the range means in each, and what was not seen.
+    """Return the named partitions, the offsets of the range in each, and what was not seen.
 
-    A partition whose offsets were not told has no range; a range may run backwards.
+    A partition whose offsets no broker gave has no range; a range may run backwards.
     """
     metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
     facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)

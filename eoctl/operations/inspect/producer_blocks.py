@@ -48,7 +48,7 @@ def in_folder(folder: Path) -> Answer:
             for offset, block in _blocks_in(path):
                 snapshot = path.suffix == ".checkpoint"
                 row = _block_row(block, None if snapshot else offset, path.name)
-                # the log tells more of a block than a snapshot does
+                # the log shows more of a block than a snapshot does
                 if not snapshot or block.last not in by_last:
                     by_last[block.last] = row
         except CorruptError as error:

@@ -1,8 +1,8 @@
 """Recovery jobs launched from here: list them, show one, cancel one.
 
-A job is a process in a session of its own. Whoever belongs to that session (the JVM, Python
-workers in process groups of their own) and has the job's id in its environment ends with it:
-cancelling asks the job to stop, then looks for what is left, ends that, and looks again.
+A job is a process in its own session. Each process of that session (the JVM, Python workers in
+their own process groups) that has the job's id in its environment ends with it: cancelling asks the
+job to stop, then looks for the rest, ends it, and looks again.
 """
 
 import os
@@ -144,7 +144,7 @@ def state(job: Job) -> JobState:
 
 
 def row(folder: JobFolder) -> JobRow:
-    """A job as it stands now. Raises UsageError for an unreadable record."""
+    """Return a job as it is now. Raises UsageError for an unreadable record."""
     job = folder.read()
     now_state = state(job)
     if now_state == "lost":  # it may have ended between the two looks

@@ -196,7 +196,7 @@ def _environment(spark: Spark, job_id: str) -> dict[str, str]:
     if spark.here:
         env.setdefault("PYSPARK_PYTHON", sys.executable)  # elsewhere that path means nothing
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # its pages are for this machine
-    if python := spark.conf.get(PYTHON_CONF):  # which only spark-submit reads by itself
+    if python := spark.conf.get(PYTHON_CONF):  # which only spark-submit reads on its own
         env["PYSPARK_PYTHON"] = python
     env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     return env

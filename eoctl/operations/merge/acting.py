@@ -1,7 +1,7 @@
 """`merge replay` as a change of the cluster: its plan, and carrying it out.
 
-`plan_replay` gives the plan; `opened` its operation, which tells how far it is, and is ended by
-its event.
+`plan_replay` gives the plan; `opened` its operation, which reports progress and is ended by its
+event.
 """
 
 import asyncio
@@ -140,15 +140,15 @@ def _does(merge: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
 
 
 def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return each topic's id: none of them may be made anew meanwhile."""
+    """Return each topic's id: none of them may be recreated meanwhile."""
     return {topic: {"topic_id": f.topic_id} for (topic, _), f in sorted(facts.items())}
 
 
 def in_the_way(plan: Plan) -> str | None:
-    """Return the entry of an unfinished replay of this log that began otherwise.
+    """Return the entry of an unfinished replay of this log that was started otherwise.
 
-    A new plan takes its place: all that it sent is committed with its position, and the plan was
-    made on what is there; so nothing has to be ended or put back first.
+    A new plan takes its place: all that it sent is committed with its position, and the plan is
+    based on that; so nothing has to be ended or undone first.
     """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     return None if entry is None or entry.plan.same_change(plan) else entry.id
@@ -199,7 +199,7 @@ class Replaying:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Check that no topic was made anew; `perform` checks the rest under its lock."""
+        """Check that no topic was recreated; `perform` checks the rest under its lock."""
         self._cluster.forgive()
         facts: dict[str, object] = {}
         for step in steps:

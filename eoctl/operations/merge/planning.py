@@ -45,8 +45,8 @@ PAUSE_SECONDS = 0.3  # between two reads of an end
 class Merge:
     """A merge log, the inputs that it orders, and its output.
 
-    partitions: of the log, () = all. bases: where a replay begins, by partition, as (merge offset,
-    output offset). app: whose store says it otherwise.
+    partitions: of the log, () = all. bases: where a replay starts, by partition, as (merge offset,
+    output offset). app: else its store says it.
     """
 
     topic: str
@@ -198,7 +198,7 @@ async def visible(
     ranges: Mapping[TopicPartition, tuple[int, int]],
     writers: Mapping[TopicPartition, ProducerRuns] | None = None,
 ) -> dict[TopicPartition, Counts]:
-    """Read what is in each range; it must be whole. writers: told who wrote it.
+    """Read all visible records of each range. writers: collects who wrote them.
 
     Raises RefusedError, IncompleteError.
     """

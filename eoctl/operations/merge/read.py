@@ -105,7 +105,7 @@ class Stream:
         return max(0.0, self._paid_until - time.monotonic())
 
     def balance(self, waiting: Callable[[TopicPartition], int], place: TopicPartition) -> None:
-        """Pause a partition of which too much waits, resume one of which little does."""
+        """Pause a partition where too much waits, resume one where little does."""
         from confluent_kafka import TopicPartition as Place
 
         records, size = self._seen.get(place, (1, 1))

@@ -1,8 +1,8 @@
-"""Replaying one partition of a merge log: read, match, write, all that one transaction at a time.
+"""Replay one partition of a merge log: read, match, write, one transaction at a time.
 
 Each transaction holds outputs and the position after them, so wherever this dies, the next one
-goes on exactly there. Whoever opens the transactional id last fences all others. With `follow` the
-log is extended first, in a transaction of its own, and what comes back from it is then emitted.
+resumes exactly there. The last to open the transactional id fences all others. With `follow` the
+log is extended first, in its own transaction, and what is then read back from it is emitted.
 """
 
 import asyncio
@@ -307,7 +307,7 @@ class _Attempt:
             self._come_to_tip()
         if self._replay.logged >= LOGGED or (self._log_done and not self._job.follow):
             return
-        # librdkafka reads ahead: what is there is there at once
+        # librdkafka reads ahead: existing records arrive immediately
         wait = 0.05 if not self._replay.logged and not self._log_done else 0.0
         for _, messages in self._log.read(wait):
             self._heard = time.monotonic()

@@ -154,7 +154,7 @@ class _OnSpark(Replaying):
 
 
 def _logs(merge: Merge, look_: MergeLook, now: Mapping[int, Reached]) -> Any:
-    """Partitions of the log up to their tips, and inputs whose offsets are known."""
+    """Return partitions of the log up to their tips, and inputs whose offsets are known."""
     logs = []
     for place, facts in sorted(look_.facts.items()):
         if facts.error is not None or facts.high_watermark is None:

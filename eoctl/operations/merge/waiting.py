@@ -24,7 +24,7 @@ _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 async def own_ended(cluster: Cluster, merge: Merge, note: Callable[[str], None]) -> None:
     """Wait, bounded, until no transactional id of these replays has an open transaction.
 
-    note: told once, if there is something to wait for. What cannot be seen is not waited for:
+    note: called once, if there is something to wait for. What cannot be seen is not waited for:
     planning finds out what is wrong. Raises RefusedError while a replay of this host runs.
     """
     refuse_beside_running(cluster.cluster_id or "", scope_of(merge))

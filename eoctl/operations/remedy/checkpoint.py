@@ -201,7 +201,7 @@ def _begin(producer_ids: Collection[int], here: Iterable[object]) -> int | None:
 def _range(facts: PartitionFacts, start: int | None) -> list[Range]:
     low, high = facts.log_start_offset, facts.high_watermark
     if low is None or high is None:
-        return []  # named among what is missing
+        return []  # reported as missing
     return [Range(facts.topic, facts.partition, low if start is None else max(low, start), high)]
 
 

@@ -48,9 +48,9 @@ _AT_ONCE = 16  # transactions judged side by side
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the operator wants beside the commits, and says of the job.
+    """What the operator wants besides the commits, and says about the job.
 
-    topics: where its sinks write. fence_rest: end what is open and not in the checkpoint.
+    topics: where its sinks write. fence_rest: end open transactions that are not in the checkpoint.
     never_restored: the job does not come back, so that its epochs are raised as well.
     """
 
@@ -280,7 +280,7 @@ async def observe(
     settings: Settings,
     interval: float,
 ) -> dict[str, Any]:
-    """Read again all that these steps stand on: their transactions, the checkpoint, the others."""
+    """Read again all that these steps rest on: their transactions, the checkpoint, the others."""
     if plan_.kind != KIND or not steps:
         return {}
     now: dict[str, Any] = {}

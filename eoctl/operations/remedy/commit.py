@@ -113,8 +113,8 @@ async def judged(
 ) -> remedy_fence.Judgement:
     """Judge every partition of the open transaction: all of it is committed, or nothing is.
 
-    Raises RefusedError where its commit would deliver what was aborted, where somebody else may
-    own it and where its owner shows a sign of life; IncompleteError where that cannot be told.
+    Raises RefusedError if its commit would deliver aborted records, if somebody else may own it, or
+    if its owner shows a sign of life; IncompleteError if that is unknown.
     """
     name, pid = row.transactional_id, row.producer_id
     if row.state != "Ongoing":
@@ -138,7 +138,7 @@ async def judged(
 async def stands(
     cluster: Cluster, partitions: Sequence[TopicPartition], producer_id: int
 ) -> dict[TopicPartition, object]:
-    """Return where the producer stands on each partition. Raises IncompleteError."""
+    """Return the producer's position on each partition. Raises IncompleteError."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
     places = set(partitions)
     metadata_rows = [
@@ -211,8 +211,8 @@ async def _step(
     name, verdict = row.transactional_id, mixed.verdict
     about, harms = [], []
     for j in judgement.mine:
-        # a lost commit of transactions v1 has the open transaction's epoch: no batch tells them
-        # apart, and all is shown
+        # a lost commit of transactions v1 has the open transaction's epoch: no batch distinguishes
+        # them, and all is shown
         mine_only = j.start is not None and j.start.producer_epoch < (row.producer_epoch or 0)
         stake = await remedy_stake.of(
             cluster, j, above=j.start.producer_epoch if mine_only and j.start else None

@@ -63,9 +63,9 @@ async def looks_at(
     interval: float,
     before: Diagnosis | None = None,
 ) -> dict[str, remedy_fence.Look]:
-    """Look at all these ids at once; an id for which that proves too little is left out.
+    """Check all these ids together; leave out an id for which that proves too little.
 
-    before: a diagnosis just made. Only ids of which it proves too little are looked at.
+    before: a diagnosis just made. Only ids for which it proves too little are checked.
     """
     rows, _ = await coordinators.find(cluster, names)
     ongoing = [t for t in rows if t.state == "Ongoing"]

@@ -128,10 +128,10 @@ async def _two_looks(
 
 
 async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
-    """Raise RefusedError where an owner that wrote nothing while it was planned has written since.
+    """Raise RefusedError if an owner that was silent during planning has written since.
 
-    Of the steps that --owner-is-gone allowed: those of the others stand on where their producers
-    were. A partition or an id that does not answer is left to who judges it.
+    For steps that --owner-is-gone allowed: the others rest on their producers' positions. A
+    partition or an id that does not answer is left to the judging code.
     """
     quiet = [
         (step, row)
@@ -164,7 +164,7 @@ async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
 async def _groups(
     cluster: Cluster, names: Collection[str], held: Collection[str]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """Describe the groups after which the ids are named, and those whose offsets they hold."""
+    """Describe the groups that the ids are named after, and those whose offsets they hold."""
     if not names and not held:
         return [], []
     listed, missing = await groups.list_groups(cluster)

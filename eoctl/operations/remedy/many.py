@@ -44,10 +44,10 @@ async def plan_many(
     pause: float,
     named: bool = False,
 ) -> Many:
-    """One plan of all remedies of a diagnosis that may be carried out; each step for itself.
+    """Plan all remedies of a diagnosis that may be carried out, each step independent.
 
-    An id that is open on several partitions is fenced once. named: each of the diagnosis was
-    marked by hand: then also what is within its limits is listed, with the reason.
+    An id that is open on several partitions is fenced once. named: each verdict of the diagnosis
+    was marked by hand: then transactions within their limits are listed too, with the reason.
     """
     steps: dict[str, Step] = {}
     observed: dict[str, Any] = {}

@@ -1,7 +1,8 @@
-"""Abort and resolve: one marker to one partition's leader, planned, sent, and looked for after.
+"""Abort and resolve: one marker to one partition's leader, planned, sent, and looked for
+afterwards.
 
-The rule for every marker stands in `recovery.remedy.repairs`: where an idle id could still write
-with the marker's epoch, the plan raises that id first.
+The rule for every marker is in `recovery.remedy.repairs`: where an idle id could still write with
+the marker's epoch, the plan raises that id first.
 """
 
 import asyncio
@@ -103,7 +104,7 @@ async def plan(
 
 
 def _hits(steps: Sequence[Step], wish: Wish) -> str:
-    """Return what is typed: partition, an outcome that is not evident, an owner shut out."""
+    """Return what must be typed: partition, an outcome not evident, an owner shut out."""
     words = [wish.outcome] if wish.outcome else []
     words += ["without-proof"] if wish.without_proof else []
     words.append(steps[-1].target)
@@ -172,9 +173,9 @@ def subject(about: OpenTransaction) -> str:
 async def marker_steps(
     cluster: Cluster, judged: Judged, wish: Wish
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
-    """The marker, behind the raise of an idle id where one is needed, and the facts of both.
+    """Return the marker, after the raise of an idle id if one is needed, and the facts of both.
 
-    Raises RefusedError where somebody may write with its epoch and no raise can end that.
+    Raises RefusedError where somebody may write with its epoch and no raise can prevent that.
     """
     about, row = judged.about, judged.newest.producer(judged.about.producer_id or 0)
     leader = judged.partition.leader
@@ -297,10 +298,10 @@ async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
 
 
 async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
-    """Send the marker to the partition's leader, and to nobody else, after one more look.
+    """Send the marker to the partition's leader, and to nobody else, after one more check.
 
-    ensure_held: asked once more behind that look. Raises RefusedError: nothing was sent, or the
-    leader refused it before it wrote anything.
+    ensure_held: asked again after that check. Raises RefusedError: nothing was sent, or the leader
+    refused it before it wrote anything.
     """
     p = step.parameters
     try:
@@ -423,7 +424,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The log from the planned end on: records of the producer, and the marker behind them."""
+    """The log from the planned end on: records of the producer, and the marker after them."""
 
     records: int = 0
     first: int | None = None
@@ -443,9 +444,9 @@ async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) ->
 
 
 async def _end_of(cluster: Cluster, producer_id: int, where: Range) -> End:
-    """Hold the marker's offset against the planned end; where: from that end to the watermark.
+    """Check the marker's offset against the planned end; where: from that end to the watermark.
 
-    The transaction was open up to the planned end, so its marker cannot stand before it.
+    The transaction was open up to the planned end, so its marker cannot be before it.
     """
     if where.start >= where.end:
         return End()

@@ -1,7 +1,7 @@
-"""Raising an idle transactional id, so that an owner of its earlier epoch can write no more.
+"""Raise an idle transactional id, so that an owner of its earlier epoch can no longer write.
 
-Comes before a marker whose epoch the id's owner could still write with, and is what a fence of an
-idle id consists of.
+Comes before a marker whose epoch the id's owner could still write with; a fence of an idle id
+consists of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,9 +55,9 @@ async def end_version(cluster: Cluster, coordinator: int) -> int | None:
 
 
 async def refuse_timeout(cluster: Cluster, row: TransactionFacts) -> None:
-    """Raise RefusedError where InitProducerId would refuse the id's timeout; nothing was sent yet.
+    """Raise RefusedError if InitProducerId would refuse the id's timeout; nothing was sent yet.
 
-    A setting that may not be read is no reason: then the coordinator's own answer tells.
+    A setting that may not be read is no reason: then the coordinator's own answer decides.
     """
     settings, _ = await configs.broker_configs(cluster, (MAX_TIMEOUT,))
     most = settings.get(str(row.coordinator), {}).get(MAX_TIMEOUT)
@@ -130,7 +130,7 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
     if row.producer_epoch is None:
         raise RefusedError("it could not be described; nothing was sent", where=step.target)
     ensure_held_first(ensure_held, step.target)
-    # before a marker the plan says that its application must be restarted, whoever that is
+    # before a marker the plan says to restart its application, whichever that is
     insist = not p["owner_is_gone"] or writes(step)
     used, mine = _used(step), incarnation(row)
     planned = Incarnation(p["producer_id"], p["producer_epoch"])

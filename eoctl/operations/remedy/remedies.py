@@ -107,7 +107,7 @@ class RemedyOperation:
             owner_is_gone=bool(step.parameters["owner_is_gone"]),
             is_stopped=bool(step.parameters.get("is_stopped")),
         )
-        # where its producer stands is held against the plan: that look is the first of two
+        # its producer's position is compared with the plan: that check is the first of two
         judgement = await remedy_fence.judged_for(
             self._cluster, row, wish, self._settings, interval=0.0
         )

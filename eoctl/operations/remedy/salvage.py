@@ -2,8 +2,8 @@
 
 All records of one lost transaction are written in one transaction, which also commits how far each
 partition was read (to a group of its own): readers get all of them or none, and once they have,
-that position stands. Killed anywhere, the next run first ends what the killed one left open
-(`Writer.open`), then looks for the position: it is there, and all is done, or nothing is.
+that position is committed. After a kill anywhere, the next run first ends what the killed one left
+open (`Writer.open`), then looks for the position: if it exists all is done, else nothing is.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ def of_transaction(one: Committable) -> FlinkCheckpoint:
 class Lost:
     """One lost transaction. standing: an earlier run committed that it was copied.
 
-    refusal: why it cannot be copied, and what to do. copies: what that run wrote, by partition of
-    its output.
+    refusal: why it cannot be copied, and what to do. copies: what that run wrote, by output
+    partition.
     """
 
     one: Committable
@@ -173,7 +173,7 @@ def _outputs(places: Collection[TopicPartition], to: str | None) -> list[TopicPa
 
 
 def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPartition, int]:
-    """Return each partition of the output, and the offset behind which its copies lie."""
+    """Return each partition of the output, and the offset after which its copies lie."""
     return {
         TopicPartition(to or topic, p): -1 if to else last for (topic, p), last in lasts.items()
     }
@@ -529,7 +529,7 @@ class SalvageOperation:
         return sum(counts.values()), epochs
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether its position stands, and count its copies in the output."""
+        """Check that its position is committed, and count its copies in the output."""
         self._cluster.forgive()
         one, pieces = _one(step), _pieces(step)
         group = name(one, step.parameters["to"])

@@ -1,8 +1,8 @@
-"""Raising a transactional id by requests of our own, until an owner that lives is shut out.
+"""Raise a transactional id with our own requests, until a live owner is shut out.
 
-An owner that lives takes the answer of its next request for its own: it may go on with an epoch
-that eoctl raised. So the id is raised until it is beyond what such an owner can be answered, and
-what the owner begins meanwhile is ended as well. Every request expects the described epoch.
+A live owner takes the answer to its next request as its own: it may continue with an epoch that
+eoctl raised. So the id is raised beyond any epoch that such an owner can be given, and transactions
+that the owner begins meanwhile are ended too. Every request expects the described epoch.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class Raising:
     async def _send(
         self, row: TransactionFacts, mine: Incarnation, *, is_open: bool
     ) -> repairs.Answered:
-        """Send one request that expects `mine`: it ends what is open, or raises what is idle."""
+        """Send one request that expects `mine`: end a transaction or raise an idle id."""
         if not self._first:
             self._ensure_held()
         self._first = False

@@ -90,7 +90,7 @@ def _key(key: bytes | None) -> str:
 
 
 def costs(values: Mapping[str, Any], outcome: str) -> tuple[str, ...]:
-    """Return what is lost if the outcome is wrong, and then what the other one would lose."""
+    """Return what is lost if the outcome is wrong, then what the other one would lose."""
     stake = values["at_stake"]
     records = f"{'' if stake['whole'] else 'at least '}{counted(stake['records'], 'record')}"
     if stake["records"]:

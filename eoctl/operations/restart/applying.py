@@ -143,7 +143,7 @@ class Restarting:
         return facts_now
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Write what is not written yet. RefusedError: nothing was."""
+        """Write what is not written yet. RefusedError: nothing was written."""
         store = _store_of(step, self._stores)
         if step.action == "keep" or store is None:
             return None

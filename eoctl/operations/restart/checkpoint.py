@@ -1,4 +1,4 @@
-"""`restart checkpoint`: what a Structured Streaming checkpoint lacks, and a mended copy of it."""
+"""`restart checkpoint`: what a Structured Streaming checkpoint lacks, and a repaired copy of it."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -67,7 +67,7 @@ Answers = tuple[Mapping[W, A], Mapping[W, str]]
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The open stores of what is asked."""
+    """The open stores of a request."""
 
     main: OffsetStore | None
     mirror: OffsetStore | None
@@ -358,7 +358,7 @@ class _Observer:
         return {w: tails[w].sources for w in searched.answers}, searched.unseen
 
     async def _commits(self, wants: Sequence[CommitOf]) -> Answers[CommitOf, GroupCommit]:
-        """The records behind what the coordinator told of the group's offsets."""
+        """Return the commit records of the offsets that the coordinator returned."""
         store = self._asked.store
         assert isinstance(store, KafkaGroupStore)
         assert self.contents is not None

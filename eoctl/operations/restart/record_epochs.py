@@ -44,10 +44,10 @@ async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observe
 async def refuse_cut_off(
     cluster: Cluster, decision: RestartPlan, written: Collection[TopicPartition]
 ) -> None:
-    """Refuse to write offsets whose records before them were cut off since the plan.
+    """Refuse to write offsets if the records before them were cut off since the plan.
 
-    written: the partitions that are to be written. Raises RefusedError, also where a leader does
-    not answer; offsets without an epoch are not checked.
+    written: the partitions to write. Raises RefusedError, also if a leader does not answer; offsets
+    without an epoch are not checked.
     """
     planned = {
         entry.input.topic_partition: LogPosition(entry.input.offset, entry.input.leader_epoch)

@@ -50,10 +50,10 @@ def with_cluster(
 
 
 class Session:
-    """One cluster asked again and again, by one asker at a time; a failure opens it anew.
+    """One cluster asked repeatedly, by one caller at a time; a failure opens it again.
 
-    busy: seconds in which a request was under way that was answered, since the session began; a
-    broker that stays silent costs the cluster nothing and is not counted.
+    busy: seconds spent on requests that were answered, since the session began; a broker that stays
+    silent costs the cluster nothing and is not counted.
     """
 
     def __init__(self, context: Context, seconds: float | None) -> None:

@@ -30,7 +30,7 @@ class Delivery(Operation, Protocol):
 
     @property
     def note(self) -> str:
-        """Return what the plan's summary says behind the name, once the steps are known."""
+        """Return what the plan's summary says after the name, once the steps are known."""
         ...
 
     async def steps(self) -> Sequence[Step]:
@@ -69,7 +69,7 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
 
 
 def _facts(wish: DeliveryWish, states: list[DeliveredState]) -> Any:
-    """Return what stands in a plan's observed `state`."""
+    """Return the content of a plan's observed `state`."""
     facts = [state.facts for state in states]
     return facts if wish.into.startswith(STREAMS) else facts[0]
 

@@ -175,7 +175,7 @@ class DeliveredState:
 
 
 def sources(wish: DeliveryWish) -> list[DeliveredState]:
-    """The states that a wish names: of all changelogs where stores go together, else of one.
+    """Return a request's states: of all changelogs where stores go together, else of one.
 
     Raises what `source` raises.
     """
@@ -186,7 +186,7 @@ def sources(wish: DeliveryWish) -> list[DeliveredState]:
 
 
 def source(wish: DeliveryWish) -> DeliveredState:
-    """The state that a wish names. Raises UsageError; RefusedError where it is not proven."""
+    """Return the state of a request. Raises UsageError; RefusedError if it is not proven."""
     storage, manifest, content = state_folder.read_bytes(wish.folder)
     topics = [t.topic for t in manifest.cut.topics]
     if wish.changelog is None and len(topics) != 1:

@@ -47,7 +47,7 @@ class IntoTable:
         return ""
 
     async def cluster_id(self) -> str:
-        """The id of the cluster whose state it is."""
+        """Return the id of the cluster that the state is from."""
         return self._source.manifest.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
@@ -153,7 +153,7 @@ class IntoTable:
         }
 
     async def _before(self) -> dict[TopicPartition, StoredValues]:
-        """Return what is stored for the places that matter."""
+        """Return the stored rows for the places that matter."""
         places = self._after()
         contents = await self._offsets_store.read()
         return {e.place: dict(e.kept) for e in contents.entries if e.place in places}

@@ -129,7 +129,7 @@ def read(
 
 
 def shown(state: CheckpointState) -> list[StateShowRow]:
-    """Return the entries as `state show` tells them: a struct as the JSON that it is."""
+    """Return the entries as `state show` prints them: a struct as JSON."""
     return [
         StateShowRow(
             topic=state.address,

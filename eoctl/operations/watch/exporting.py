@@ -53,7 +53,7 @@ class Request:
 
 
 def counting_installed() -> bool:
-    """Tell whether the extra `data` is there, without which no record is counted."""
+    """Return True if the extra `data` is installed, which counting records needs."""
     return installed("numpy") and installed("pyarrow")
 
 
@@ -98,14 +98,14 @@ async def watch(
     board: Board,
     say: Callable[[str], None],
 ) -> None:
-    """Look at one cluster until cancelled. say: is told of trouble, once until it changes."""
+    """Watch one cluster until cancelled. say: called with a failure, once until it changes."""
     title, known = context.title, ""
     session: Session | None = None
     try:
         while True:
             trouble: list[str] = []
             try:
-                # opened anew after a failure, so that a changed password file is read
+                # opened again after a failure, so that a changed password file is read
                 session = session or Session(context, request.seconds)
                 result, samples = await _look(session, context, settings, request, trouble)
             except EoctlError as error:
