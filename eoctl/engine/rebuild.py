@@ -1,8 +1,8 @@
-"""A whole rebuild: tasks for an engine, their rows, the log looked at again, the manifest.
+"""A complete rebuild: tasks for an engine, their rows, a second check of the log, the manifest.
 
-What engines differ in is only where tasks run. A row is kept on disk as soon as it is there, so
-that a second run of the same request does only what is missing; nothing counts as a result before
-the manifest is there, which is written last.
+Engines differ only in where tasks run. A row is kept on disk as soon as it exists, so that a second
+run of the same request does only what is missing; nothing counts as a result before the manifest,
+which is written last.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """A rebuild with every wish resolved; JSON can hold it, and no secret is in it.
+    """A rebuild with every option resolved; it converts to JSON, and contains no secret.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, where the format has one; it joins the options. started_ms: when the first run of this
-    request began. base: the folder of an earlier state that is carried on. fresh: the cut was made
-    for this run at the log's end, and all of it is read.
+    request began. base: the folder of an earlier state to continue. fresh: the cut was made for
+    this run at the log's end, and all of it is read.
     """
 
     cut: Cut
@@ -381,7 +381,7 @@ def _partition(
         why, proof = (*why, mixed), None
     digest = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
     counts = _added([*([known.counts] if known else []), *(row.counts for row in rows)])
-    if combined and form.ignores:  # a range cannot tell what came before it
+    if combined and form.ignores:  # a range does not know what came before it
         counts["ignored"] = None
     return ManifestPartition(
         topic=place[0],
@@ -402,7 +402,7 @@ def _partition(
 
 
 def _added(counts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Counts of ranges together; what one could not tell, or never counted, nobody can."""
+    """Add the counts of ranges; what one did not know, or never counted, stays unknown."""
     given = list(counts)
     total: dict[str, int | None] = {}
     for name in dict.fromkeys(name for one in given for name in one):

@@ -17,7 +17,7 @@ PACKAGES = {
 
 
 def installed(package: str) -> bool:
-    """Tell whether a package can be found."""
+    """Return True if a package can be found."""
     try:
         return find_spec(package) is not None
     except (ImportError, ValueError):

@@ -24,7 +24,7 @@ class Java:
 
     path: Path
     version: str
-    banner: str  # everything `java -version` said: tells one build from another
+    banner: str  # everything `java -version` printed: identifies the build
 
 
 def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:

@@ -20,7 +20,7 @@ PACKAGES = (
 
 
 def report() -> str:
-    """A line for each: eoctl, Python, Kafka clients, Spark, Java. What is missing is said."""
+    """Return a line for each: eoctl, Python, Kafka clients, Spark, Java, or that it is missing."""
     lines = [f"eoctl {__version__}", f"Python {platform.python_version()}"]
     for name, extra in PACKAGES:
         try:

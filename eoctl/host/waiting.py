@@ -14,7 +14,7 @@ STAGGER_SECONDS = 0.25  # between a host's addresses (RFC 8305): a dead IPv6 cos
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread of its own; whoever stops waiting leaves the thread behind.
+    """Run `work` in its own thread; a caller that stops waiting abandons the thread.
 
     asyncio.to_thread's threads are joined when the loop closes, so that one slow name server
     would hold up an answer that is long complete.

@@ -77,10 +77,10 @@ class Runtime:
 
 
 def keep_class_archive(fresh: Path, target: Path) -> None:
-    """Move an archive that a broker left at its end into the cache.
+    """Move an archive that a stopped broker left into the cache.
 
     It replaces those of the same Kafka version and the same Java, whose jars have changed since.
-    Those of another Java stay: its labs would otherwise make theirs anew each time.
+    Those of another Java stay: its labs would otherwise rebuild theirs each time.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     arriving = target.with_suffix(f".{os.getpid()}")
@@ -263,7 +263,8 @@ def start(
 
 
 def _clock(runtime: Runtime) -> Path:
-    """Classes that stand before Kafka's: its clock, to be set. Raises RefusedError without javac.
+    """Return classes that precede Kafka's: a clock that can be set. Raises RefusedError without
+    javac.
 
     Nothing less reaches a coordinator's clock: no request does, and a JVM has no flag for it.
     """
@@ -345,7 +346,7 @@ _EXCEPTION = re.compile(
 def reason(log: str) -> str | None:
     """Return why a Java program ended: the first exception below an error of its log, or it."""
     error = None
-    severe = True  # what is printed rather than logged
+    severe = True  # printed rather than logged
     for line in log.rpartition(_START_MARK)[2].splitlines():
         if logged := _LOGGED.match(line):
             severe = logged["level"] in ("ERROR", "FATAL")

@@ -1,4 +1,4 @@
-"""A Kafka client that does exactly what it is told, wrong things included.
+"""A Kafka client that does exactly what its caller says, even if that is wrong.
 
 Breaks and tests make their ground truth with it: producer id, epoch and sequence of a batch are
 the caller's, and nothing is repeated unless the broker said that nothing had happened.

@@ -165,7 +165,7 @@ class Lab:
         self.start(broker_id)
 
     def down(self, *, keep_data: bool = False) -> None:
-        """End what `up` started, wait for it, delete the data unless they are to be kept.
+        """End what `up` started, wait for it, delete the data unless asked to keep them.
 
         A kept lab starts again by `up`. Raises BusyError, IncompleteError.
         """

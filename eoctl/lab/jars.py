@@ -2,7 +2,7 @@
 
 Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, with a line per jar:
 `sha256  bytes  organisation:name:revision`. It is complete, so Ivy is asked for exactly these
-files and resolves nothing. `python -m eoctl.lab.relock VERSION` writes a lock file anew.
+files and resolves nothing. `python -m eoctl.lab.relock VERSION` rewrites a lock file.
 """
 
 import fcntl
@@ -180,7 +180,7 @@ def run_ivy(
     argv: list[str | Path] = [java.path, *_JVM, f"-Divy.default.ivy.user.dir={staging}"]
     argv += ["-jar", _ivy_jar(), "-settings", ivy_settings, "-cache", staging / "cache"]
     argv += ["-ivy", ivy_file, "-confs", "default"]
-    # a company's settings may name another cache: what is in there is copied here
+    # a company's settings may name another cache: its files are copied here
     argv += ["-retrieve", f"{staging}/[artifact]-[revision].[ext]"]
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -211,7 +211,7 @@ def ivy_xml(jars: Sequence[Jar], *, transitive: bool, rest: str = "") -> str:
         '<configurations><conf name="default"/></configurations><dependencies>',
     ]
     for jar in jars:
-        # naming the artifact makes Ivy need no descriptor, and no type such as "bundle"
+        # naming the artifact makes Ivy need no descriptor, and no type like "bundle"
         artifact = "" if transitive else f'<artifact name="{jar.name}" type="jar" ext="jar"/>'
         lines.append(
             f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.revision}" '

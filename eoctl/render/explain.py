@@ -109,7 +109,7 @@ def means(word: str, kind: str) -> str:
 
 
 def part(word: str, kind: str, label: str) -> str | None:
-    """Return what an entry says under a label; None if there is no such entry or label."""
+    """Return what an entry says under a label; None if that entry or label does not exist."""
     parts = [p for entry in find(word, (kind,)) for p in entry.parts]
     return next((p.text for p in parts if p.label == label), None)
 
@@ -123,7 +123,7 @@ def whom_to_ask(h: TxnHangingRow) -> str | None:
 
 
 def what_to_do(h: TxnHangingRow) -> str | None:
-    """Return what is to be granted, or waited for, so that an `unknown` can be judged."""
+    """Return what to grant, or to wait for, so that an `unknown` can be judged."""
     return part(h.rule, "rule", "do") if h.verdict == "unknown" else None
 
 

@@ -133,7 +133,7 @@ def _places(step: Step, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _groups(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Name the groups that have read records of the transaction, each with where it stands."""
+    """Name the groups that have read records of the transaction, each with its position."""
     names = [
         f"{g['group']} ({row['partition']}, at {g['committed_offset']})"
         for row in rows

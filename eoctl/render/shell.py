@@ -1,7 +1,7 @@
 """Commands to paste: an argument list as one printable line for a POSIX shell.
 
-A transactional id is somebody's text and gets pasted at 03:00. Plain words stay bare, others stand
-in single quotes, and text with hidden characters in `$'...'` (bash, zsh, ksh, busybox, POSIX 2024).
+A transactional id is somebody's text and gets pasted at 03:00. Plain words stay bare, others get
+single quotes, and text with hidden characters in `$'...'` (bash, zsh, ksh, busybox, POSIX 2024).
 """
 
 import re

@@ -38,7 +38,7 @@ def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[tup
         parts.append(next(SIGNS[kind] for kind in SIGNS if kind in kinds_here))
     at = (lso - start) // step
     words = f"LSO {lso}" if lso < high else f"LSO = HW {lso}"
-    # the words stand on the side of the arrow that has room for them
+    # the words go to the side of the arrow that has room for them
     if at + 2 + len(words) <= width - 2:
         below = " " * (at + 1) + "^ " + words
     else:

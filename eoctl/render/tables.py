@@ -22,7 +22,7 @@ CellKind = Literal[
 ]
 Row = Mapping[str, object]
 
-URGENCY = ("!!", "!", "?")  # act, look, cannot tell; other marks come after
+URGENCY = ("!!", "!", "?")  # act, look, unknown; other marks come after
 _COLOURS = {"!!": "\x1b[1;31m", "!": "\x1b[33m", "?": "\x1b[36m"}
 _GAP = 2
 _LEAST = 8  # cells that a name keeps, however narrow the terminal
@@ -124,9 +124,9 @@ def render_table(
 
 
 def choose_columns(columns: Sequence[Column], names: str | None) -> list[Column]:
-    """`--columns a,b`: these, in this order, by key or title in any case; None: as they are.
+    """Apply `--columns a,b`: these, in this order, by key or title in any case; None: unchanged.
 
-    What is chosen is shown, `wide_only` or not, whatever is in it. Raises UsageError.
+    Chosen columns are shown, `wide_only` or not, whatever their content. Raises UsageError.
     """
     if names is None:
         return list(columns)

@@ -117,7 +117,7 @@ class Context(Confidential):
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
-    warnings: tuple[str, ...] = ()  # what is less safe than a person may think, in sentences
+    warnings: tuple[str, ...] = ()  # what is less safe than one may think, in sentences
 
     @property
     def title(self) -> str:
@@ -144,7 +144,7 @@ class Context(Confidential):
 def _warnings(
     connect: Connect, config: ConfigFile, name: str | None, properties: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return what is less safe than it seems: a guard that an option drops, a check that is off."""
+    """List what is less safe than it seems: a guard that an option drops, a check that is off."""
     warnings = []
     dropped = os.environ.get("EOCTL_CONTEXT") or _chosen_context() or config.context
     entry = contexts(config).get(dropped) if name is None and dropped else None
@@ -247,7 +247,7 @@ def config_for(connect: Connect) -> ConfigFile:
 
 
 def contexts(config: ConfigFile) -> dict[str, ContextFile]:
-    """List named clusters: the config file's, and running labs whose names it does not take."""
+    """List named clusters: the config file's, and running labs with names that it does not use."""
     by_name: dict[str, ContextFile] = {}
     try:
         files = sorted((state_dir() / "contexts").glob("*.json"))
@@ -334,7 +334,7 @@ def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
             "or start a Kafka here with `eoctl lab up`",
         )
     if "@" in properties["bootstrap.servers"]:
-        raise UsageError(  # what stands before it is not said: it is a password
+        raise UsageError(  # the text before it is not shown: it is a password
             "a server's name holds an @: a login does not belong there",
             where="bootstrap.servers",
             remedy="give HOST:PORT, and the login by --command-config, a context, or -X with "
@@ -387,7 +387,7 @@ def extra_properties(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            # what stands there may be a secret after a wrong sign
+            # that text may be a secret after a wrong sign
             raise UsageError("a pair without `=`", where="-X", remedy="write -X key=value")
         extra[key.strip()] = value.strip()
     return extra

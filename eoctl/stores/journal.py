@@ -1,8 +1,8 @@
 """The journal: who changed what, when, on which evidence, in one file that only grows.
 
 `STATE/journal/journal.jsonl` holds the lines of recovery.change.journal. `STATE/journal/open/ID`
-stands while a change is under way and is locked by the process that carries it out: so every start
-of eoctl sees cheaply whether a change was left unfinished, and which ones still run.
+exists while a change is under way and is locked by the process that carries it out: so each start
+of eoctl sees cheaply which changes were left unfinished, and which still run.
 """
 
 import errno
@@ -224,7 +224,7 @@ class Journal:
         return JournalContent(known_entries, running, reading.damaged, len(reading.torn))
 
     def forget_finished(self, content: JournalContent) -> None:
-        """Remove markers that a crash left behind after their entry had ended."""
+        """Remove markers that a crash left although their entry had ended."""
         keep = {entry.id for entry in unfinished(content.entries)}
         known = {entry.id for entry in content.entries}
         with suppress(OSError):

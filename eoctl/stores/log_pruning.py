@@ -24,14 +24,14 @@ _PIECE = 1 << 20  # bytes written at once
 
 
 def is_due(log: KeptLog) -> bool:
-    """Return True if the file is to be pruned."""
+    """Return True if it is time to prune the file."""
     return log.size > max(MOST_BYTES, log.prune_at)
 
 
 def prune(log: KeptLog) -> None:
-    """Write the file again without what is dropped; under the lock. Raises OSError, DamagedError.
+    """Rewrite the file without what is dropped; under the lock. Raises OSError, DamagedError.
 
-    It is pruned next when it has grown by half of MOST_BYTES, however much the live ids need.
+    The next pruning is due once it has grown by half of MOST_BYTES, however much the live ids need.
     """
     counts, ended = _counts(log)
     gone = _without_room(log, counts, ended)
@@ -53,9 +53,8 @@ def _older(log: KeptLog) -> list[KeptExtent]:
 
 
 def _counts(log: KeptLog) -> tuple["Counter[bytes]", list[bytes]]:
-    """Count each id's batches in the file; and the ids whose last one is an old tombstone.
-
-    Those are in the order in which they were forgotten.
+    """Count each id's batches in the file; and find ids whose last one is an old tombstone. These
+    are in the order in which they were forgotten.
     """
     counts: Counter[bytes] = Counter()
     ended: dict[bytes, None] = {}
@@ -109,7 +108,7 @@ def _left(
 
 
 def _keeps(row: RowNames, counts: "Counter[bytes]", gone: set[bytes]) -> bool:
-    """Tell whether a batch of the older half stays. counts: of its ids, from this batch on."""
+    """Return True if a batch of the older half stays. counts: of its ids, from this batch on."""
     if row.names is None:
         return True
     return any(counts[name] <= KEPT and name not in gone for name in row.names)

@@ -1,8 +1,8 @@
 """Files in object storage, through obstore: S3, what speaks its protocol, and Google's.
 
-There are no locks and no links here. What may only be created is put with that condition, and an
-answer that was lost is found out by reading: the content tells whose it is. Credentials are taken
-from the environment, by obstore; its own words are never shown, only status and code in them.
+There are no locks and no links here. A file that must be new is put with that condition, and a lost
+answer is replaced by reading: the content shows whose it is. obstore takes credentials from the
+environment; its own messages are never shown, only status and code in them.
 """
 
 import errno
@@ -154,8 +154,8 @@ class ObjectStorage:
         )
 
     def _create(self, name: str, data: bytes) -> bool | None:
-        """Create an object once: True if it is ours, False another's, None if there is none to see:
-        S3 also refuses while another such request is under way (409)."""
+        """Create an object once: True if it is ours, False another's, None if none is visible: S3
+        also refuses while another such request is under way (409)."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -173,7 +173,7 @@ class ObjectStorage:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[None]:
-        """See Storage: an object is there whole or not at all, and nothing is to be removed."""
+        """See Storage: an object exists completely or not at all, so nothing needs removing."""
         with _asking(self.shown(name)):
             try:
                 yield
@@ -268,8 +268,7 @@ class _NewObject(io.RawIOBase):
         return self._written, self._digest.hexdigest() if hashed else ""
 
     def _arrived(self) -> bool:
-        """Return True if the object is there although no answer said so: nobody else has its
-        name."""
+        """Return True if the object exists although no answer said so: its name is ours alone."""
         with suppress(OSError, EoctlError):
             return self._storage.size(self._name) == self._written
         return False
@@ -277,7 +276,7 @@ class _NewObject(io.RawIOBase):
 
 @contextmanager
 def _asking(where: str) -> Iterator[None]:
-    """Tell obstore's errors in a sentence; FileNotFoundError for an object that is not there."""
+    """Translate obstore's errors into a sentence; FileNotFoundError for a missing object."""
     from obstore.exceptions import BaseError
 
     try:

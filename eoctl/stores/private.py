@@ -54,10 +54,10 @@ def temporary(kind: str) -> Iterator[Path]:
 
 
 def make_temporary(kind: str) -> Path:
-    """Make a folder in the temporary one that is this process's until `remove_temporary`.
+    """Make a temporary folder that belongs to this process until `remove_temporary`.
 
-    Removes those of that kind whose process was killed before it could: a folder is locked by its
-    process, and the system drops the lock with that. Raises OSError.
+    Removes those of the same kind whose process was killed: a folder is locked by its process, and
+    the system drops the lock with the process. Raises OSError.
     """
     prefix = f"eoctl-{kind}-held-"
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):

@@ -1,7 +1,7 @@
-"""The files of a Structured Streaming checkpoint on this host, and a mended copy beside it.
+"""The files of a Structured Streaming checkpoint on this host, and a repaired copy beside it.
 
 The checkpoint itself is only read. Hadoop's local file system keeps the CRC-32 of every 512 bytes
-of F in `.F.crc`; a file that does not fit its sums is broken, whatever is in it.
+of F in `.F.crc`; a file that does not match its sums is broken, whatever its content.
 """
 
 import json
@@ -171,7 +171,7 @@ def _same_sources(offsets: dict[int, Any], broken: dict[str, str]) -> None:
 
 
 def _cut(entry: formats.BatchOffsets, other: formats.BatchOffsets) -> bool:
-    """Return True if a source's offset is no JSON here, and is there."""
+    """Return True if a source's offset is not JSON here, but is JSON in `other`."""
     return any(
         isinstance(here, str) and here != formats.VOID and isinstance(there, (dict, list, int))
         for here, there in zip(entry.values, other.values, strict=False)
@@ -316,7 +316,7 @@ def _progress(event: Mapping[str, Any]) -> Progress:
 
 
 def copy(folder: Path, to: Path, remedy: Remedy, note: Mapping[str, Any]) -> None:
-    """Make the mended copy, whole or not at all. Raises RefusedError, IncompleteError."""
+    """Make the repaired copy, completely or not at all. Raises RefusedError, IncompleteError."""
     if to.exists():
         raise RefusedError("is there already", where=str(to), remedy="name a new folder")
     if to.resolve().is_relative_to(folder.resolve()):

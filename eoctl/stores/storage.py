@@ -1,7 +1,7 @@
 """Where the files of a state are: a folder of this machine, or a prefix in object storage.
 
-Names are relative to it, with slashes. Whatever the storage, a file is there whole or not at all,
-`put_new` never writes over another, and nobody else may read what is written.
+Names are relative to it, with slashes. Whatever the storage, a file exists completely or not at
+all, `put_new` never writes over another, and nobody else may read what is written.
 """
 
 import errno
@@ -44,8 +44,8 @@ class NewFile(Protocol):
 class Storage(Protocol):
     """A place for files. Every method raises UnreachableError where the place does not answer.
 
-    address: absolute; `storage_at` makes the storage of it again (storage_address.py). exclusive:
-    `held` keeps others out, so that what nobody lists may be deleted while no result is there.
+    address: absolute; `storage_at` turns it into the storage again (storage_address.py). exclusive:
+    `held` keeps others out, so that unlisted files may be deleted while there is no result.
     """
 
     @property
@@ -71,7 +71,7 @@ class Storage(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of all files below a folder of it, none if there is no such folder."""
+        """Return the names of all files below one of its folders, none if that does not exist."""
         ...
 
     def size(self, name: str) -> int:
@@ -101,8 +101,8 @@ class Storage(Protocol):
     def put_new(self, name: str, data: bytes) -> bool:
         """Write a file unless there is one; False if there is one with another content.
 
-        Who won tells itself by what it writes: data must have the writer's identity in it. Raises
-        UsageError, IncompleteError.
+        A writer recognises its own file by the content: data must contain the writer's identity.
+        Raises UsageError, IncompleteError.
         """
         ...
 
@@ -111,7 +111,7 @@ class Storage(Protocol):
         ...
 
     def writing(self, name: str) -> AbstractContextManager[None]:
-        """Tell errors of writing in a sentence, and remove what could not be written whole."""
+        """Translate errors of writing into a sentence, and remove an incomplete file."""
         ...
 
     def settle(self, folder: str) -> None:
@@ -301,7 +301,7 @@ def _linked(written: Path, path: Path) -> bool:
 
 
 def _claimed(path: Path) -> bool:
-    """Make an empty file, which the content replaces; False if there is one, whoever made it."""
+    """Make an empty file, which the content replaces; False if one exists, no matter whose."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:

@@ -63,7 +63,7 @@ def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
 
 
 def read_text(given: str | Path) -> str:
-    """Return the text of a file, or of an object whose address is given.
+    """Return the text of a file, or of an object, given its address.
 
     Raises UsageError, UnreachableError.
     """

@@ -16,7 +16,7 @@ def unfinished_notice() -> str | None:
             return None
     except (OSError, UsageError):
         return None
-    with suppress(Exception):  # a broken journal is told by the commands that need it
+    with suppress(Exception):  # the commands that need it report a broken journal
         return _notice()
     return None
 

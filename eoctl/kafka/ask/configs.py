@@ -15,7 +15,7 @@ ISOLATION = "share.isolation.level"
 async def broker_configs(
     cluster: Cluster, keys: Sequence[str]
 ) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
-    """Broker id, as text → values of `keys` in force. Each broker tells only its own."""
+    """Broker id, as text → values of `keys` in force. Each broker gives only its own."""
     request = messages.DescribeConfigsRequest
 
     def question(broker: int) -> Any:

@@ -178,8 +178,8 @@ def replicas_of(cluster: Cluster, log: PartitionMetadata) -> tuple[int | None, t
 async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bool | None:
     """Return True if a transaction is open for more than `limit` ms by its coordinator's clock.
 
-    None: that coordinator did not tell, or is below ListTransactions v1, or knows the transaction
-    no longer as `row` describes it.
+    None: that coordinator did not answer, or is below ListTransactions v1, or no longer knows the
+    transaction as `row` describes it.
     """
     question = messages.ListTransactionsRequest(
         state_filters=[row.state], producer_id_filters=[row.producer_id], duration_filter=limit

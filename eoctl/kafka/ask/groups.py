@@ -161,7 +161,8 @@ async def _homes_by_asking(
 
 
 async def list_groups(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
-    """List all groups by name, with type and state as far as brokers tell (KIP-518, KIP-848).
+    """List all groups by name, with type and state as far as brokers report them (KIP-518,
+    KIP-848).
 
     A group counts only from the broker that coordinates it. See `describe_groups` for members.
     """
@@ -244,10 +245,10 @@ async def _list(cluster: Cluster, broker: int) -> list[GroupFacts]:
 async def find_groups(
     cluster: Cluster, names: Sequence[str]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """The named groups with their members, in the order asked.
+    """Return the named groups with their members, in the given order.
 
-    One that does not exist has the state Dead, as Kafka says of it. One whose coordinator could
-    not be asked is not among them but in the second part.
+    A group that does not exist has the state Dead, as in Kafka. One whose coordinator could not be
+    asked is in the second part instead.
     """
 
     listed, missing = await _listed(cluster, names)

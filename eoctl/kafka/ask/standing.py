@@ -26,12 +26,12 @@ async def standing(
     now: int,
     recorded: Mapping[str, Sequence[TopicPartition]] | None = None,
 ) -> list[IdFacts]:
-    """Return where each id stands, in the order of `rows`; clocks are left to the caller.
+    """Return the standing of each id, in the order of `rows`; clocks are left to the caller.
 
-    now: our clock, epoch ms, when `rows` were described. recorded: the partitions of an id's
-    newest record, asked beside those of its description. The partitions are asked first and
-    the leader epochs of `__transaction_state` last: a coordinator that moves meanwhile is then
-    seen with its new epoch. What could not be seen is left open in the facts.
+    now: our clock, epoch ms, when `rows` were described. recorded: the partitions of an id's newest
+    record, asked about besides those of its description. The partitions are asked first and the
+    leader epochs of `__transaction_state` last: a coordinator that moves meanwhile is then seen
+    with its new epoch. What could not be seen is left open in the facts.
     """
     partitions = {
         t.transactional_id: tuple(

@@ -30,7 +30,7 @@ STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs n
 class PartitionMetadata(HasPartition, Value, gc=False):
     """A partition's leader. leader None: nobody leads it. error: Kafka's name, None if none.
 
-    in_sync: the replicas that the leader counts as in sync; None = not told.
+    in_sync: the replicas that the leader counts as in sync; None = not reported.
     """
 
     topic: str
@@ -215,7 +215,7 @@ class Cluster:
         )
 
     def _adopt_bootstrap(self) -> None:
-        """Keep the bootstrap connection for a broker whose own address it is."""
+        """Keep the bootstrap connection for a broker that has this very address."""
         for b in self.brokers.values():
             if self._bootstrap_address == (b.host, b.port) and b.id not in self._connections:
                 assert self._bootstrap is not None
@@ -239,10 +239,10 @@ class Cluster:
         most: int | None = None,
         absent: Callable[[Any], str | None] = lambda answer: None,
     ) -> Any:
-        """One question that any broker can answer. Raises UnreachableError when none does.
+        """Send one request that any broker can answer. Raises UnreachableError when none does.
 
-        absent: what an answer does not speak of although it was asked for; None: nothing. Such an
-        answer is none.
+        absent: returns what an answer lacks although it was asked for; None: nothing. An incomplete
+        answer does not count.
         """
         if self._bootstrap is not None and not self._bootstrap.closed:
             try:

@@ -47,7 +47,7 @@ def consumer(
     config: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> "Consumer":
-    """A confluent_kafka.Consumer that commits nothing by itself; otherwise as `producer`."""
+    """Return a confluent_kafka.Consumer that never commits on its own; otherwise as `producer`."""
     from confluent_kafka import Consumer
 
     safe = {"group.id": "eoctl", "enable.auto.commit": False}

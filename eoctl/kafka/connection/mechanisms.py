@@ -42,9 +42,9 @@ class LoginModule:
 
 
 def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:
-    """The mechanism with its credentials, secrets resolved.
+    """Return the mechanism with its credentials, secrets resolved.
 
-    first_host: the first bootstrap server; MSK's region stands in its name. Raises UsageError.
+    first_host: the first bootstrap server; MSK's region is in its name. Raises UsageError.
     """
     name = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", "")).upper()
     jaas = LoginModule("", {})

@@ -1,8 +1,8 @@
-"""Waiting for a late answer: as long as its broker shows that it lives.
+"""Wait for a late answer as long as its broker shows that it is alive.
 
-A broker under load answers late, one that hangs answers nobody. What tells them apart is another
-answer: to a question on the way, or to a new connection, where a process that is stopped gets no
-further than the handshake of its kernel.
+A broker under load answers late, one that hangs answers nobody. Another answer distinguishes them:
+to a pending request, or to a new connection, where a stopped process gets no further than its
+kernel's handshake.
 """
 
 import asyncio

@@ -186,7 +186,7 @@ class Connection:
             await asyncio.sleep(0.01)
 
     async def exchange(self, request: Any, deadline: Deadline) -> Any:
-        """Send a request whose version is set; its decoded answer."""
+        """Send a request with its version set, and return the decoded answer."""
         try:
             answer = await self._exchange(request, deadline)
         except WireError as error:

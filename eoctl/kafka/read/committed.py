@@ -39,12 +39,12 @@ async def with_offsets(
     *,
     decided_only: bool = False,
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """`groups` with their committed offsets, on all partitions or on those named.
+    """Return `groups` with their committed offsets, on all partitions or on those named.
 
-    A partition without a commit, decided or pending, is left out. Share groups: their start
-    offset (KIP-932). What was committed for topics that we may not see is left out by the brokers
-    without an error: then one Missing says so.
-    decided_only: ask once; whether a newer commit is pending, and hidden topics, are not told.
+    A partition without a commit, decided or pending, is left out. Share groups: their start offset
+    (KIP-932). Brokers leave out commits for topics that we may not see, without an error: then one
+    Missing says so. decided_only: ask once; pending newer commits and hidden topics are not
+    reported.
     """
     share = [g.group for g in groups if (g.type or "").lower() == "share"]
     others = [g.group for g in groups if g.group not in set(share)]
@@ -221,7 +221,7 @@ def _absent(
 
 
 def _topics(topic: Any, named: Sequence[TopicPartition] | None) -> list[Any] | None:
-    """The request's topics; None, which stands for all, where none are named."""
+    """Return the request's topics; None, which means all, if none are named."""
     if named is None:
         return None
     grouped: dict[str, list[int]] = {}
@@ -285,12 +285,12 @@ CommitPlace = tuple[str, str, int]
 async def pending_holders(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
 ) -> dict[CommitPlace, tuple[OpenTransaction, ...]]:
-    """The open transactions on `__consumer_offsets` that hold newer commits of these places.
+    """Return open transactions on `__consumer_offsets` that hold newer commits of these places.
 
     Read from the open batches of each producer, from the first offset of its transaction on: one
-    partition serves many groups, so an open transaction there proves nothing by itself, and the
-    same producer id may be open elsewhere. Without READ on that topic, or where much lies above
-    the LSO, some are left out.
+    partition serves many groups, so an open transaction there proves nothing on its own, and the
+    same producer id may be open elsewhere. Without READ on that topic, or where much lies above the
+    LSO, some are left out.
     """
     homes = await offsets_partitions(cluster) if pending else ()
     if isinstance(homes, Missing) or not homes:

@@ -62,9 +62,9 @@ async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
 
 
 async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> list[PartitionFacts]:
-    """Offsets at a moment when no transaction was open in any partition: its LSO is the high
-    watermark, the markers below it included. Where that moment does not come, those whose LSO has
-    passed the high watermark seen first. Raises IncompleteError after `seconds`."""
+    """Return offsets at a moment when no transaction was open in any partition: its LSO is the high
+    watermark, with the markers below it. If there is no such moment, those whose LSO has passed the
+    high watermark seen first. Raises IncompleteError after `seconds`."""
     bound = time.monotonic() + seconds
     first: dict[TopicPartition, int] = {}
     done: dict[TopicPartition, PartitionFacts] = {}
@@ -94,7 +94,7 @@ async def behind(
     below: Mapping[TopicPartition, Mapping[str, Mapping[str, Any]]],
     max_rate: float | None,
 ) -> dict[TopicPartition, dict[int, Behind]]:
-    """Return what each producer wrote first behind each partition's end of the cut.
+    """Return what each producer wrote first after each partition's end of the cut.
 
     That is its first data and first marker, up to the high watermark that the cut saw.
     """

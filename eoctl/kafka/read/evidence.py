@@ -72,13 +72,13 @@ async def start_batches(
 
 
 def high_watermark(w: OpenTransaction, partitions: Mapping[TopicPartition, PartitionFacts]) -> int:
-    """Return the partition's high watermark, or what is above the start if that is more."""
+    """Return the partition's high watermark, or what is above the start if that is greater."""
     start = w.start_offset or 0
     return max(partitions[w.topic_partition].high_watermark or 0, start + 1)
 
 
 def _neighbours(transactions: Sequence[OpenTransaction]) -> list[list[OpenTransaction]]:
-    """Group transactions of a partition whose starts are not further apart than AROUND."""
+    """Group transactions of a partition that start no further than AROUND apart."""
     neighbours: list[list[OpenTransaction]] = []
     for w in sorted(transactions, key=lambda w: (w.topic_partition, w.start_offset or 0)):
         last = neighbours[-1][-1] if neighbours else None
@@ -192,7 +192,7 @@ def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartB
 
 
 def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
-    """Rounds in which each partition stands once: one read serves one range per partition."""
+    """Return rounds with each partition at most once: one read serves one range per partition."""
     rounds: list[list[OpenTransaction]] = []
     counted: Counter[TopicPartition] = Counter()
     for w in transactions:

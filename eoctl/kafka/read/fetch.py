@@ -47,11 +47,11 @@ async def read(
     max_rate: float | None = None,
     nearest: bool = False,
 ) -> AsyncGenerator[Chunk | Ended, None]:
-    """Chunks of all ranges, each range's in offset order, and one Ended per range.
+    """Yield chunks of all ranges, each range's in offset order, and one Ended per range.
 
-    most_chunks: so many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
+    most_chunks: this many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
     broker. nearest: a follower in the rack of `client.rack` may be read; replicas are compacted
-    each by itself, so not where records that are gone are judged. Ends early only by the cluster's
+    independently, so not where deleted records are judged. Ends early only by the cluster's
     deadline.
     """
     by_key = {r.topic_partition: r for r in ranges}

@@ -73,9 +73,9 @@ class Reader:
         self._empty: dict[TopicPartition, int] = {}  # answers in a row without any record
         self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch read
         self._moved: set[TopicPartition] = set()
-        self._limits: dict[TopicPartition, int] = {}  # the highest that was told of each
+        self._limits: dict[TopicPartition, int] = {}  # the highest reported of each
         self._passed: dict[TopicPartition, int] = {}  # who had nothing more below the limit
-        self._unsure: set[TopicPartition] = set()  # not read on before the leader has told
+        self._unsure: set[TopicPartition] = set()  # not read on before the leader has answered
         self._followers = Followers(cluster, rack)
         self._progress = time.monotonic()
         self._taken = False
@@ -91,11 +91,11 @@ class Reader:
             await self._queue.put(error)
 
     def taken(self) -> None:
-        """Whoever reads has something now, and may stop the whole event loop while it does."""
+        """Note that the reader has a chunk now; it may block the whole event loop meanwhile."""
         self._taken = True
 
     def back(self) -> None:
-        """End the pause: what stood still meanwhile was not the cluster."""
+        """End the pause: the time that it took is not the cluster's."""
         self._taken = False
         self._moved_on()
 
@@ -197,13 +197,13 @@ class Reader:
         todo: Mapping[TopicPartition, Range],
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> dict[TopicPartition, tuple[str, str]]:
-        """Return the partitions whose leader lacks records that were read: of another leader, or
-        of a follower.
+        """Return the partitions whose leader lacks records that another leader or a follower gave.
 
-        What it did not tell is asked again before anything more is read: of records that it gives
-        itself it would only tell that it has them. A new leader that refuses the question for good,
-        as old brokers do, is believed. One that tells of an earlier epoch has no record of the one
-        that was read: after two unclean elections, say, the second back to the first leader.
+        What it did not answer is asked again before anything more is read: about records that it
+        gives itself it would only say that it has them. A new leader that always refuses the
+        question, as old brokers do, is believed. One that answers with an earlier epoch has no
+        record of the one that was read: after two unclean elections, say, the second back to the
+        first leader.
         """
         epochs = {
             key: (leader, epoch, self._epochs[key])
@@ -288,7 +288,7 @@ class Reader:
                 del answer  # its buffer: the chunks are copies
                 for item in items:
                     await self._queue.put(item)
-                    self._moved_on()  # whoever takes it may take long
+                    self._moved_on()  # its consumer may take long
             return moved
         finally:
             pending.cancel()
@@ -329,7 +329,7 @@ class Reader:
         return task
 
     def _not_given(self, key: TopicPartition, error: str, detail: str) -> None:
-        """Take note of what is to be asked again: of the leader as it is then."""
+        """Note what to ask again, from whoever leads by then."""
         self._why[key] = (error, detail)
         if key in self._followers.of:
             self._followers.leave(key)
@@ -397,7 +397,7 @@ class Reader:
                 else:
                     mine[key] = r
                 return
-            # a new leader's high watermark lags behind what the old one told: wait for it
+            # a new leader's high watermark lags the old one's: wait for it
             settled = key not in self._moved and limit >= highest
             if r.start >= limit and (settled or self._stands_still()):
                 what = "last stable offset" if self._isolation else "high watermark"
@@ -444,10 +444,10 @@ class Reader:
         mine: dict[TopicPartition, Range],
         moved: dict[TopicPartition, Range],
     ) -> None:
-        """Go on from the limit if compaction left nothing up to it.
+        """Continue at the limit if compaction left nothing up to it.
 
         An answer holds at least one batch of its first partition that has any (KIP-74): none in
-        several answers means that none is there. That is sure only on the broker's own disk: of a
+        several answers means that there is none. That is sure only for the broker's own disk: for a
         tiered log it also answers so when the remote store is slow.
         """
         for p in answer.partitions:

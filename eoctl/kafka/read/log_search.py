@@ -1,7 +1,7 @@
 """Single answers that need records: the k-th visible one, times, the tip of a changelog.
 
 Each question is asked of many partitions at once and reads no more of a log than it must. What
-could not be read is told beside the answers, with why.
+could not be read is reported beside the answers, with the reason.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Reading `__transaction_state`: what is new since an earlier reading, and what both hold of ids.
+"""Reading `__transaction_state`: new batches since an earlier reading, and what both say of ids.
 
 Memory does not follow the log: batches go to the cache as they arrive, and a question reads the
 extents that may answer it, one at a time.
@@ -22,7 +22,7 @@ from recovery.inspect.state_log import Former, KeptBatches, state_log
 
 
 class Reading(Protocol):
-    """One reading of a partition, which goes on from what is kept of an earlier one."""
+    """One reading of a partition, which continues what is kept of an earlier one."""
 
     @property
     def last(self) -> BatchHeader | None:
@@ -63,10 +63,10 @@ class Cache(Protocol):
         ...
 
     def former(self, present: Mapping[str, str]) -> Iterable[Former]:
-        """All that was set aside, and what is kept of earlier topics of this cluster.
+        """Return all logs set aside, and those kept of earlier topics of this cluster.
 
         Each can be read until the next one is asked for. present: topic → id now, of all topics:
-        they tell this cluster from another of its id.
+        they distinguish this cluster from another one with its id.
         """
         ...
 
@@ -120,7 +120,7 @@ class _Partition:
     log: Range  # from log start to high watermark
     reading: Reading
     leader: PartitionMetadata
-    goes_on: bool | None = None  # the log goes on from what is kept; None = not known
+    goes_on: bool | None = None  # the log continues what is kept; None = not known
     answer: StateLog | None = None
 
     @property
@@ -129,7 +129,7 @@ class _Partition:
         return self.answer is None and self.goes_on is not False
 
     def rest(self) -> Range:
-        """The part of the log that is to be read; the last batch that is kept, to compare it."""
+        """Return the part of the log to read, and the last kept batch, to compare it."""
         last = self.reading.last
         if last is None:
             return self.log
@@ -165,7 +165,7 @@ class _Partition:
         self.answer = StateLog(self.log.partition, (), 0, error=error)
 
     def ask(self, question: _Question) -> None:
-        """Answer from what was read; what is kept is read again if it turns out damaged."""
+        """Answer from what was read; kept batches are read again if they turn out damaged."""
         number, last = self.log.partition, self.reading.last
         self.reading.ended(self.log.end)
         try:
@@ -189,7 +189,7 @@ async def noted_state_logs(
     cache: Cache | None,
     newest: int | None = None,
 ) -> list[StateLog]:
-    """Read `state_logs`, and note the topics beside them: they tell later whose the cache is."""
+    """Read `state_logs`, and note the topics beside them: they identify its cluster later."""
     topics = await topic_ids(cluster) if cache is not None else {}
     logs = await state_logs(cluster, partitions, producer_ids, transactional_ids, cache, newest)
     if cache is not None:
@@ -209,8 +209,8 @@ async def state_logs(
 
     With the records of these producer ids and transactional ids (None = of all), as `state_log`
     says. What the cache has is not read again: its last batch is, and must be the same. If it is
-    not there, the leader tells whether compaction took it (the rest is kept with what is new) or
-    the log went another way; then all is read again, and what the cache knew is in `former`.
+    gone, the leader shows whether compaction took it (the rest is kept with what is new) or the log
+    diverged; then all is read again, and what the cache knew is in `former`.
     """
     if not partitions:
         return []
@@ -273,7 +273,7 @@ async def _read(cluster: Cluster, reads: Sequence[_Partition], question: _Questi
 
 
 async def _go_on(cluster: Cluster, doubted: Sequence[_Partition]) -> None:
-    """Ask the leaders whether these logs go on from what is kept of them."""
+    """Ask the leaders whether these logs continue what is kept of them."""
     epochs = {}
     for r in doubted:
         p, last = r.leader, r.reading.last

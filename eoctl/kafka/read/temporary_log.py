@@ -47,7 +47,7 @@ class TemporaryLog:
         weakref.finalize(self, self._file.close)
 
     def add(self, part: LogPart, begun: int | None) -> None:
-        """Add batches, of which those that are known are left out. begun: as in `Wholeness`."""
+        """Add batches, except those that are known. begun: as in `Wholeness`."""
         new = part.after(self.wholeness.end - 1)
         if new is not None:
             self.wholeness.add(new, begun)

@@ -1,8 +1,8 @@
-"""Committing, deleting and forgetting a group's offsets from outside, as admin tools do.
+"""Committing, deleting and forgetting a group's offsets from outside, as admin tools do it.
 
 No member and no generation: the coordinator takes such a commit only while the group has no
-members. Each request is sent once; only an answer that says that it came to the wrong broker, or
-too early, is followed by another one. `ready` is awaited right before each of them.
+members. Each request is sent once; it is repeated only if the answer says that it came to the wrong
+broker, or too early. `ready` is awaited right before each of them.
 """
 
 import asyncio

@@ -82,15 +82,15 @@ async def last_committed(
 ) -> tuple[dict[TopicPartition, CommittedPosition], bool]:
     """Return the group's last commits, and whether an open transaction holds newer ones.
 
-    For a look before `Writer.open`, which ends such a transaction: a process that was killed
-    leaves it open until its timeout. Raises IncompleteError when they cannot be read.
+    For a check before `Writer.open`, which ends that transaction: a killed process leaves it open
+    until its timeout. Raises IncompleteError when they cannot be read.
     """
     end = time.monotonic() + CALL_SECONDS
     while True:
         groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], places)
         rows = [row for g in groups for row in g.offsets]
         if not missing:
-            # librdkafka commits a NUL behind the metadata
+            # librdkafka commits a NUL after the metadata
             positions = {
                 row.topic_partition: CommittedPosition(
                     row.committed_offset, (row.metadata or "").rstrip("\0"), row.leader_epoch
@@ -129,7 +129,7 @@ class Writer:
             "delivery.timeout.ms": timeout_ms,
             "linger.ms": 20,
             "partitioner": "murmur2_random",  # as Java's producer
-            "message.max.bytes": 1_000_000_000,  # the broker says what is too large
+            "message.max.bytes": 1_000_000_000,  # the broker decides what is too large
             # A record that some producer compressed into its topic has to fit again. librdkafka
             # counts a batch before compression: with this, only one large record exceeds 1 MB.
             "compression.type": "lz4",
@@ -216,7 +216,7 @@ class Writer:
             ) from None
 
     def close(self) -> None:
-        """Forget what is open: the next `open` of this id, or its timeout, ends it."""
+        """Drop the open transaction: the next `open` of this id, or its timeout, ends it."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None

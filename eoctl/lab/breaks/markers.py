@@ -109,9 +109,9 @@ async def _session_before(stage: Stage, place: BreakPlace, ledger: Ledger) -> No
 
 
 async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
-    """Two commits of one epoch (v1): the first one's marker stands twice, the second's nowhere.
+    """Two commits of one epoch (v1): the first one's marker is there twice, the second's nowhere.
 
-    A coordinator that did not get an answer writes a marker once more. Here a client does so.
+    A coordinator that did not get an answer writes a marker again. Here a client does so.
     """
     async with stoppable(stage) as victim:
         begun = []

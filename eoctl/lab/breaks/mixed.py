@@ -13,7 +13,7 @@ from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
 
-# Roll a segment at the next write a second later; compact whatever is there.
+# Roll a segment at the next write a second later; compact whatever exists.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "1000",

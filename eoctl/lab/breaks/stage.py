@@ -22,12 +22,12 @@ PARTITIONS_PER_TOPIC = 10  # when many are made
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a break. Each kind names those it takes beyond the first five.
+    """The options of a break. Each kind lists those it takes beyond the first five.
 
-    variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep
-    a process alive that owns what is open. age_seconds: how old the records say they are.
-    outcome: what was decided before the marker was lost. ahead: how many epochs a foreign marker
-    is ahead of the coordinator.
+    variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep a
+    process alive that owns what is open. age_seconds: the records' age by their timestamps.
+    outcome: what was decided before the marker was lost. ahead: how many epochs a foreign marker is
+    ahead of the coordinator.
     """
 
     topic: str | None = None

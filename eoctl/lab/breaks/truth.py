@@ -17,7 +17,7 @@ from recovery.rows.row import Row
 STRAY_NOT_YET = NOT_NOW | {
     "INVALID_TXN_STATE",
     "INVALID_PRODUCER_ID_MAPPING",
-    "TRANSACTION_ABORTABLE",  # what newer requests are told instead
+    "TRANSACTION_ABORTABLE",  # what newer requests get instead
 }
 
 Content = Literal[
@@ -28,8 +28,8 @@ Content = Literal[
 class OffsetTruth(Row):
     """The truth about one offset.
 
-    missing: compacted away. open: in a transaction that no marker ended, whoever owns it.
-    lost: decided as `outcome` says, but its marker is not there.
+    missing: compacted away. open: in a transaction that no marker ended, no matter who owns it.
+    lost: decided as `outcome` says, but its marker is missing.
     """
 
     offset: int
@@ -37,7 +37,7 @@ class OffsetTruth(Row):
 
 
 class GroundTruth(HasPartition, Row):
-    """One trouble that was made. Null = does not apply. Offsets before a break are not listed.
+    """One fault that was created. Null = does not apply. Offsets before a break are not listed.
 
     verdict: what recovery's rules should call it (interface: txn-hanging), rule: by which of them,
     where only one fits. producer_id, producer_epoch: of the batch at start_offset, the first
@@ -122,7 +122,7 @@ class Ledger(HasPartition):
         return self._note(base, len(records), "open", producer.producer_id)
 
     async def stray(self, producer: Producer, records: Sequence[NewRecord]) -> int:
-        """Transactional records that no coordinator is told of."""
+        """Write transactional records that no coordinator knows about."""
         base = await self.client.until(
             lambda: producer.write(self.topic, self.partition, records), also=STRAY_NOT_YET
         )

@@ -58,7 +58,7 @@ async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
 async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
     """COMMITs with all markers written that cannot be finished: the state log is below min ISR.
 
-    The markers are held back by the same means until the decision stands.
+    The markers are held back by the same means until the decision is written.
     """
     async with stoppable(stage) as victim:
         client = stage.client
@@ -121,7 +121,7 @@ async def _marked(client: Client, ledger: Ledger) -> None:
 async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
     """COMMITs whose coordinator a marker of a later coordinator epoch keeps from writing its own.
 
-    held: that marker came before the transaction. contradicted: it ended this very one, with ABORT.
+    held: that marker came before the transaction. contradicted: it ended this one, with ABORT.
     """
     variant, truths = stage.variant("held", "contradicted"), []
     client, options = stage.client, stage.options

@@ -66,7 +66,7 @@ def _error(case: Case, error: WireError | EoctlError) -> ErrorRow:
 
 
 async def _ending(client: Client, case: Case) -> Ending:
-    """Read the log from the transaction's first batch to its first marker behind it."""
+    """Read the log from the transaction's first batch to the first marker after it."""
     assert case.topic is not None
     assert case.partition is not None
     assert case.start_offset is not None

@@ -1,6 +1,6 @@
-"""What drills plant in the logs: transactions whose owners live, died, or never were.
+"""What drills plant in the logs: transactions whose owners live, died, or never existed.
 
-Each is a break of eoctl.lab.breaks with a realistic name. The truth that it gives becomes a case.
+Each is a break of eoctl.lab.breaks with a realistic name. Its ground truth becomes a case.
 """
 
 import random
@@ -58,7 +58,7 @@ class Scene:
         return name
 
     def id(self) -> str:
-        """Return a transactional id such as `payments-7-0` or `etl-3`, of an application's own."""
+        """Return a transactional id such as `payments-7-0` or `etl-3`, of one application."""
         used = {case.transactional_id for case in self.cases}
         while True:
             made = f"{self.rng.choice(APPLICATIONS)}-{self.rng.randrange(1, 9)}"
@@ -157,7 +157,7 @@ async def not_flink(scene: Scene) -> None:
 
 
 async def elsewhere(scene: Scene) -> None:
-    """An orphan whose id has a live transaction open on another partition."""
+    """Plant an orphan whose id has a live transaction open on another partition."""
     name = scene.id()
     stray, home = await scene.break_(
         "orphan", scene.topic(), variant="foreign", transactional_id=name
@@ -245,7 +245,7 @@ def checkpoint_folder(lab: "Lab", case: Case) -> Path:
 
 
 async def leaving(scene: Scene) -> None:
-    """A live transaction whose coordinator will leave, beside an orphan; both stay readable."""
+    """Plant a live transaction with a leaving coordinator, and an orphan; both stay readable."""
     client = scene.client
     victim = await stoppable_broker(client)
     stays = min(broker for broker in client.cluster.brokers if broker != victim)
@@ -267,7 +267,7 @@ async def leaving(scene: Scene) -> None:
 
 
 async def mix(scene: Scene) -> None:
-    """All of these at once, in an order of their own; the broker leaves when they stand."""
+    """Plant all of these in random order; the broker leaves once they exist."""
     await lost_markers(scene)  # stops and starts a broker: before owners hold anything
     plants: list[Plant] = [partial(orphan, variant="marked"), overdue, not_flink, elsewhere]
     scene.rng.shuffle(plants)

@@ -42,8 +42,8 @@ def state_of(lab: "Lab") -> DrillState:
 def start(lab: "Lab", name: str, seed: int | None) -> DrillState:
     """Plant a drill. seed: of its names and numbers; None = any.
 
-    Raises UsageError (no such drill, or one runs), RefusedError (the lab is not as it needs it),
-    UnverifiedError (a trouble did not come about; what was planted is cleaned up).
+    Raises UsageError (no such drill, or one runs), RefusedError (the lab does not fit),
+    UnverifiedError (a fault did not arise; what was planted is removed).
     """
     if name not in DRILLS:
         raise UsageError(f"{quoted(name)} is no drill", remedy=f"one of {', '.join(DRILLS)}")
@@ -154,7 +154,7 @@ async def _clean(
     topics: list[str] | tuple[str, ...],
     groups: list[str] | tuple[str, ...],
 ) -> None:
-    """End the owners, then what is still open, then delete what was made."""
+    """End the owners, then open transactions, then delete the topics and groups."""
     mine = [case.owner for case in cases if case.owner is not None]
     await asyncio.to_thread(end_processes, mine, OWNERS_END_SECONDS)
     brokers = sorted(client.cluster.brokers)

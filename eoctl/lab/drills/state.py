@@ -1,6 +1,6 @@
-"""The truth of the drill that runs in a lab, kept so that nobody reads it by the way.
+"""The truth of the drill that runs in a lab, kept so that nobody reads it by chance.
 
-It is hidden, not locked away: the key stands beside it. Whoever decodes it has cheated.
+It is hidden, not locked away: the key is beside it. Whoever decodes it has cheated.
 """
 
 import base64

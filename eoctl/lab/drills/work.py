@@ -1,6 +1,6 @@
-"""Drills on work rather than transactions: a job that died, a state that is gone, duplicates.
+"""Drills on work rather than transactions: a dead job, a lost state, duplicates.
 
-Each judges a topic by reading it whole, against what is known without it.
+Each judges a topic by reading it completely, against what is known without it.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ def grade(lab: "Lab", case: Case) -> DrillGradeRow:
 
 
 def _grade_job(lab: "Lab", case: Case) -> DrillGradeRow:
-    """Missing is what lies before the last output that is there: the job may not be done yet."""
+    """Only records before the last existing output can be missing: the job may not be done yet."""
     lost = doubled = present = 0
     whole = True
     for actual, expected in zip(LabJob(lab, {}).outputs(), expected_outputs(), strict=True):

@@ -44,7 +44,7 @@ def age_of(row: Any) -> Age | None:
 
 
 def age_cell(seconds: float | None, clock: str | None) -> Age | None:
-    """An age for a table: `~` before it where only a producer's clock tells it."""
+    """Return an age for a table: with `~` if only a producer's clock says it."""
     return None if seconds is None else Age(seconds, producer_clock=clock == "producer")
 
 

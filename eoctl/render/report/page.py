@@ -184,7 +184,7 @@ def _command(label: str, line: str | None) -> list[Markup]:
 
 
 def _before_and_after(h: TxnHangingRow) -> list[Markup]:
-    """Return the drawing of the verdict's page: what a remedy makes of such a log."""
+    """Return the drawing of the verdict's page: what a remedy does to the log."""
     for entry in find("mixed transaction" if h.mixed else h.verdict, ("verdict",)):
         if entry.drawing:
             drawing = join([text(line) for line in entry.drawing], "\n")

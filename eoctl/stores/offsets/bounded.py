@@ -25,7 +25,7 @@ class SilentError(Exception):
 
 
 class LostError(Exception):
-    """A change was sent, its answer never came. args: what was told instead."""
+    """A change was sent, its answer never came. args: what came instead."""
 
 
 class BlockingCall:
@@ -39,7 +39,7 @@ class BlockingCall:
         self.heard = time.monotonic()
 
     def answered(self) -> None:
-        """Called by a long call after each answer: its time begins anew."""
+        """Restart the time of a long call; it calls this after each answer."""
         self.heard = time.monotonic()
 
     def writing(self) -> None:

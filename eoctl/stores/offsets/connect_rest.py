@@ -217,7 +217,7 @@ class ConnectRest:
         text = answer.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise http.client.HTTPException(f"more than {MOST_BYTES >> 20} MiB")
-        if answer.length:  # read() with a bound does not tell
+        if answer.length:  # read() with a bound does not show it
             raise http.client.HTTPException("cut in the middle")
         return answer.status, text
 

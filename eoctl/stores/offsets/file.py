@@ -70,7 +70,7 @@ class FileOffsets:
         return Contents(True, entries_of(text, self._described.position, self.name))
 
     def _text(self) -> str | None:
-        """None: no such file. Raises IncompleteError."""
+        """Return the text; None: no such file. Raises IncompleteError."""
         try:
             with self._path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)

@@ -23,7 +23,7 @@ class FlinkOffsets(CheckpointOffsets):
         self._path, self._uid = described.path, described.uid
 
     def _read(self) -> Contents:
-        """Entries: the next offset of each partition of which the source has read something."""
+        """Return the next offset of each partition that the source has read from."""
         folder = flink_checkpoint.read(self._path)
         offsets = sources(folder.content, self._uid, where=self.name)
         return Contents(

@@ -1,4 +1,4 @@
-"""Positions as a consumer group's committed offsets; the outputs stand in the metadata.
+"""Positions as a consumer group's committed offsets; the outputs are in the metadata.
 
 Kafka has no compare-and-set for them: read, compare, and commit without a member, which the
 coordinator takes only while the group has none.

@@ -1,7 +1,7 @@
 """The files of a state: Parquet with its rows.
 
 Each file has a name that no other attempt has, and counts only once a manifest lists it with its
-hash: what a killed task leaves behind is never taken for a result.
+hash: the leftovers of a killed task are never taken for a result.
 """
 
 import uuid

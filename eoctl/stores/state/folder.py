@@ -135,9 +135,9 @@ def unfinished(storage: Storage) -> str | None:
 
 
 def begin(storage: Storage, request: str, left: str | None) -> None:
-    """Note what is being made here. left: the unfinished request that was found.
+    """Note what is made here. left: the unfinished request that was found.
 
-    Raises RefusedError where another rebuild is at work, or has begun since.
+    Raises RefusedError if another rebuild is at work, or has begun since.
     """
     with storage.held():
         storage.prove()
@@ -200,8 +200,8 @@ def write_cut(storage: Storage, cut: cuts.Cut) -> None:
 
 
 def tidy(storage: Storage, manifest: Manifest) -> None:
-    """Remove unlisted attempts, runs and rows of tasks. They are garbage: what is published is
-    whole without them, also where they cannot be removed now."""
+    """Remove unlisted attempts, runs and rows of tasks. They are garbage: the published state is
+    complete without them, even if they cannot be removed now."""
     listed = {f.path for p in manifest.partitions for f in p.files}
     with suppress(EoctlError):
         storage.delete(name for name in _attempts(storage, DATA) if name not in listed)

@@ -44,7 +44,7 @@ class StateRows:
     manifest: Manifest
 
     def rows(self, place: TopicPartition, part: int, parts: int) -> "pa.Table":
-        """The rows of a partition whose key's hash is `part` modulo `parts`."""
+        """Return the rows of a partition with a key hash of `part` modulo `parts`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -168,7 +168,7 @@ def file_of(listed: ManifestFile) -> StateFile:
 
 
 def part_of(rows: "pa.Table", part: int, parts: int) -> "pa.Table":
-    """Return the rows whose key's hash is `part` modulo `parts`."""
+    """Return the rows with a key hash of `part` modulo `parts`."""
     import numpy as np
 
     if parts == 1:
