@@ -28,8 +28,8 @@ Content = Literal[
 class OffsetTruth(Row):
     """The truth about one offset.
 
-    missing: compacted away. open: in a transaction that no marker ended, no matter who owns it.
-    lost: decided as `outcome` says, but its marker is missing.
+    missing: compacted away. open: in a transaction that no marker ended, whoever owns it. lost:
+    decided as `outcome` says, but its marker is not there.
     """
 
     offset: int
@@ -37,7 +37,7 @@ class OffsetTruth(Row):
 
 
 class GroundTruth(HasPartition, Row):
-    """One fault that was created. Null = does not apply. Offsets before a break are not listed.
+    """One trouble that was made. Null = does not apply. Offsets before a break are not listed.
 
     verdict: what recovery's rules should call it (interface: txn-hanging), rule: by which of them,
     where only one fits. producer_id, producer_epoch: of the batch at start_offset, the first

@@ -104,7 +104,7 @@ class RangesAudit(Audit[F]):
 
 @dataclass(frozen=True, slots=True)
 class AuditEngine:
-    """asked: auto, local or spark. spark: the one to use, None where there is none."""
+    """asked: auto, local or spark. spark: the one to use, None if there is none."""
 
     asked: str = "local"
     spark: Spark | None = None

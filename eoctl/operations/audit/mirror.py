@@ -1,8 +1,8 @@
 """`audit mirror`: a topic against its mirror, in this cluster or another.
 
-First the ends, the mirror's before the source's: what the mirror holds the source held by then.
-Then both partitions are read side by side, and once more only for records without a partner. The
-rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
+First the ends, the mirror's before the source's: so the source held all that the mirror holds. Then
+both partitions are read in parallel, and again only for records without a partner. The rules:
+`recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
 """
 
 from collections.abc import Sequence

@@ -266,7 +266,7 @@ def _visible(part: ColumnBatch, end: int) -> "NDArray[np.bool_]":
 
 
 def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bool_]":
-    """bool[n]: those below the first pair, where the other log has deleted what was older."""
+    """Return bool[n]: True below the first pair, where the other log has deleted older records."""
     import numpy as np
 
     if not other_cut:

@@ -35,7 +35,7 @@ async def resolve(
 ) -> tuple[list[Resolved], list[Missing]]:
     """Return the ranges of the partitions named, and what cannot be read.
 
-    That is a selector that names nothing, and an offset out of range.
+    The latter: a selector that matches nothing, an offset out of range.
     """
     facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
     resolved: list[Resolved] = []

@@ -1,4 +1,4 @@
-"""Changes made from here and those still planned: the journal's entries, plan files, their cluster.
+"""Changes made on this host and planned ones: the journal's entries, plan files, their cluster.
 
 Read from this host's files; no cluster is asked.
 """
@@ -94,7 +94,7 @@ def journal() -> Answer:
 
 
 def plans_folder() -> Path:
-    """The folder in which the dashboard keeps plans and looks for them."""
+    """Return the folder where the dashboard keeps plans and looks for them."""
     return state_dir() / "plans"
 
 
@@ -166,7 +166,7 @@ def jobs() -> Answer:
 
 
 def detail(about: str) -> Answer:
-    """One of them whole: `job ID`, `plan FILE`, or a journal entry's id. Raises UsageError.
+    """Return one in full: `job ID`, `plan FILE`, or a journal entry's id. Raises UsageError.
 
     extra: the job's log (its last lines), or the plan as JSON and the entry's row.
     """
@@ -184,7 +184,7 @@ def detail(about: str) -> Answer:
 
 
 def entry_answer(entry: str) -> Answer:
-    """One change, event by event. extra: the entry's row, and its whole plan. Raises UsageError."""
+    """Return one change by events. extra: the entry's row and complete plan. Raises UsageError."""
     journal = Journal()
     content = journal.find()
     one = journal.get(entry)

@@ -40,8 +40,8 @@ class Effect:
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
     untouched: of a step that is not done, all that it changes was seen exactly as it was before.
     final: waiting will not change what was seen. resumable: of a step that is not done, a part was
-    done, which changed what the step was planned on: `perform` goes on with the rest. beyond: of a
-    step that is done, what it changed that the plan did not say, as a sentence; None = nothing.
+    done, which changed what the step was planned on: `perform` does the rest. beyond: of a step
+    that is done, its changes that the plan did not name, as a sentence; None = none.
     """
 
     done: bool | None
@@ -73,14 +73,15 @@ class Operation(Protocol):
         ...
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Do it; the answer, for the journal. Call ensure_held before each write but the first.
+        """Do the step; return the answer, for the journal. Call ensure_held before each write but
+        the first.
 
-        RefusedError: the cluster said no, nothing changed. Any other EoctlError: not known.
+        RefusedError: the cluster refused, nothing changed. Any other EoctlError: not known.
         """
         ...
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether it is done. Reads only, and does not wait for it."""
+        """Check whether the step is done. Reads only, and does not wait for it."""
         ...
 
 
@@ -90,7 +91,7 @@ Op = TypeVar("Op", bound=Operation)
 def on_cluster(
     operation: Callable[["Cluster", "Context", Plan], Op],
 ) -> Callable[[Plan, "Context", float | None], AbstractAsyncContextManager[Op]]:
-    """Return the `opened` of a kind of plan that needs nothing but its cluster."""
+    """Return the `opened` of a kind of plan that needs only its cluster."""
 
     @asynccontextmanager
     async def opened(plan: Plan, context: "Context", seconds: float | None) -> AsyncIterator[Op]:
@@ -170,7 +171,7 @@ class Walk:
         self._outcomes: dict[int, StepOutcome] = {}
         self._sent = entry is not None and entry.touched
         self._started = set[int]()
-        self._resumed = set[int]()  # begun by an earlier run, which `perform` goes on with
+        self._resumed = set[int]()  # begun by an earlier run; `perform` resumes them
 
     async def found_done(self, entry: JournalEntry) -> Outcome | None:
         """The outcome if everything is still as this plan left it in a finished entry."""
@@ -232,7 +233,7 @@ class Walk:
         return self._outcome(writer.entry)
 
     async def _look_what_is_done(self, writer: Writer, entry: JournalEntry) -> None:
-        """Look at an unfinished entry: done steps stay so; the others must still be right."""
+        """Check an unfinished entry: done steps stay done; the others must still be right."""
         started, done = entry.steps("step-started"), entry.steps("step-done")
         untouched = True
         for number, step in self._steps():
@@ -281,7 +282,7 @@ class Walk:
             ) from None
 
     async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
-        """Look whether somebody else did the step, as one that lost it to another host must."""
+        """Check whether somebody else did the step, as after losing it to another host."""
         effect = await self._look(step)
         if not effect.done:
             return False
@@ -326,7 +327,7 @@ class Walk:
     async def _perform(
         self, writer: Writer, number: int, step: Step
     ) -> tuple[object, EoctlError | None]:
-        """The answer, or why it is not known. Raises RefusedError: nothing was changed by it."""
+        """Return the answer, or why it is unknown. Raises RefusedError: it changed nothing."""
         sent_before = self._sent
         try:
             self._ensure_held()

@@ -1,6 +1,6 @@
-"""`bundle create`, `bundle open`: look at everything once, and keep it in a file.
+"""`bundle create`, `bundle open`: read everything once, and keep it in a file.
 
-Parts are seen one after the other, so a busy cluster moves on between them; each says when.
+Parts are seen one after the other, so a busy cluster moves on between them; each says at what time.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from recovery.rows.strip import StripRow
 
 HELD_RECORDS, ALL_RECORDS = 1000, 100
 """Newest records kept of each id: of held transactions, and with --history of all ids."""
-MOST_STRIPS = 200  # a bundle is small; a page with more is read by nobody
+MOST_STRIPS = 200  # a bundle is small; nobody reads a page with more
 
 
 async def collect(

@@ -1,6 +1,6 @@
 """The rounds that make the dashboard's snapshots, of a live cluster or of a bundle.
 
-Three kinds run side by side: `look` (offsets, transactions, groups, producers: quick, often),
+Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
 `judge` (verdicts, the page of `why`, a history: with a pause between its two looks) and `keep`
 (plans, journal and jobs of this host). Each gives the parts it renewed and what that cost.
 """
@@ -74,7 +74,7 @@ class LiveCollection:
         )
 
     async def look(self, wants: Wants) -> Round:
-        """Offsets, transactions, groups, producers. What fails whole is the round's problem."""
+        """Offsets, transactions, groups, producers. If all fails, that is the round's problem."""
         if self._looking is None:
             self._looking = Session(self.context, self.seconds)
 
@@ -133,7 +133,7 @@ class LiveCollection:
 
 @dataclass(slots=True)
 class BundleCollection:
-    """A bundle asked as a cluster is. Everything is of the time when it was made."""
+    """A bundle in place of a cluster. Everything is from the time when it was made."""
 
     path: Path
     settings: Settings = field(default_factory=Settings)
@@ -141,7 +141,7 @@ class BundleCollection:
 
     @property
     def source(self) -> Offline:
-        """Raises UsageError for a file that is no whole bundle."""
+        """Open the bundle. Raises UsageError for a file that is not a complete bundle."""
         if self._source is None:
             self._source = bundle.source(self.path)
         return self._source
@@ -324,7 +324,7 @@ def _groups(
 
 
 def _host_round(wants: Wants) -> Round:
-    """Read what this host keeps; what it cannot read is an error of its own part."""
+    """Read what this host keeps; what it cannot read is an error of that part."""
     questions: dict[str, Callable[[], Answer]] = {
         "plans": changes.plans,
         "journal": changes.journal,

@@ -1,4 +1,4 @@
-"""`report`: a bundle, a journal entry or a whole journal as a page that leaves this machine."""
+"""`report`: a bundle, a journal entry or a whole journal as a page to send to others."""
 
 import asyncio
 from collections.abc import Sequence

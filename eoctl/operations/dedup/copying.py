@@ -2,8 +2,9 @@
 
 Partition p of the input is read in order up to its last stable offset; what was not there before
 goes to partition p of the output, in a transaction that also commits how far the input was read.
-Killed anywhere, the next run goes on from there. Who decides: `recovery.dedup.repeats`; who reads
-and writes: `eoctl.engine.dedup_task`, here or in a Spark job (`eoctl.operations.dedup.spark`).
+After a kill anywhere, the next run continues from there. Who decides: `recovery.dedup.repeats`; who
+reads and writes: `eoctl.engine.dedup_task`, here or in a Spark job
+(`eoctl.operations.dedup.spark`).
 """
 
 import asyncio
@@ -49,7 +50,7 @@ DedupProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class DedupRun:
-    """The input of one run. topics: of each topic's name its id and how many partitions.
+    """The input of one run. topics: by name, the topic's id and number of partitions.
 
     unproven: a sentence for each position that may be of a log before this one.
     """
@@ -76,7 +77,7 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
         position = positions.get(facts.topic_partition)
-        if position is None and not pending:  # else the copy looks, when it is decided
+        if position is None and not pending:  # else the copy reads it, once it is decided
             await dedup_task.refuse_written(cluster, output)
         part = _part(facts, position, job)
         # one without records gets a position too: deletions before the next run are noticed
@@ -306,7 +307,7 @@ class DedupOperation:
         await committed(self._cluster, self._wish.group, [place])
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether everything up to the step's end is copied."""
+        """Check whether everything up to the step's end is copied."""
         self._cluster.forgive()
         place = TopicPartition(self._wish.source, int(step.parameters["partition"]))
         now, pending = await last_committed(self._cluster, self._wish.group, [place])

@@ -1,6 +1,6 @@
 """The topic of a clean copy, made as its input is: partitions, replicas, settings.
 
-A change of its own before the copy is planned: the copy's plan is held to the topic's id.
+A separate change before the copy is planned: the copy's plan is bound to the topic's id.
 """
 
 from collections.abc import Callable, Mapping, Sequence

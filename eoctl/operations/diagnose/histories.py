@@ -33,7 +33,7 @@ async def histories(
         unread_past = {w: _not_read(w, partitions) for w in transactions if w in starts}
         return unread_past, [partitions]
     starts = starts | {
-        # nobody could read the batch: the epoch that its coordinator decided bounds it
+        # if the batch is unreadable, the epoch that its coordinator decided bounds it
         w: StartBatch(w.producer_id, t.producer_epoch)
         for w in transactions
         if w.start_offset is None and w.producer_id is not None
@@ -49,7 +49,7 @@ async def histories(
         cluster, [p for p in partitions if p.partition in homes], pids, ids, cache
     )
     if any(not any(log.naming(pid) for log in logs) for pid in pids):
-        # an id lives where its records are, and that need not be where its hash points
+        # an id lives where its records are, which may differ from its hash's partition
         others = [p for p in partitions if p.partition not in homes]
         logs += await state_logs(cluster, others, pids, ids, cache)
     sighted = await _sight(cluster, topics, {w.topic_partition for w in candidates}, logs, cache)

@@ -37,7 +37,7 @@ PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
 
 @dataclass(frozen=True, slots=True)
 class JudgedIds:
-    """The ids, all that is open, what could not be seen, and the pause between two looks."""
+    """The ids, all open transactions, what could not be seen, and the pause between two checks."""
 
     ids: tuple[JudgedId, ...]
     transactions: Transactions
@@ -252,7 +252,7 @@ async def _look(
 
 
 def _further(look: IdFacts, settings: Settings) -> bool:
-    """An id in Prepare*, or past a limit, is asked for its partitions and its record."""
+    """Return True if the id needs more requests: it is in Prepare*, or past a limit."""
     row = look.row
     if look.preparing:
         return True

@@ -1,6 +1,6 @@
 """A live cluster as a Source: each question goes to the brokers.
 
-What a question needs is loaded when it is asked: lists start without the rules.
+Modules are loaded when a request needs them: lists start without the rules.
 """
 
 from __future__ import annotations

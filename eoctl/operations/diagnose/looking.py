@@ -1,7 +1,7 @@
-"""One look at open transactions: many requests, in the order in which their answers fit together.
+"""One snapshot of open transactions: many requests, in the order that makes answers consistent.
 
 Each partition's offsets and producers at one moment, the coordinators after them: an owner that
-ends meanwhile is no orphan. Whether a transaction is still there is asked of its leader alone.
+ends meanwhile is no orphan. Only its leader is asked whether a transaction is still open.
 """
 
 import asyncio
@@ -144,7 +144,7 @@ async def _none() -> list[IdFacts]:
 
 
 def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
-    """The look with what its coordinator's clock says: begun lately, it was not decided before."""
+    """Return the snapshot; a decision that the coordinator's clock shows to be recent says so."""
     name = look.row.transactional_id
     over_stuck = past.of([name]).over_stuck
     young = over_stuck is not None and name not in over_stuck

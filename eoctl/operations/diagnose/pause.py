@@ -1,4 +1,4 @@
-"""The pause between two looks, which a command's `--timeout` has to leave room for."""
+"""The pause between two checks, which a command's `--timeout` must leave room for."""
 
 from eoctl.kafka.connection.failures import Deadline
 from recovery.errors import IncompleteError

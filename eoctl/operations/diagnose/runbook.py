@@ -74,6 +74,6 @@ def _worst_first(d: Diagnosis) -> list[PartitionFacts]:
 
 
 def _once(d: Diagnosis) -> Diagnosis:
-    """Return a diagnosis of one look that says so."""
+    """Return a diagnosis of one snapshot that says so."""
     detail = "no time was left for the second look; give more with --timeout"
     return replace(d, missing=(*d.missing, Missing("cluster", "NO_TIME", detail)))

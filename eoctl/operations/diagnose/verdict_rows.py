@@ -21,7 +21,7 @@ HIDDEN = frozenset({"open", "prepare"})  # no finding; shown with --all or when 
 def remedy_argv(
     verdict: Verdict | IdVerdict, connection: Sequence[str], cluster_id: str | None
 ) -> list[str] | None:
-    """The command that shows the remedy's plan; None where eoctl has none.
+    """Return the command that shows the remedy's plan; None if eoctl has none.
 
     It names the cluster and what was judged, never --execute or --yes: pasted, it changes nothing.
     """

@@ -148,7 +148,7 @@ async def _of_group(
     rows = []
     for p in targets:
         at_home = p.topic_partition == home
-        # the LSO may be another group's: what holds this one is the transaction with its name
+        # the LSO may be another group's: this one is held by the transaction with its name
         first = next((j for j in mine if at_home and j.about.topic_partition == home), None)
         row = await _row(source, context, d, p, facts, retention.get(p.topic, {}), first)
         rows.append(_own_row(row, group) if at_home else row)
@@ -164,7 +164,7 @@ def _may_hold(j: Judged, group: str) -> bool:
 
 
 def _own_row(row: WhyRow, group: str) -> WhyRow:
-    """The story of a group's own partition: what waits there is its newest commit."""
+    """Return the story of a group's own partition: its newest commit waits there."""
     sentence = (
         f"{group}: its newest offset commit waits in this transaction; until that ends no member "
         "of it learns where to read on (UNSTABLE_OFFSET_COMMIT)"
@@ -270,7 +270,7 @@ async def _of_id(
 
 
 def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | None:
-    """An id that holds no partition, if nothing worse holds one; `open` and `prepare` never."""
+    """Return an id that holds no partition, unless one is worse; never `open` and `prepare`."""
     held = {p.topic_partition for p in targets}
     worst = min(
         (ORDER.index(j.verdict.name) for j in d.judged if j.about.topic_partition in held),
@@ -412,7 +412,7 @@ async def rows_until(
 
 
 async def in_time(work: Coroutine[Any, Any, T], until: float | None) -> T | None:
-    """Return the result, or None where it is not there by then."""
+    """Return the result, or None if it is late."""
     if until is None:
         return await work
     left = until - time.monotonic()
@@ -634,7 +634,7 @@ async def _history(source: Source, j: Judged) -> list[HistoryRow]:
         return []  # all partitions were looked through for its producer id
     pids = [] if ids else [j.about.producer_id]
     answer = await history(source, ids, pids, newest=HISTORY_RECORDS + WRITTEN_SINCE)
-    # what was written since is not of the moment that was judged
+    # later records are not of the moment that was judged
     end = j.history.read_until if j.history else None
     rows = [
         row

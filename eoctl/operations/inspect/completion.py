@@ -34,7 +34,7 @@ class Names:
 
 
 def names(context: Context, wait_seconds: float) -> Names:
-    """The names of a cluster; older ones, or none, where it does not answer in time."""
+    """Return a cluster's names; older ones, or none, if it does not answer in time."""
     path = _cache_path(context)
     if _age(path) > FRESH_SECONDS:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -64,7 +64,7 @@ def _age(path: Path) -> float:
 
 
 def _ask_in_background(context: Context, path: Path) -> None:
-    """A child that outlives us, without terminal or output: the shell waits for neither."""
+    """Start a child that outlives us, without terminal or output, so the shell does not wait."""
     if os.fork():
         return
     status = 1

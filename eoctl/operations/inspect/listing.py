@@ -73,7 +73,7 @@ async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
     """The named transactional ids, with their partitions."""
     transactions, count = await source.find(ids)
     now = source.now()
-    # its own coordinator says so: that is an answer, and nothing is missing from it
+    # its own coordinator says so: that is a complete answer
     absent = [m.id for m in transactions.missing if m.error == coordinators.NOT_FOUND and count]
     missing = [m for m in transactions.missing if m.id not in absent]
     connect = await connect_rows(source, [t.transactional_id for t in transactions.rows])

@@ -64,7 +64,7 @@ def topics_named(scope: Scope) -> list[str] | None:
 def choose(
     metadata: ClusterMetadata, scope: Scope
 ) -> tuple[list[PartitionMetadata], list[Missing]]:
-    """The partitions in scope of the topics described, and the selectors that name nothing."""
+    """Return the described topics' partitions in scope, and selectors that match nothing."""
     selectors = scope.selectors
     missing = [
         Missing("topic", t.error, topic_problem(t.error), topic=t.name)
@@ -91,12 +91,12 @@ def choose(
 
 
 def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
-    """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
+    """Return a sentence for each pattern without a match: no error, but seldom intended."""
     return unmatched(scope.selectors, [p.topic_partition for p in chosen])
 
 
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
-    """Offsets of the partitions in scope, and of the held ones what holds them.
+    """Return the offsets of the partitions in scope, and what holds the held ones.
 
     Held ones are asked again, together with their producers: a busy partition moves on meanwhile,
     and the next transaction is not what held it.
@@ -176,7 +176,7 @@ def without_history(transactions: Transactions) -> tuple[Missing, ...]:
 
 
 async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
-    """Say that topics may be hidden, where all are asked for: brokers leave those out silently."""
+    """Say that topics may be hidden if all are requested: brokers leave those out silently."""
     if topics_named(scope) is not None:
         return []
     probe = (await cluster.metadata([PROBE_TOPIC])).topics[PROBE_TOPIC]
@@ -278,7 +278,7 @@ async def _behind_owners(
     states: Mapping[TopicPartition, tuple[ProducerFacts, ...]],
     transactions: Transactions,
 ) -> dict[TopicPartition, tuple[ProducerFacts, ...]]:
-    """Look again where an older epoch has something open: the fence may have come in between."""
+    """Check again if an older epoch has something open: the fence may have come in between."""
     newest = {t.producer_id: t.producer_epoch or 0 for t in transactions.rows}
     places = {
         place

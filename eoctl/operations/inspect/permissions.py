@@ -39,7 +39,7 @@ MOST_NAMED = 5
 async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
     """One row per right that commands need, one per command, then those of this machine.
 
-    Asks only; changes nothing.
+    Only reads; changes nothing.
     """
     rows = [
         _right(
@@ -206,7 +206,8 @@ async def _groups(cluster: Cluster) -> list[ContextTestRow]:
     }
     home = await groups.offsets_partitions(cluster)
     if isinstance(home, Missing):
-        # not even asked for: a broker that looks for a coordinator makes this topic where it lacks
+        # not even asked for: a broker that looks for a coordinator creates this topic if it is
+        # missing
         detail = "unknown without DESCRIBE on __consumer_offsets: grant that, then ask again"
         return [_right(check, None, detail, why, home.error) for check, why in cannot.items()]
     listed, missing = await groups.list_groups(cluster)

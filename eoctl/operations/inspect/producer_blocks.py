@@ -79,7 +79,7 @@ def _blocks_in(path: Path) -> Iterator[tuple[int, ProducerIdBlock]]:
 def _blocks_of(data: memoryview, header: BatchHeader) -> Iterator[tuple[int, ProducerIdBlock]]:
     for record in records(data, header):
         block = from_metadata_record(record.value) if record.value else None
-        # the first record of a cluster's life says that nothing was handed out
+        # the first record of a cluster's life says that no id was handed out
         if block is not None and block.last >= block.first:
             yield record.offset, block
 

@@ -33,7 +33,7 @@ from recovery.rows.segments import SegmentRow
 
 @dataclass(slots=True)
 class Findings:
-    """The parts that were passed over, and those that keep the answer from being complete."""
+    """The parts that were skipped, and those that make the answer incomplete."""
 
     topic: str
     partition: int
@@ -119,7 +119,7 @@ def _read_partition(
 
 
 def _snapshot(folder: Path, end: int, findings: Findings) -> tuple[ProducerTable, int | None]:
-    """The newest producer snapshot that is whole and not beyond the log's end."""
+    """Return the newest complete producer snapshot that is not beyond the log's end."""
     for path in sorted(folder.glob("[0-9]*.snapshot"), reverse=True):
         if not path.stem.isdigit():
             continue

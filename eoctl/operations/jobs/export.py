@@ -152,5 +152,5 @@ def _on_cluster(spark: Spark) -> bool:
 
 
 def anywhere(file: str) -> str:
-    """Return a file's path so that it is found from every folder; an address stays as it is."""
+    """Return a file's path so that every folder can use it; an address is unchanged."""
     return file if is_address(file) else str(Path(file).absolute())

@@ -69,7 +69,7 @@ def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
 
 
 def end_session(leader: Process, job_id: str) -> None:
-    """SIGTERM, then SIGKILL, to whatever is left of the session that a job led."""
+    """Send SIGTERM, then SIGKILL, to the remaining processes of the session that a job led."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in left_of(leader, job_id):
             with suppress(ProcessLookupError):
@@ -82,9 +82,9 @@ def end_session(leader: Process, job_id: str) -> None:
 def left_of(leader: Process, job_id: str) -> list[int]:
     """Living processes of the session that `leader` led for a job.
 
-    A pid is not given again while a process of its session lives: if another process has the
-    leader's pid now, nothing is left, and a session of that number is somebody else's. So it is
-    after a reboot, and where its processes do not name the job.
+    A pid is not reused while a process of its session lives: if another process has the leader's
+    pid now, none is left, and a session of that number is somebody else's. The same holds after a
+    reboot, and if its processes do not name the job.
     """
     now = identify(leader.pid)
     if now.started != leader.started and now.alive:
@@ -131,7 +131,7 @@ def session_members(session: int) -> list[int]:
 
 
 def state(job: Job) -> JobState:
-    """running, succeeded, failed, cancelled, or lost: no end, and its process is gone."""
+    """running, succeeded, failed, cancelled, or lost: no end recorded, and no process."""
     if job.ended is not None:
         if job.cancelled:
             return "cancelled"
@@ -147,7 +147,7 @@ def row(folder: JobFolder) -> JobRow:
     """Return a job as it is now. Raises UsageError for an unreadable record."""
     job = folder.read()
     now_state = state(job)
-    if now_state == "lost":  # it may have ended between the two looks
+    if now_state == "lost":  # it may have ended between the two checks
         job = folder.read()
         now_state = state(job)
     last = folder.last_report() or {}

@@ -1,4 +1,4 @@
-"""Launching a job on Spark: a process of its own, recorded, followed, cancelled as a whole.
+"""Launch a job on Spark: a separate process, recorded, followed, cancelled with all its children.
 
 Nothing secret is in its command line, its environment's new words, its confs or its record: the
 cluster's access and the address of a remote, which may hold a token, go through a pipe.

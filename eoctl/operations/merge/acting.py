@@ -45,7 +45,7 @@ AT_ONCE = 4  # partitions of a replay that has an end
 class Running:
     """The watch over a replay, and its end. progress: see ReplayProgress.
 
-    cancel: set it, and what was begun is committed and no more is begun.
+    cancel: when set, open work is committed and no more is begun.
     """
 
     progress: ReplayProgress = lambda partition, done, total: None
@@ -66,10 +66,10 @@ async def plan_replay(
     max_rate: float | None = None,
     thoroughly: bool = True,
 ) -> Plan:
-    """The plan of a replay. max_rate: bytes a second read from the inputs of each partition.
-    thoroughly: read the log and look at what it names; else the replay finds out on its way.
+    """Return the plan of a replay. max_rate: bytes a second read from the inputs of each partition.
+    thoroughly: read the log and check what it names; else the replay finds out later.
 
-    Raises RefusedError where log, inputs and output do not lead to one another, IncompleteError.
+    Raises RefusedError if log, inputs and output do not belong together, IncompleteError.
     """
     if merge.output is None:
         raise UsageError("no output is named: there is nothing to replay to")
@@ -187,7 +187,7 @@ def asked_again(step: Step) -> Merge:
 
 
 class Replaying:
-    """See `steps.Operation`. One step: all partitions, each by a thread of its own."""
+    """See `steps.Operation`. One step: all partitions, each by its own thread."""
 
     def __init__(self, cluster: Cluster, running: Running, max_rate: int | None) -> None:
         self._cluster, self._running, self._max_rate = cluster, running, max_rate
@@ -261,7 +261,7 @@ class Replaying:
         }
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether the position is at the tip and the output holds exactly what leads there."""
+        """Check that the position is at the tip and the output holds exactly what leads there."""
         self._cluster.forgive()
         request = asked_again(step)
         logs = await look(self._cluster, request, twice=True)
@@ -317,7 +317,7 @@ class _Either(threading.Event):
 
 
 async def _in_thread(run: Callable[[], None]) -> None:
-    """Run it in a thread of its own, and wait for its end even when cancelled."""
+    """Run it in its own thread, and wait for its end even when cancelled."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

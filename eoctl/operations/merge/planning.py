@@ -1,7 +1,7 @@
 """`merge verify` checks a merge log against its inputs; `merge plan` says what a replay does.
 
 A merge log's partition p records the order in which inputs were merged into the output's partition
-p. The rules are in `recovery.merge_*`; this looks at the cluster and reads. `replay`:
+p. The rules are in `recovery.merge_*`; this reads from the cluster. `replay`:
 `eoctl.operations.merge.acting`.
 """
 
@@ -144,7 +144,7 @@ class MergeLook:
 
 
 async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
-    """Look at all topics. twice: and whether the ends of log and output are final.
+    """Read all topics' offsets. twice: and whether the ends of log and output are final.
 
     Raises UsageError for a topic that does not exist.
     """
@@ -183,7 +183,7 @@ def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
 
 
 def partitions_of(merge: Merge, logs: MergeLook) -> list[int]:
-    """The merge log's partitions that are asked about. Raises UsageError for one that is not."""
+    """Return the requested partitions of the merge log. Raises UsageError for a missing one."""
     there = sorted(p for topic, p in logs.facts if topic == merge.topic)
     numbers = {*merge.partitions, *merge.bases} if merge.partitions else {*there, *merge.bases}
     for partition in sorted(numbers):
@@ -246,8 +246,8 @@ async def bases(
     *,
     certain: bool = True,
 ) -> dict[int, Base]:
-    """The commit that each partition's replay begins at: as asked, else from the application's
-    store, else as an earlier replay began, else the beginning of all.
+    """Return each partition's commit to start the replay at: as requested, else from the
+    application's store, else where an earlier replay began, else the very beginning.
 
     certain: the latter only while the output is empty. Raises RefusedError, IncompleteError.
     """
@@ -492,7 +492,7 @@ def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted)
 async def thorough(
     cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> list[MergePlanRow]:
-    """The plan of each partition, its log read up to the tip: what it names has to be there.
+    """Return each partition's plan, its log read up to the tip: all that it names must exist.
 
     Raises RefusedError, IncompleteError.
     """

@@ -41,9 +41,9 @@ async def verify(
     max_rate: float | None = None,
     progress: VerifyProgress | None = None,
 ) -> Answer:
-    """Findings of the partitions asked about; what could not be looked at is in errors."""
+    """Return findings about the requested partitions; what could not be read is in errors."""
     # An application may be running: it reads an input, then logs, then writes outputs. So the log
-    # is looked at before the inputs, and outputs before the log.
+    # is read before the inputs, and outputs before the log.
     logs = await look(cluster, request, twice=False)
     later = await look(cluster, request, twice=False)
     missing = [*logs.missing, *(m for m in later.missing if m not in logs.missing)]
@@ -167,7 +167,7 @@ class _Outputs:
 
 
 def _identity(m: "Message") -> Identity | None:
-    """None for a record whose headers' names are not UTF-8."""
+    """Return what identifies a record; None if its headers' names are not UTF-8."""
     try:
         headers = tuple(m.headers() or ())
     except UnicodeDecodeError:

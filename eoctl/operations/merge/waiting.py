@@ -1,4 +1,4 @@
-"""Before a replay is planned: a killed one's open transaction has to be over first.
+"""Before a replay is planned: a killed one's open transaction must end first.
 
 Its records make the output's end unknown until the coordinator aborts it, at the latest when its
 timeout has passed. The same command run again waits for that instead of being refused. The one

@@ -1,7 +1,7 @@
-"""Commit a dead owner's open transaction, since an earlier lost COMMIT lies under it.
+"""Commit a dead owner's open transaction, since an earlier lost COMMIT lies below it.
 
 One marker will decide both: the timeout of the open transaction destroys the committed records, its
-commit saves them and delivers what its owner had written and not decided. Which of the two is
+commit saves them and delivers what its owner had written without a decision. Which of the two is
 right, only the operator can say, and only if the owner is gone: EndTxn with the observed producer
 id and epoch, which changes nothing if either is stale.
 """
@@ -265,7 +265,7 @@ def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
 
 
 async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
-    """Look whether a COMMIT marker ended it on each partition: by its coordinator and the logs.
+    """Check by coordinator and logs whether a COMMIT marker ended it on each partition.
 
     raised: see `remedy_fence.ended`.
     """

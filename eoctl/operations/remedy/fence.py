@@ -67,8 +67,8 @@ from recovery.selectors import parse_selector
 class Look:
     """The facts that a fence of an open transaction is judged on.
 
-    partitions: all that its Ongoing record names. judged: all that is open on them, on two looks of
-    which nothing is missing. counts: of a plan of many.
+    partitions: all that its Ongoing record names. judged: all open transactions on them, from two
+    complete snapshots. counts: of a plan of many.
     """
 
     row: TransactionFacts
@@ -87,7 +87,7 @@ async def plan(
 ) -> Plan:
     """The plan of a fence. Raises RefusedError and IncompleteError.
 
-    look: a look that was taken at many ids at once; None: one is taken at this id alone.
+    look: a snapshot of many ids; None: one is taken of this id alone.
     """
     assert wish.transactional_id is not None
     row = await described(cluster, wish.transactional_id) if look is None else look.row
@@ -297,10 +297,10 @@ async def judged_for(
     interval: float,
     look: Look | None = None,
 ) -> Judgement:
-    """Judge every partition of an id's transaction, two looks `interval` s apart; all must allow
+    """Judge every partition of an id's transaction, two checks `interval` s apart; all must allow
     the fence. Raises RefusedError, IncompleteError.
 
-    look: one that was taken at many ids at once.
+    look: a snapshot of many ids.
     """
     name = row.transactional_id
     if row.state != "Ongoing":
@@ -550,7 +550,7 @@ def _is_half(step: Step, row: TransactionFacts, *, owner_is_gone: bool | None = 
 
 
 async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | None) -> Effect:
-    """Look whether the transaction is over, by its coordinator and each partition's leader.
+    """Check whether the transaction is over, by its coordinator and each partition's leader.
 
     raised: how far this process raised the id; None = an earlier run did, or nobody yet.
     """

@@ -26,7 +26,7 @@ QUIET = ("open", "prepare")  # no findings: left out of a plan without a word, u
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """plan: None where nothing may be carried out. left_out: every transaction that has no step.
+    """plan: None if nothing may be carried out. left_out: every transaction without a step.
 
     Each with transactional_id, partition, producer_id, verdict, rule and reason.
     """

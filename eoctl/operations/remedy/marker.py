@@ -78,7 +78,7 @@ async def plan(
     if judged.verdict.proven_outcome is not None:
         wish = replace(wish, without_proof=False)  # it is known: no need to do without
     if wish.without_proof and judged.second is None:
-        # what can never be known is judged after one look; who may own it is not
+        # what can never be known is judged after one check; who may own it is not
         await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
         if again is None:
@@ -328,7 +328,7 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
 
 
 async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
-    """The last look, the partition before the coordinators. Raises RefusedError: nothing sent."""
+    """Check a last time, partition before coordinators. Raises RefusedError: nothing sent."""
     p = step.parameters
     if "described_epoch" not in p:  # begun by an earlier version of eoctl
         raise RefusedError("its plan does not say on which epoch it stands", where=step.target)
@@ -371,7 +371,7 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Look whether the transaction is over, by DescribeProducers and the LSO."""
+    """Check whether the transaction is over, by DescribeProducers and the LSO."""
     p = step.parameters
     place = TopicPartition(p["topic"], p["partition"])
     pid, start = p["producer_id"], p["start_offset"]

@@ -86,7 +86,7 @@ def make_plan(
     all_or_none: bool = False,
     left_out: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
-    """A plan of these steps. left_out: what was looked at and has no step, with its reason."""
+    """Make a plan of these steps. left_out: what was checked and has no step, with its reason."""
     return new_plan(
         context,
         cluster.cluster_id,
@@ -226,7 +226,7 @@ async def told_of_id(
 ) -> list[dict[str, Any]]:
     """Return the evidence of a step on an id that holds no partition, for plan and journal.
 
-    Where it could not be judged, the verdict is `unknown`, and what was missing is its evidence.
+    If it could not be judged, the verdict is `unknown`, and the missing facts are its evidence.
     """
     name = row.transactional_id
     judged_ids = await judge_ids(cluster, (), settings, pause=interval, only=name)

@@ -37,7 +37,7 @@ MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
 async def refuse_short_log(cluster: Cluster, name: str) -> None:
-    """Raise RefusedError if the id's coordinator can write nothing: brokers of its log are away."""
+    """Raise RefusedError if the id's coordinator can write nothing: brokers of its log are down."""
     log = await log_of(cluster, name)
     if log is not None and log.takes_no_record:
         raise RefusedError(
@@ -87,7 +87,7 @@ def step(
     owner_is_gone: bool,
     about: Sequence[dict[str, Any]] = (),
 ) -> Step:
-    """The step that raises the id. about: what was judged, where the raise is the whole plan."""
+    """The step that raises the id. about: what was judged, if the raise is the only step."""
     name = request.transactional_id
     sent = f"InitProducerId, {UNTIL}"
     if request.end_version:
@@ -180,7 +180,7 @@ def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
 
 
 async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
-    """Look whether an owner of the id's earlier epoch is shut out, by its coordinator.
+    """Check by the coordinator whether an owner of the id's earlier epoch is shut out.
 
     raised: by this process; None = by an earlier run, or not yet.
     """
@@ -210,7 +210,7 @@ async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
 
 
 def goes_on(row: TransactionFacts, raised: ShutOut) -> bool:
-    """Return True if an owner has taken for its own the epoch to which the id was raised."""
+    """Return True if an owner continues with the epoch that the id was raised to."""
     return row.state not in CLOSED_STATES and incarnation(row) == raised.at
 
 

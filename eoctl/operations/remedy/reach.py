@@ -36,9 +36,9 @@ Seen = tuple[Value, Sequence[Missing]]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One look for all steps.
+    """One snapshot for all steps.
 
-    holds: producer id → partitions on which something of it is open. Missing by partition; None =
+    holds: producer id → partitions on which it has open transactions. Missing by partition; None =
     of no single one.
     """
 
@@ -115,7 +115,7 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
 
 
 async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Value]:
-    """Return what a look gives; where nothing answers at all, that alone."""
+    """Return what a snapshot gives; if nothing answers at all, that alone."""
     try:
         return await look
     except WireError as error:

@@ -85,7 +85,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The lost transactions of one look. others: fates of those that are not lost."""
+    """The lost transactions of one snapshot. others: fates of those that are not lost."""
 
     lost: tuple[Lost, ...]
     others: tuple[Fate, ...]
@@ -93,7 +93,7 @@ class Found:
 
 
 async def find(cluster: Cluster, wish: Wish) -> Found:
-    """Look at all that the checkpoint promises; at the lost ones whether they can be copied."""
+    """Read all that the checkpoint promises, and check whether the lost ones can be copied."""
     seen = await look(cluster, wish.content, wish.topics)
     promised = [f for f in seen.fates if f.committable is not None]
     lost = [f for f in promised if f.judgement.fate == "lost"]
@@ -211,7 +211,7 @@ async def _copies(
 
 
 def answer(cluster_id: str | None, wish: Wish, found: Found) -> Answer:
-    """The rows of one look. A finding while one is lost or refused."""
+    """Return the rows of one snapshot. A finding while one is lost or refused."""
     rows = [row for lost in found.lost for row in _rows(wish, lost)]
     unknown = [
         Missing("transaction", "UNKNOWN", f.judgement.detail, id=_id_of(f))
@@ -426,7 +426,7 @@ class SalvageOperation:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Look again whether they are lost, all there, and not salvaged meanwhile."""
+        """Check again that they are lost, complete, and not salvaged meanwhile."""
         self._cluster.forgive()
         details = self._plan.details
         ones = tuple(map(_one, steps))

@@ -63,9 +63,9 @@ async def taken_over(
 ) -> ShutOut | None:
     """Return how an idle id was left if somebody else initialised it; None: an earlier run did.
 
-    A raise of eoctl names the epoch before it. Sent again it is answered the present epoch and
-    changes nothing (KIP-360). A client that starts the id names none, and the same request is then
-    refused; so it is after the coordinator moved, which forgets the epoch before.
+    A raise of eoctl names the epoch before it. Sent again it returns the current epoch and changes
+    nothing (KIP-360). A client that starts the id names none, and the same request is then refused;
+    likewise after the coordinator moved, since it forgets the epoch before.
     """
     if is_half_fenced(row, used, outcome=outcome, owner_is_gone=False):
         return None
@@ -82,7 +82,7 @@ async def taken_over(
 
 
 class Raising:
-    """One id on its way up.
+    """One id while it is raised.
 
     by_end: the first request is EndTxn v5 (abort), which raises an idle id too and changes nothing
     if its epoch is stale. insist: also an incarnation that no request of ours made is shut out.
@@ -107,7 +107,7 @@ class Raising:
         self._cut_short = False  # InitProducerId may have aborted what somebody had begun
 
     async def until_shut_out(self, used: Incarnation, mine: Incarnation) -> ShutOut:
-        """Raise the id from `mine` until an owner of `used` is shut out, or as far as may be."""
+        """Raise the id from `mine` until an owner of `used` is shut out, or as far as possible."""
         deadline = self._cluster.silence()
         while not deadline.passed:
             row = await described(self._cluster, self._name)

@@ -16,7 +16,7 @@ CHUNKS = 16  # of 4 MiB
 
 
 def refused(judged: Judged) -> str | None:
-    """Return why nobody may decide this in its owner's stead; None where nobody owns it."""
+    """Return why nobody may decide this in its owner's stead; None if it has no owner."""
     about = judged.about
     for sample in (judged.first, judged.newest):
         if not sample.sees_all_coordinators:
