@@ -263,8 +263,7 @@ def start(
 
 
 def _clock(runtime: Runtime) -> Path:
-    """Return classes that precede Kafka's: a clock that can be set. Raises RefusedError without
-    javac.
+    """Return classes to load before Kafka's: a settable clock. Raises RefusedError without javac.
 
     Nothing less reaches a coordinator's clock: no request does, and a JVM has no flag for it.
     """

@@ -51,8 +51,7 @@ def hidden(text: str) -> list[bool]:
 
 
 def visible(text: str, *, spaces: bool = False, ascii_only: bool = False) -> str:
-    r"""Return the text on one line, of printable characters only, each `hidden` one escaped
-    (`\x1b`).
+    r"""Return the text on one line, in printable characters, each `hidden` one escaped (`\x1b`).
 
     Two texts never look the same: text with nothing to escape and nothing that reads as one of our
     escapes is unchanged (`DOMAIN\user`); in any other every backslash is doubled. spaces: a blank

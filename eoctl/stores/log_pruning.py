@@ -53,8 +53,9 @@ def _older(log: KeptLog) -> list[KeptExtent]:
 
 
 def _counts(log: KeptLog) -> tuple["Counter[bytes]", list[bytes]]:
-    """Count each id's batches in the file; and find ids whose last one is an old tombstone. These
-    are in the order in which they were forgotten.
+    """Count each id's batches, and find the ids whose last one is an old tombstone.
+
+    The latter are in the order in which they were forgotten.
     """
     counts: Counter[bytes] = Counter()
     ended: dict[bytes, None] = {}

@@ -110,7 +110,7 @@ def _partition_problem(facts: PartitionFacts) -> str:
 
 
 def offset_questions(partitions: Sequence[PartitionMetadata]) -> tuple[Any, Any, Any]:
-    """Return the questions for high watermark, LSO and log start, in the order to be asked.
+    """Return the requests for high watermark, LSO and log start, in the order to send them.
 
     A broker answers in order. High watermark before LSO: see PartitionFacts.
     """
@@ -204,8 +204,7 @@ class _AskedPartition(Value, gc=False):
 def list_offsets(
     partitions: Iterable[PartitionMetadata], timestamp: int, level: int, *, replica: int = -1
 ) -> Any:
-    """Build a ListOffsets request for `partitions` (KIP-79, KIP-98): timestamp -1 latest, -2
-    earliest.
+    """Build ListOffsets for `partitions` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
 
     replica: -1 asks as a client; another number is given what replicas see, at this leader epoch.
     """
@@ -344,8 +343,7 @@ async def offsets_at(
 ) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
     """Return for each partition: instant → offset of the first record not older (ListOffsets).
 
-    An instant after all records is left out; a partition whose leader did not answer is not in the
-    result.
+    An instant after all records is left out; a partition without an answer is not in the result.
     """
     by_instant: dict[TopicPartition, dict[int, int]] = {p.topic_partition: {} for p in partitions}
     missing: list[Missing] = []

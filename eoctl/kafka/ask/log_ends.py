@@ -51,9 +51,9 @@ async def log_end_offsets(
 async def read_ends(
     cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], Mapping[TopicPartition, int], list[Missing]]:
-    """Offsets of each partition, and then its log end offset.
+    """Return the offsets of each partition, and then its log end offset.
 
-    In this order: what was written before the watermark was read is in the log end.
+    In this order: records written before the watermark was read are in the log end.
     """
     facts, missing = await collect.partition_offsets(cluster, topics, partitions)
     # where the leader moved meanwhile, facts know the new one

@@ -32,8 +32,7 @@ class Secret(Confidential):
 
 
 def resolve(value: str, where: str) -> str:
-    """Return the value of `env:NAME` or `file:PATH` (one trailing newline cut), else `value`
-    itself.
+    """Return the value of `env:NAME`, `file:PATH` (one trailing newline cut), or `value` itself.
 
     where: the property's name, for the error. Raises UsageError when there is nothing to read.
     """

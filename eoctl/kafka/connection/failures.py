@@ -19,7 +19,7 @@ class WireError(Exception):
 
 
 class Deadline:
-    """A moment on the monotonic clock that nothing may outlast. None = no end."""
+    """A moment on the monotonic clock that no request may outlast. None = no end."""
 
     def __init__(self, seconds: float | None) -> None:
         self._at = None if seconds is None else time.monotonic() + seconds

@@ -16,9 +16,9 @@ PERIODS = 10
 
 
 class Patience:
-    """What was heard of each broker, and when.
+    """What each broker answered, and when.
 
-    knock: opens another connection to a broker and closes it; raises nothing, heard: it answered.
+    knock: opens another connection to a broker and closes it; never raises; heard: it answered.
     silence: how long a broker may stay silent.
     """
 
@@ -42,7 +42,7 @@ class Patience:
         return deadline.within(most if left is None else max(silence, min(most, left / 2)))
 
     async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
-        """Wait until there is an answer: True; or until the broker was silent: False."""
+        """Wait for an answer: True; or until the broker counts as silent: False."""
         while True:
             period = self._silence()
             await asyncio.wait([answer], timeout=(period.seconds_left or 0) / 2)

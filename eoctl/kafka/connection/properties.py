@@ -174,7 +174,7 @@ def client_settings(
             socks=_socks(socks5) if socks5 else None,
         ),
         most_expanded=_most_expanded(given),
-        # where a job begins the variable may be missing that its executors have
+        # the driver may lack the variable that its executors have
         client_rack=resolved_if_there(given.get(RACK_PROPERTY, "")),
     )
 
@@ -192,7 +192,7 @@ def _most_expanded(given: Mapping[str, str]) -> int | None:
 
 
 def librdkafka_properties(settings: ClientSettings) -> Properties:
-    """Return these settings in librdkafka's names. A token comes by oauth_cb (confluent.py).
+    """Return these settings in librdkafka's names. A token comes through oauth_cb (confluent.py).
 
     Raises UsageError for a host map or SOCKS proxy: librdkafka has neither.
     """
@@ -235,7 +235,7 @@ def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def parse_server(entry: str, where: str) -> tuple[str, int]:
-    """(host, port) of one server, port 9092 when none is given. Raises UsageError."""
+    """Return (host, port) of one server, port 9092 if none is given. Raises UsageError."""
     match = _SERVER.fullmatch(entry)
     port = int(match[3] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 65536:

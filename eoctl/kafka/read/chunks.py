@@ -1,11 +1,11 @@
-"""A reader of record batches is asked for ranges, gives chunks, and says how each range ended."""
+"""A reader of record batches gets ranges, yields chunks, and says how each range ended."""
 
 from dataclasses import dataclass, field
 
 from recovery.facts import HasPartition
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-ENOUGH = "ENOUGH"  # as many chunks as were asked for
+ENOUGH = "ENOUGH"  # as many chunks as requested
 ABOVE = "ABOVE_END"  # the range reaches beyond what this isolation level shows
 
 
@@ -45,7 +45,7 @@ class Chunk(HasPartition):
 
 @dataclass(slots=True)
 class Givers:
-    """The brokers that a range was read from: what they gave, or that there is nothing more.
+    """The brokers that a range was read from: what they gave, or that nothing more exists.
 
     by_followers: bytes that no leader gave.
     """

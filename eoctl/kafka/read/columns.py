@@ -1,6 +1,6 @@
 """Reading a range of a partition as columns: `fetch.read` and the vectorised decoder, in step.
 
-Rebuild, the audits and the Spark source all read so. Memory is bounded by a few responses,
+Rebuild, the audits and the Spark source all read like this. Memory is bounded by a few responses,
 whatever the size of the range. What could not be read to its end is an error, never a part.
 """
 

@@ -1,4 +1,4 @@
-"""Offsets that groups committed (OffsetFetch), those pending, and the groups beyond a place.
+"""Offsets that groups committed (OffsetFetch), those pending, and the groups past a place.
 
 Every offset is asked twice, without and with `require_stable` (KIP-447): a commit that waits in an
 open transaction answers UNSTABLE_OFFSET_COMMIT the second time, and the first answer is the last
@@ -88,9 +88,9 @@ async def _maybe_pending(
 ) -> tuple[set[str], list[TopicPartition], list[Missing]]:
     """Groups that may have a first commit pending, and all partitions it could be for.
 
-    Asked for all topics, a coordinator lists only what was committed before: a first commit that
-    is pending shows only on a partition named. It can be there only while a transaction is open on
-    the group's partition of `__consumer_offsets`, that is while its LSO is below its watermark.
+    Asked for all topics, a coordinator lists only what was committed before: a pending first commit
+    shows only on a named partition. It can exist only while a transaction is open on the group's
+    partition of `__consumer_offsets`, that is while its LSO is below its watermark.
     """
     homes = await offsets_partitions(cluster)
     metadata = await cluster.metadata([PROBE_TOPIC])

@@ -1,4 +1,4 @@
-"""A cut's parts, asked of the brokers: offsets, instants, and what follows an end."""
+"""A cut's parts, from the brokers: offsets, instants, and what follows an end."""
 
 import asyncio
 import time
@@ -36,10 +36,10 @@ async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFact
 
 
 async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
-    """The partitions of a cut as they are now; those that are gone are not in the result.
+    """Return a cut's partitions as they are now; deleted ones are not in the result.
 
-    Waits for a new leader where the old one has died. Raises IncompleteError where none gives
-    offsets: that says nothing of the log.
+    Waits for a new leader where the old one has died. Raises IncompleteError if none gives offsets:
+    that says nothing about the log.
     """
     places = cut.places()
     bound = time.monotonic() + LEADER_SECONDS
@@ -137,7 +137,7 @@ async def behind(
 async def offsets_at(
     cluster: Cluster, partitions: Iterable[PartitionMetadata], instant: int
 ) -> dict[TopicPartition, int | None]:
-    """The offset of the first record not older than an instant (ListOffsets), None: none is."""
+    """Return the offset of the first record not older than an instant (ListOffsets), or None."""
     from eoctl.kafka.connection.cluster import by_leader
 
     led, orphaned = by_leader(partitions)

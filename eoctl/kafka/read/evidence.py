@@ -155,7 +155,7 @@ async def _survivors(
     partitions: Mapping[TopicPartition, PartitionFacts],
     epochs: Mapping[OpenTransaction, int],
 ) -> tuple[dict[OpenTransaction, StartBatch], dict[OpenTransaction, Missing]]:
-    """Read the first batch that is left of each transaction that began below the log start."""
+    """Read the first remaining batch of each transaction that began below the log start."""
     batches: dict[OpenTransaction, StartBatch] = {}
     unread: dict[OpenTransaction, Missing] = {}
     for batch_of in one_per_partition(transactions):
@@ -219,7 +219,7 @@ def _start_batch(
                     marker_before = known(h.max_timestamp)
             elif first is None:
                 if h.base_offset > w.start_offset:
-                    return None  # that batch is gone
+                    return None  # that batch was deleted
                 first = h
             elif h.is_control and marker_after is None:
                 marker_after = known(h.max_timestamp)

@@ -2,8 +2,8 @@
 
 The one reader: history, counting, audit, rebuild and the Spark source all use it. It gives the
 bytes as the broker sent them; `recovery.formats` decodes. Leaders are read in parallel; when one
-moves or dies, reading goes on at the same offset from the next one, its leader epoch checked.
-Followers are read where a caller lets it, `client.rack` is set, and the leader names one.
+moves or dies, reading continues at the same offset from the next one, its leader epoch checked.
+Followers are read if the caller allows it, `client.rack` is set, and the leader names one.
 """
 
 import asyncio

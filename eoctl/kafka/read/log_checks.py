@@ -1,4 +1,4 @@
-"""Checks that a leader's log goes on where the reader left it, and that nothing is missing."""
+"""Check that a leader's log continues where the reader left it, and that nothing is missing."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,5 +1,4 @@
-"""Followers that the leaders name for a reader in a rack (KIP-392), and how their records are
-proven.
+"""Followers that leaders name for a reader in a rack (KIP-392), and how their records are proven.
 
 A follower gives bytes and judges nothing: what it refuses, lacks or has damaged is requested from
 the leader, which is also asked, after a range was read, whether its log has those records. Kafka's

@@ -28,8 +28,8 @@ Content = Literal[
 class OffsetTruth(Row):
     """The truth about one offset.
 
-    missing: compacted away. open: in a transaction that no marker ended, whoever owns it. lost:
-    decided as `outcome` says, but its marker is not there.
+    missing: compacted away. open: in a transaction that no marker ended, whoever owns it.
+    lost: decided as `outcome` says, but its marker is not there.
     """
 
     offset: int

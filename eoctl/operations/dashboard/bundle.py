@@ -40,8 +40,7 @@ async def collect(
     history: bool,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """Collect all that the read commands see. history: of all ids, not only of those that hold a
-    partition.
+    """Collect all that the read commands see. history: of all ids, not only of holding ones.
 
     on_part: called with a few words on what is read next.
     """

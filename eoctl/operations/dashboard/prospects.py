@@ -1,5 +1,4 @@
-"""When each transaction ends on its own, for the dashboard: one more request per judgement, for
-settings.
+"""When each transaction ends on its own, for the dashboard: one request more, for settings.
 
 `why` reads what waits, which is expensive; here the oldest waiting record is the first batch of the
 transaction at the LSO, which the judgement has read anyway.

@@ -2,9 +2,8 @@
 
 Partition p of the input is read in order up to its last stable offset; what was not there before
 goes to partition p of the output, in a transaction that also commits how far the input was read.
-After a kill anywhere, the next run continues from there. Who decides: `recovery.dedup.repeats`; who
-reads and writes: `eoctl.engine.dedup_task`, here or in a Spark job
-(`eoctl.operations.dedup.spark`).
+After a kill the next run continues from there. Who decides: `recovery.dedup.repeats`; who reads and
+writes: `eoctl.engine.dedup_task`, here or in a Spark job (`eoctl.operations.dedup.spark`).
 """
 
 import asyncio

@@ -32,8 +32,7 @@ async def runbook(
     pause: float,
     seconds: float | None = None,
 ) -> Answer:
-    """Return the stories of what is held, and of ids that hold nothing; the rest comes from
-    `status`.
+    """Return the stories of what is held, and of ids that hold nothing; the rest is in `status`.
 
     seconds: for all of it. A partition whose story does not fit in has a row with what the
     diagnosis knows, and is among the errors. extra: also `left_out`, how many held partitions are

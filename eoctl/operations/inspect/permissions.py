@@ -206,8 +206,7 @@ async def _groups(cluster: Cluster) -> list[ContextTestRow]:
     }
     home = await groups.offsets_partitions(cluster)
     if isinstance(home, Missing):
-        # not even asked for: a broker that looks for a coordinator creates this topic if it is
-        # missing
+        # not even requested: a broker that looks for a coordinator creates this topic if missing
         detail = "unknown without DESCRIBE on __consumer_offsets: grant that, then ask again"
         return [_right(check, None, detail, why, home.error) for check, why in cannot.items()]
     listed, missing = await groups.list_groups(cluster)

@@ -1,5 +1,4 @@
-"""Abort and resolve: one marker to one partition's leader, planned, sent, and looked for
-afterwards.
+"""Abort and resolve: one marker to one partition's leader, planned, sent, and then verified.
 
 The rule for every marker is in `recovery.remedy.repairs`: where an idle id could still write with
 the marker's epoch, the plan raises that id first.

@@ -345,7 +345,7 @@ def going_on_with(plan: Plan) -> JournalEntry | None:
 
 
 def is_abandoned(entry: JournalEntry) -> bool:
-    """Return True if the entry was closed because nothing of it had happened."""
+    """Return True if the entry was closed because none of it had happened."""
     return Journal().get(entry.id).state == "abandoned"
 
 

@@ -1,7 +1,7 @@
-"""Looking at everything that a restart is decided from: logs, store and group, ranges counted.
+"""Read everything that a restart is decided from: logs, store and group, ranges counted.
 
-Ends and store are read twice, a moment apart; then the questions of the strategy are answered in
-rounds, each of all partitions at once, every leader in parallel.
+Ends and store are read twice, a moment apart; then the strategy's questions are answered in rounds,
+each for all partitions together, every leader in parallel.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ from recovery.shared.store_tables import KafkaGroupStore
 W = TypeVar("W", bound="Want[Any]")
 A = TypeVar("A")
 
-PAUSE_SECONDS = 1.0  # between two looks at ends, store and group
+PAUSE_SECONDS = 1.0  # between two reads of ends, store and group
 EMPTY = (None, "Empty", "Dead")
 
 Answers = tuple[Mapping[W, A], Mapping[W, str]]
@@ -106,9 +106,9 @@ async def look(
     pause: float = PAUSE_SECONDS,
     reading: Reading | None = None,
 ) -> RestartLook:
-    """Observe and decide. pause: seconds between the two looks.
+    """Observe and decide. pause: seconds between the two reads.
 
-    Raises RefusedError (PendingError while commits of the group are not decided), IncompleteError.
+    Raises RefusedError (PendingError while commits of the group are undecided), IncompleteError.
     """
     observer = _Observer(cluster, request, stores, reading or Reading())
     observed = await observer.observe(pause)
@@ -118,9 +118,9 @@ async def look(
 
 
 def refuse_members(contents: Contents, where: str) -> None:
-    """Raises RefusedError while a group has members, or is of a kind that is never written.
+    """Raise RefusedError while a group has members, or is of a kind that is never written.
 
-    Of other stores there is nothing to say.
+    Other stores are never refused.
     """
     refuse_kind(contents.facts.get("type"), where)
     state, members = contents.facts.get("state"), contents.facts.get("members")
@@ -224,7 +224,7 @@ class _Observer:
         return await pending_owners.judged(self._cluster, pending, holders)
 
     async def _answered(self, observed: Observed) -> Observed:
-        """Ask until nothing is wanted any more; each round has a new question."""
+        """Ask until nothing more is needed; each round has a new question."""
         before: set[Want[Any]] = set()
         while wants := self._asked.wants(observed):
             assert not before.issuperset(wants), f"still asking: {wants[0]}"

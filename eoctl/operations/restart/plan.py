@@ -179,7 +179,7 @@ def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
 
 
 def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
-    """A mirror gets the input offsets, for tools that look there; never anything else."""
+    """Return the mirror's input offsets, for tools that read them there; never anything else."""
     if store is None or look.mirror is None:
         return ()
     held = look.mirror.kept
@@ -270,7 +270,7 @@ def _is_mirror(stores: Stores, subject: str) -> bool:
 
 
 def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, Any]:
-    """Facts of a run that goes on where another was killed: what it wrote counts as not written.
+    """Return the facts for a run that resumes a killed one: what that wrote counts as not written.
 
     Each partition of a store holds what was there before, or what the plan writes.
     """

@@ -22,7 +22,7 @@ from recovery.shared.log_position import LogPosition
 async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observed) -> RestartPlan:
     """Return the decision with the epoch of the record before each offset that it writes.
 
-    An offset has none where that record is gone; none has one where a record may not be read.
+    An offset has none if that record is gone; all have none if records may not be read.
     """
     moved = (change.after.input for change in changes(decision, observed))
     bare = {entry.topic_partition: entry.offset for entry in moved if entry.leader_epoch is None}

@@ -1,7 +1,7 @@
 """A restart's subject: an application file, or a group's move without one.
 
 Both ask for facts in rounds and decide from them; the rules are in `recovery.restart.decide` and
-`recovery.restart.adhoc`. Both can be kept in a plan, to be asked again when it is applied.
+`recovery.restart.adhoc`. Both can be kept in a plan, and repeated when it is applied.
 """
 
 import json

@@ -295,7 +295,7 @@ def _value(side: Side | None) -> StateValue | None:
 
 
 def text(content: bytes) -> str | None:
-    """Bytes as the text they may be; None where they are none that people can read."""
+    """Return bytes as text; None if they are not readable text."""
     try:
         decoded = content.decode("utf-8")
     except UnicodeDecodeError:

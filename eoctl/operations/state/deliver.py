@@ -1,7 +1,7 @@
 """`state deliver`: a finished state into another place, as a planned change.
 
-Killed anywhere, the same command or `journal resume` goes on from the finished state; the changelog
-is not read again.
+After a kill anywhere, the same command or `journal resume` continues from the finished state; the
+changelog is not read again.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +23,7 @@ GOES_ON = True
 
 
 class Delivery(Operation, Protocol):
-    """One place for a state. name: as it may be shown."""
+    """One place for a state. name: without secrets."""
 
     @property
     def name(self) -> str: ...

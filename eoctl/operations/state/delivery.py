@@ -105,7 +105,7 @@ class DeliveryWish:
 
     @property
     def topic(self) -> str | None:
-        """The topic, if it is one."""
+        """Return the topic, if the place is one."""
         return self.into.removeprefix(TOPIC) if self.into.startswith(TOPIC) else None
 
     @property
@@ -148,7 +148,7 @@ class DeliveredState:
 
     @property
     def with_headers(self) -> int | None:
-        """Records of the changelog that had headers; None: nobody counted them."""
+        """Return how many records of the changelog had headers; None: they were not counted."""
         counts = [p.counts.get("with_headers") for p in self.partitions.values()]
         known = [count for count in counts if count is not None]
         total = sum(known)

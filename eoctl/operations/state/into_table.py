@@ -1,8 +1,8 @@
 """A finished state into a table of a database: an upsert of its rows, or one transaction.
 
 With a table for restart offsets everything is one transaction that compares and sets them, and the
-rows of the state before go with it. Without, rows come some at a time. Rows of another state are
-refused unless `replace` says that they go; the plan says how many.
+previous state's rows are removed in it. Without, rows come some at a time. Rows of another state
+are refused unless `replace` removes them; the plan says how many.
 """
 
 import asyncio

@@ -33,7 +33,7 @@ from recovery.shared.digest import Digest, digest
 from recovery.state.manifest import log_facts
 
 TRANSACTION_MS = 60_000
-AT_ONCE = 2_000  # rows between two looks at the time
+AT_ONCE = 2_000  # rows between two checks of the time
 _SETTINGS = ("message.timestamp.type", "cleanup.policy", "retention.ms", "retention.bytes")
 _KEEPS_TOMBSTONES = ("streams-versioned",)
 

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of `exporter`: what was seen last, in the formats of prometheus_client.
+"""The HTTP endpoint of `exporter`: the last snapshots, in the formats of prometheus_client.
 
 A scrape reads memory only; it never waits for a cluster.
 """
@@ -91,7 +91,7 @@ def _server(family: int) -> type[WSGIServer]:
             return int(self.socket.getsockname()[1])
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that is gone is no trouble of ours."""
+            """Ignore a client that has gone away."""
 
     return Server
 
