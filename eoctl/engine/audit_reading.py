@@ -1,6 +1,6 @@
-"""Reading what an audit judges: ranges of partitions, for the local engine and Spark's tasks alike.
+"""Read what an audit judges: ranges of partitions, for the local engine and for Spark's tasks.
 
-What cannot be read of a partition is said of it, and the others are judged.
+A partition that cannot be read completely is reported, and the others are judged.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence

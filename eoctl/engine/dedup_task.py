@@ -169,7 +169,7 @@ async def refuse_other_log(
 
 
 def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
-    """Everything in [start, end) must be there and decided, or records would be passed over."""
+    """Everything in [start, end) must be there and decided, or records would be skipped."""
     assert facts.log_start_offset is not None
     name = str(facts.topic_partition)
     if start < facts.log_start_offset:
@@ -190,9 +190,9 @@ def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
 async def _remembered(
     cluster: Cluster, job: DedupJob, part: DedupPart, kept: Storage | None
 ) -> Deduplicator:
-    """The memory of all records of [begin, start): as it was kept, the rest read again.
+    """Return the memory of all records of [begin, start): the kept part, the rest read again.
 
-    Raises RefusedError where some of them are gone: their repeats would be taken for new.
+    Raises RefusedError if some were deleted: their repeats would be taken for new.
     """
     wish, partition, begin, start = job.wish, part.partition, part.begin, part.start
     settings = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
@@ -360,7 +360,7 @@ class _Copy:
             self._sent += 1
             if self._sent >= TRANSACTION_RECORDS or time.monotonic() > self._until:
                 self.commit(int(chosen.offset[i]) + 1, visible_before[i])
-        # repeats alone send nothing: the transaction must not grow old over them
+        # repeats alone send nothing: the transaction must not time out over them
         if self._until is not None and time.monotonic() > self._until:
             self.commit(position, memory.tally.records)
         self._told("batch")
@@ -371,7 +371,7 @@ class _Copy:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def commit(self, position: int, visible_records: int) -> None:
-        """Commit what was sent, and the position, also where nothing was sent. ids_known: visible
+        """Commit the sent records and the position, even if nothing was sent. ids_known: visible
         records from the job's first offset to the position."""
         self._ensure_held()
         if self._until is None:

@@ -189,7 +189,7 @@ def _run(
 def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
     """Return the tasks that read ranges: the first of each partition, then the second of each.
 
-    So those that run at once do not all ask the one leader of one partition.
+    So concurrent ones do not all read from the one leader of one partition.
     """
     tasks: list[tuple[int, RangeTask]] = []
     earlier = _earlier(request)
@@ -318,7 +318,7 @@ def _compacted(
 ) -> tuple[str, bool] | None:
     """See `compacted_from_above`."""
     p = request.cut.places()[place]
-    # the cleaner looks at nothing above the last stable offset: LogCleanerManager.cleanableOffsets
+    # the cleaner ignores what is above the last stable offset: LogCleanerManager.cleanableOffsets
     stable = log.last_stable_offset
     above = max(0, (p.high_watermark if stable is None else stable) - p.end)
     missing = _added(row.counts for row in rows).get("missing")
@@ -330,7 +330,7 @@ def _compacted(
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     cut = request.cut
     made_ms = instant(cut.created_at, request.started_ms, where="the cut")
-    # a cut made now at an instant of yesterday is as old as that: what followed was there
+    # a cut made now at an instant of yesterday is as old as that: later records existed
     age_ms = read_ms - (made_ms if cut.instant is None else min(made_ms, cut.instant))
     return compacted_from_above(
         request.configs.get(place[0]),

@@ -122,8 +122,8 @@ Task = RangeTask | BucketTask
 
 
 def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
-    """The tasks, each with its part of their rate, so that those that run at once keep it
-    together: all of them may read from one broker."""
+    """Return the tasks, each with its share of the rate, so that concurrent ones keep it together:
+    all of them may read from one broker."""
     return [
         replace(task, how=replace(task.how, max_rate=task.how.max_rate / at_once))
         if isinstance(task, RangeTask) and task.how.max_rate is not None
@@ -133,8 +133,7 @@ def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
 
 
 def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
-    """Do one task. Raises IncompleteError, RefusedError, UsageError; leaves files that nothing
-    lists then."""
+    """Do one task. Raises IncompleteError, RefusedError, UsageError; then leaves unlisted files."""
     import pyarrow as pa
 
     pa.set_memory_pool(pa.system_memory_pool())  # it returns free memory, and is no slower
@@ -213,7 +212,7 @@ class _Range:
             stream = read_columns(
                 cluster,
                 Range(task.topic, task.partition, task.start, task.end),
-                last_stable_offset=task.end,  # nothing below a cut is open
+                last_stable_offset=task.end,  # no transaction is open below a cut
                 control=True,
                 check_crc=task.how.check_crc,
                 max_rate=task.how.max_rate,

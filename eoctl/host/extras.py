@@ -39,7 +39,7 @@ def missing(extra: str, what: str) -> UsageError:
 
 
 def extra_of(error: BaseException) -> str | None:
-    """The extra that holds what an import did not find, or None."""
+    """Return the extra with the package that an import lacked, or None."""
     if not isinstance(error, ModuleNotFoundError):
         return None
     package = (error.name or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""Versions of what eoctl works with on this machine, read from files: nothing is loaded or run."""
+"""Versions of what eoctl uses on this machine, read from files: nothing is loaded or run."""
 
 import os
 import platform

@@ -24,8 +24,8 @@ from recovery.errors import RefusedError, UnreachableError, UsageError
 _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 
-# A broker that ended is let in again when its old session has ended: after 3 s, not 9 s. Not where
-# it is alone: on a crowded machine it misses 3 s now and then, and nobody else can lead.
+# A stopped broker can rejoin once its old session has ended: after 3 s, not 9 s. Not for a lone
+# broker: on a busy machine it misses 3 s now and then, and no other can lead.
 _SHORT_SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
@@ -229,7 +229,7 @@ def format_storage(
 def run_storage_tool(
     runtime: Runtime, args: Sequence[str], log: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """Run kafka-storage.sh in a JVM of its own; return what it printed, and its exit status."""
+    """Run kafka-storage.sh in its own JVM; return what it printed, and its exit status."""
     return subprocess.run(
         runtime.argv(STORAGE_TOOL, *args, flags=log_flags(runtime.kafka_version, log)),
         capture_output=True,

@@ -25,7 +25,7 @@ GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
 PATIENCE_SECONDS = 60.0
 REQUEST_TIMEOUT_MS = 30_000
 
-# The broker says "not now" or "not here", and did nothing.
+# The broker answered "not now" or "not here", and did nothing.
 NOT_NOW = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -91,7 +91,7 @@ class Client:
 
     @property
     def any_broker(self) -> int:
-        """A broker that can be asked what every broker knows."""
+        """Return a broker to ask for what every broker knows."""
         return min(broker for broker in self.cluster.brokers if broker != self._avoided)
 
     async def __aenter__(self) -> Self:
@@ -112,7 +112,7 @@ class Client:
         self.cluster.close()
 
     async def until(self, attempt: Callable[[], Awaitable[T]], also: frozenset[str] = NOT_NOW) -> T:
-        """Repeat an attempt that nothing came of, for PATIENCE_SECONDS."""
+        """Repeat an attempt that had no effect, for PATIENCE_SECONDS."""
         end = time.monotonic() + PATIENCE_SECONDS
         pause = 0.02
         while True:
@@ -136,7 +136,7 @@ class Client:
         return state.leader
 
     async def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
-        """The partitions of a topic; none if there is no such topic."""
+        """Return the partitions of a topic; none if it does not exist."""
         metadata = await self.cluster.metadata([topic])
         return {p.partition: p for p in metadata.topics[topic].partitions}
 
@@ -171,7 +171,7 @@ class Client:
         transactional_id: str | None = None,
         most: int = 11,
     ) -> int:
-        """One batch with exactly these numbers; its first offset. Nothing is repeated.
+        """Write a batch with exactly these numbers; return its first offset. Never repeats.
 
         A transactional id makes the batch transactional. Produce 12 and above adds the partition
         to the transaction (KIP-890); up to 11 the broker only verifies that it is in it.

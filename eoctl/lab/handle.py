@@ -1,4 +1,4 @@
-"""The handle of a lab that is up: look at it, connect to it, hurt it, take it down."""
+"""The handle of a running lab: inspect it, connect to it, hurt it, take it down."""
 
 import fcntl
 import shutil

@@ -32,7 +32,7 @@ FetchProgress = Callable[[str, int, int], None]
 
 
 def nothing(what: str, done: int, total: int) -> None:
-    """The progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _download(
                     done += 1
                     progress("jars fetched", done, len(jars))
     finally:
-        # What did arrive is kept, whatever happened to the rest: the next try is shorter.
+        # Files that arrived are kept, whatever happened to the rest: the next try is shorter.
         arrived = {path.name: path for path in staging.rglob("*.jar")}
         right = {jar for jar in jars if (path := arrived.get(jar.file_name)) and jar.matches(path)}
         for jar in right:
@@ -193,8 +193,8 @@ def run_ivy(
             raise
 
 
-# Ivy knows where Maven Central is. Without descriptors and checksum files each jar is one
-# request; what arrives is checked against the lock file.
+# Ivy knows where Maven Central is. Without descriptors and checksum files each jar is one request;
+# the files are checked against the lock file.
 _MAVEN_CENTRAL = """\
 <ivysettings>
   <settings defaultResolver="central"/>

@@ -159,7 +159,7 @@ class LabJob:
         _flush(producer)
 
     def run(self, die_after: int | None = None) -> Outcome:
-        """Process the input as it is. die_after: SIGKILL after so many outputs of this run."""
+        """Process the existing input. die_after: SIGKILL after this many outputs of this run."""
         self.prepare()
         self._die_after = die_after
         with sqlite3.connect(self.store) as store:
@@ -237,7 +237,7 @@ class LabJob:
         self._commit(p, position, producer, store, changed)
 
     def _start(self, p: int) -> tuple[int, DropFirst | None]:
-        """Start from the plan's variables, else at the beginning, where nothing was written yet."""
+        """Start from the plan's variables, else at the beginning, if nothing was written yet."""
         if any(name.startswith("EOCTL_RESTART_") for name in self._environment):
             drop = DropFirst.from_env(self._environment, OUTPUT, p, self._output_now)
             return restart_offset(self._environment, INPUT, p), drop

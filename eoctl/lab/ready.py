@@ -1,4 +1,4 @@
-"""Readiness of a lab: every broker is asked over the wire whether it sees all the others."""
+"""Readiness of a lab: each broker says over the wire whether it sees all the others."""
 
 import asyncio
 import time

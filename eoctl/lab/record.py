@@ -42,7 +42,7 @@ OWN_SETTINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """The lab that is asked for.
+    """The requested lab.
 
     port: of the first client listener, the others follow; None = any free ones.
     transaction_version: level of the feature transaction.version (KIP-890); None = Kafka's own.
@@ -173,7 +173,7 @@ class LabRecord(BaseModel):
 
 
 def read_record(folder: Path) -> LabRecord | None:
-    """lab.json of a lab's folder; None when there is none. Raises RefusedError if it is broken."""
+    """Return a lab's lab.json; None if there is none. Raises RefusedError if it is broken."""
     path = folder / "lab.json"
     try:
         return LabRecord.model_validate_json(path.read_bytes())

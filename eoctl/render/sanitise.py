@@ -1,8 +1,8 @@
 """Text from a cluster, made safe to print: names, ids, keys and error messages are somebody's text.
 
 A transactional id may hold ESC, newlines, bidi controls or invisible characters. Printed raw it
-could recolour the terminal, fake a row or hide half of itself. `visible` escapes all of that.
-`[` stays as it is: who prints through Rich or Textual must use Text, not markup.
+could recolour the terminal, fake a row or hide half of itself. `visible` escapes all of that. `[`
+is kept: code that prints through Rich or Textual must use Text, not markup.
 """
 
 import re

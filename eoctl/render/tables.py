@@ -90,11 +90,11 @@ def render_table(
     """Return the lines of a table, without newlines; it has its header even without rows.
 
     width: cells of the terminal, or None off a terminal: then nothing is cut and a missing mark is
-    `-` like every null, so that all lines have the same fields. wide: never cut, and the columns
-    that are wide_only as well (the caller's `choose_columns` may have picked them before). Where
-    names at their narrowest are still too wide, columns to spare go, the last first, those that
-    hold something after the others; only where that is no way either is a line longer than width.
-    colour: of marks, by ANSI. ascii_only: for an output that is not UTF-8.
+    `-` like every null, so that all lines have the same fields. wide: never cut, and also the
+    wide_only columns (the caller's `choose_columns` may have picked them before). Where names at
+    their narrowest are still too wide, columns to spare go, the last first, empty ones before the
+    others; only if that does not suffice is a line longer than width. colour: of marks, by ANSI.
+    ascii_only: for an output that is not UTF-8.
     """
     columns = [column for column in columns if wide or not column.wide_only]
     piped = width is None

@@ -13,7 +13,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
 
-PIPED = 80  # cells of the drawing where there is no terminal
+PIPED = 80  # cells of the drawing without a terminal
 
 
 def why_lines(
@@ -77,7 +77,7 @@ def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str
 
 
 def seen_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
-    """Return what each look sees: how far readers get, who holds them, since when, the owner."""
+    """Return what snapshots show: how far readers get, who holds them, since when, the owner."""
     parts: list[tuple[str, str]] = []
     if row.topic is not None:
         parts.append(("readers see", _readers(row, now)))

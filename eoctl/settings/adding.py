@@ -31,7 +31,7 @@ def new_name(name: str, config: ConfigFile) -> str:
 def keep_secret(name: str, secret: str) -> str:
     """Write a secret to a file that only its user can read, and return `file:PATH`.
 
-    Raises UsageError if it cannot be written, and if there is one already.
+    Raises UsageError if it cannot be written, and if the file exists.
     """
     path = _file().parent / f"{name}.password"
     try:

@@ -84,7 +84,7 @@ class CheckThresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole config file."""
+    """The complete config file."""
 
     context: str | None = None
     contexts: dict[str, ContextFile] = {}
@@ -92,7 +92,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Connect(Confidential):
-    """The command line's (or the environment's) word on the cluster. None = nothing was said."""
+    """The command line's (or the environment's) choice of cluster. None = not given."""
 
     context: str | None = None
     bootstrap_server: str | None = None
@@ -174,7 +174,7 @@ def _warnings(
 
 
 def load_config(*, new: bool = False) -> ConfigFile:
-    """The config file's content; defaults when there is none. Raises UsageError with the line.
+    """Return the config file's content; defaults if there is none. Raises UsageError with the line.
 
     new: a file that EOCTL_CONFIG names may be missing too.
     """
@@ -234,8 +234,7 @@ def _read(table: object, kind: type[_T], *where: str) -> _T:
 def config_for(connect: Connect) -> ConfigFile:
     """Return the config file's content; a cluster that is named by its address needs no file.
 
-    Raises UsageError, also where EOCTL_CONFIG names a file that is not there and a context is
-    asked for.
+    Raises UsageError, also if EOCTL_CONFIG names a missing file and a context is requested.
     """
     named = connect.context or os.environ.get("EOCTL_CONTEXT")
     server = connect.bootstrap_server or connect.command_config

@@ -32,7 +32,7 @@ SIGHTINGS_VERSION = 0  # of topics.json
 
 
 class StateCache:
-    """What is kept of one cluster's `__transaction_state`, in the user's cache folder."""
+    """The kept part of one cluster's `__transaction_state`, in the user's cache folder."""
 
     def __init__(self, cluster_id: str, topic_id: str) -> None:
         self._cluster = _plain(f"{cluster_id}.")
@@ -60,10 +60,10 @@ class StateCache:
         return sorted(self._folder.parent.glob(f"{self._cluster}*"))
 
     def former(self, present: Mapping[str, str]) -> Iterator[Former]:
-        """Yield all that was set aside, and all that was kept of earlier topics of this cluster.
+        """Yield all logs set aside, and those kept of earlier topics of this cluster.
 
-        Each can be read until the next one is asked for. present: topic → id now. What was kept
-        beside none of these ids may be of another cluster.
+        Each can be read until the next one is requested. present: topic → id now. A log kept beside
+        none of these ids may be another cluster's.
         """
         ours = [
             f for f in self._folders() if f == self._folder or _shares(_read_sightings(f), present)
@@ -90,7 +90,7 @@ class StateCache:
         }
 
     def noted_ends(self) -> dict[int, int]:
-        """The ends of `__transaction_state` that the last look left."""
+        """Return the ends of `__transaction_state` noted last."""
         return _numbers(_read_sightings(self._folder).get("ends", {}))
 
     async def sight(
@@ -163,7 +163,7 @@ def _plain(name: str) -> str:
 
 
 def _read_sightings(folder: Path) -> dict[str, Any]:
-    """Read what `StateCache.sight` wrote in this folder; nothing where it is damaged."""
+    """Read what `StateCache.sight` wrote in this folder; nothing if it is damaged."""
     try:
         content = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
         if (version := content.get("version", SIGHTINGS_VERSION)) != SIGHTINGS_VERSION:
@@ -194,7 +194,7 @@ def _numbers(ends: Mapping[str, int]) -> dict[int, int]:
 
 
 def state_cache(cluster_id: str | None, topic_id: str | None) -> StateCache | None:
-    """The cache of this cluster's log; None where it has no ids, or there is no place for one."""
+    """Return the cache of this cluster's log; None if it has no ids, or there is no folder."""
     if cluster_id is None or topic_id is None:
         return None
     try:

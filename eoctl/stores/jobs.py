@@ -66,7 +66,7 @@ class JobFolder:
         return self.path / "progress.jsonl"
 
     def write(self, job: Job) -> None:
-        """Write job.json whole or not at all. Raises UsageError."""
+        """Write job.json completely or not at all. Raises UsageError."""
         text = json.dumps(asdict(job), indent=1)
         target, temporary = self.path / "job.json", self.path / f".job.json.{os.getpid()}"
         try:
@@ -134,7 +134,7 @@ class JobFolder:
         return values
 
     def last_report(self) -> dict[str, Any] | None:
-        """The newest whole line of progress, read from the file's end."""
+        """Return the newest complete line of progress, read from the file's end."""
         with suppress(OSError), self.progress.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 8192))
@@ -146,7 +146,7 @@ class JobFolder:
         return None
 
     def log_tail(self, lines: int) -> list[str]:
-        """The last lines of the log; [] where there is none."""
+        """Return the last lines of the log; [] if there is none."""
         with suppress(OSError), self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 500 * lines))

@@ -159,9 +159,9 @@ class KeptLog:
             self.wholeness = whole
 
     def note_pruned(self, cuts: dict[int, int], prune_at: int) -> None:
-        """Note what this copy does not hold any more, by the id's token. Raises OSError.
+        """Note what this copy no longer holds, by the id's token. Raises OSError.
 
-        It comes first in the index: where the end of that is lost, nothing seems to be complete.
+        It comes first in the index: if the index's end is lost, nothing seems complete.
         """
         self._index_size = 0
         self._unwritten = [

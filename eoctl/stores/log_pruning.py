@@ -1,14 +1,13 @@
-"""Keeping a copy of `__transaction_state` from growing for ever.
+"""Keep the copy of `__transaction_state` from growing forever.
 
-The broker's log is compacted; what was read of it is kept, since it may be evidence. A busy
-cluster writes 10 GB a day. So past MOST_BYTES of one partition, the older half of its file keeps of
-each transactional id only its newest KEPT records, some ten transactions. The newer half keeps all.
-For which ids records were dropped, and below which offset, is noted: their history is not complete
-before it.
+The broker's log is compacted; the batches read are kept, since they may be evidence. A busy cluster
+writes 10 GB a day. So past MOST_BYTES of one partition, the older half of its file keeps only the
+newest KEPT records of each transactional id, some ten transactions. The newer half keeps all. The
+ids whose records were dropped are noted, with the offset below which their history is incomplete.
 
 An id that its coordinator has forgotten (a tombstone) may have left a lost marker, which then only
 these records prove. It is kept like the others, until all ids of that kind need more than
-MOST_BYTES / 4; then those that were forgotten first go, with all their records.
+MOST_BYTES / 4; then those forgotten first are dropped, with all their records.
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from recovery.inspect.log_tokens import RowNames, id_token, names_of
 
 MOST_BYTES = 128 << 20
 KEPT = 40
-_PIECE = 1 << 20  # bytes written at once
+_PIECE = 1 << 20  # bytes per write
 
 
 def is_due(log: KeptLog) -> bool:

@@ -46,7 +46,7 @@ class LogReading:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.last: BatchHeader | None = None  # the last batch that was kept when it began
+        self.last: BatchHeader | None = None  # the last kept batch when it began
         self.bytes_read = 0  # of kept batches, by queries
         self._end = 0
         self._begun = 0
@@ -103,7 +103,7 @@ class LogReading:
                     return False
                 with KeptLog(self.path) as log:
                     if log.wholeness.end < self._end:
-                        return False  # another process has set aside what this began with
+                        return False  # another process set aside what this began with
                     if log.wholeness.end > self._end:
                         self._begun = self._end = log.wholeness.end  # another one has read it
                     new = part.after(self._end - 1)

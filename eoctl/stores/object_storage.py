@@ -20,7 +20,7 @@ from eoctl.stores.storage import PROBE, NewFile
 from recovery.errors import EoctlError, RefusedError, UnreachableError, UsageError
 
 PART_BYTES = 16 << 20  # of a file that is being written; S3 takes 10,000 parts
-READ_BYTES = 1 << 20  # at once: what follows is read next, of runs and of footers
+READ_BYTES = 1 << 20  # at once: runs and footers are read on from there
 RETRIES = 8
 RETRY_SECONDS = 60.0
 UNKNOWN_WAITS = (0.2, 1.0, 3.0)  # seconds, before a create without an answer is tried again
@@ -65,7 +65,7 @@ class ObjectStorage:
         return f"{self.address}/{name}"
 
     def held(self) -> nullcontext[None]:
-        """See Storage: nobody can be kept out; the manifest that is created first counts."""
+        """See Storage: others cannot be kept out; the manifest created first counts."""
         return nullcontext()
 
     def prove(self) -> None:
@@ -136,7 +136,7 @@ class ObjectStorage:
             obstore.put(self._store, name, data, use_multipart=False)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """See Storage: the first of several that create it at once wins, and all see who did."""
+        """See Storage: the first of several concurrent creators wins, and all see which."""
         for seconds in (*UNKNOWN_WAITS, None):
             try:
                 if (ours := self._create(name, data)) is not None:
@@ -295,7 +295,7 @@ def _no_bucket(where: str) -> UsageError:
 
 
 def _told(error: Exception, where: str) -> EoctlError:
-    """Return what an error of obstore's means; nothing of its text but the status and the code."""
+    """Return what an obstore error means; of its text only the status and the code."""
     text = str(error)
     status = found[1] if (found := _STATUS.search(text)) else None
     code = found[1] if (found := _CODE.search(text)) else None

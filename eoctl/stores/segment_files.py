@@ -26,7 +26,7 @@ def partition_of(folder: Path) -> TopicPartition:
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """The segments (.log) of a partition, by offset. Raises UsageError when there is none."""
+    """Return the segments (.log) of a partition, by offset. Raises UsageError if there is none."""
     try:
         logs = sorted(p for p in folder.iterdir() if SEGMENT_NAME.fullmatch(p.name))
     except OSError as error:
@@ -45,7 +45,7 @@ def mapped(path: Path) -> memoryview:
             size = path.stat().st_size
             data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     except ValueError:
-        return memoryview(b"")  # nothing can be mapped of an empty file
+        return memoryview(b"")  # an empty file cannot be mapped
     except OSError as error:
         raise _gone(path, error) from None
     return data[: log_end(data)]
@@ -81,7 +81,7 @@ def checkpoint(path: Path, topic: str, partition: int) -> int | None:
 
 
 def property_in(path: Path, key: str, *, separator: str = "=") -> str | None:
-    """A value in a file of `key=value` lines; None where there is none."""
+    """Return a value from a file of `key=value` lines, or None."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

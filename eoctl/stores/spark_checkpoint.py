@@ -227,7 +227,7 @@ def _expected(folder: Path, operator: Path, offsets: Mapping[int, Any]) -> int:
 
 
 def _versions(place: Path, name: str) -> StoreVersions:
-    """Return which versions a provider can load from a folder: a whole state, then each change."""
+    """Return which versions a provider can load from a folder: a full state, then each change."""
     snapshots: set[int] = set()
     changes: set[int] = set()
     named: set[int] = set()
@@ -276,7 +276,7 @@ def _whole(path: Path) -> bool:
 
 
 def read_progress(path: Path, query_id: str | None) -> dict[int, Progress]:
-    """Return a query's progress events by their batches; of several the last one.
+    """Return a query's progress events by their batches; the last one of several.
 
     The file may be `lastProgress` as JSON, several a line each, Spark's event log, or the log of
     its driver. Raises UsageError.

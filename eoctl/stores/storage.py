@@ -34,9 +34,9 @@ class NewFile(Protocol):
     def sink(self) -> Any: ...
 
     def finish(self, *, hashed: bool = True) -> tuple[int, str]:
-        """Close the file, which is safe then. Return its bytes and its SHA-256, hexadecimal.
+        """Close the file, which is then safe. Return its bytes and its SHA-256, hexadecimal.
 
-        hashed: else nobody needs the SHA-256, and it is empty.
+        hashed: if false, the SHA-256 is not needed, and empty.
         """
         ...
 
@@ -75,7 +75,7 @@ class Storage(Protocol):
         ...
 
     def size(self, name: str) -> int:
-        """Return a file's bytes. Raises OSError when there is none."""
+        """Return a file's bytes. Raises OSError if it does not exist."""
         ...
 
     def sha256(self, name: str) -> str:
@@ -107,7 +107,7 @@ class Storage(Protocol):
         ...
 
     def new_file(self, name: str) -> NewFile:
-        """Begin a file whose name nobody else uses. See `writing`."""
+        """Begin a file with a unique name. See `writing`."""
         ...
 
     def writing(self, name: str) -> AbstractContextManager[None]:
@@ -119,7 +119,7 @@ class Storage(Protocol):
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files, or folders with all that is in them; those that are gone are no error."""
+        """Remove files, or folders with their content; missing ones are no error."""
         ...
 
 
@@ -260,7 +260,7 @@ class LocalFolder:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[None]:
-        """See Storage: what could not be written whole takes no room on a full disk."""
+        """See Storage: an incomplete file takes no space on a full disk."""
         path = self.path / name
         try:
             yield
@@ -284,7 +284,7 @@ class LocalFolder:
 
 
 def _linked(written: Path, path: Path) -> bool:
-    """Rename, unless there is a file of that name: False then."""
+    """Rename, unless a file of that name exists: then return False."""
     try:
         os.link(written, path)
     except OSError as error:

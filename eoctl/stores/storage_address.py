@@ -17,9 +17,9 @@ def is_address(given: str | Path) -> bool:
 
 
 def storage_at(given: str | Path) -> Storage:
-    """Return the storage at a path or an address. Nothing is asked or written.
+    """Return the storage at a path or an address. Nothing is read or written.
 
-    Raises UsageError for an address that is none of object storage, or without its package.
+    Raises UsageError for an address that is not object storage, or without its package.
     """
     if not (match := _ADDRESS.match(str(given))):
         return LocalFolder(Path(given).absolute())

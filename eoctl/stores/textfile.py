@@ -1,4 +1,4 @@
-"""Files that others read at any moment: written whole or not at all."""
+"""Files that others read at any moment: written completely or not at all."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Find changes that were left unfinished. Each start of eoctl asks, so nothing heavy is loaded."""
+"""Find unfinished changes. Each start of eoctl does this, so nothing heavy is loaded."""
 
 from contextlib import suppress
 
@@ -7,7 +7,7 @@ from recovery.errors import UsageError
 
 
 def unfinished_notice() -> str | None:
-    """One line that names the entry, or None: when nothing is unfinished or nothing can be seen.
+    """Return one line that names the entry; None if nothing is unfinished or can be seen.
 
     Changes that a living process carries out right now are not named. Never raises.
     """

@@ -42,11 +42,11 @@ class Reading(Protocol):
         ...
 
     def retire(self) -> None:
-        """Set aside what was kept, since the log does not hold it any more, and begin again."""
+        """Set the kept batches aside, since the log no longer holds them, and begin again."""
         ...
 
     def set_aside_damaged(self) -> None:
-        """Set aside what was kept, since it cannot be read, and begin again."""
+        """Set the kept batches aside, since they are unreadable, and begin again."""
         ...
 
 
@@ -101,7 +101,7 @@ class Unkept:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The records that are asked for: as `state_log` takes them."""
+    """The requested records, as `state_log` takes them."""
 
     producer_ids: Collection[int]
     transactional_ids: Collection[str] | None
@@ -115,7 +115,7 @@ class _Question:
 
 @dataclass
 class _Partition:
-    """One partition in one look: its reading, and how far it came."""
+    """One partition in one round: its reading, and its progress."""
 
     log: Range  # from log start to high watermark
     reading: Reading
@@ -232,7 +232,7 @@ async def state_logs(
         if r.goes_on is False:
             r.reading.retire()
             r.goes_on = r.reading.last is None or None
-    # twice: what is kept may turn out to be damaged
+    # twice: the kept batches may turn out to be damaged
     for _ in range(2):
         await _read(cluster, [r for r in reads if r.answer is None], question)
     for r in reads:
@@ -245,7 +245,7 @@ async def state_logs(
 
 
 def _may_compare(r: _Partition) -> bool:
-    """Return True if the last batch that is kept lies in the log's range, or nothing is kept."""
+    """Return True if the last kept batch lies in the log's range, or none is kept."""
     last = r.reading.last
     if last is None:
         r.goes_on = True
@@ -253,7 +253,7 @@ def _may_compare(r: _Partition) -> bool:
 
 
 async def _read(cluster: Cluster, reads: Sequence[_Partition], question: _Question) -> None:
-    """Read the rest of these logs, and answer the question of each that goes on."""
+    """Read the rest of these logs, and answer for each log that continues the kept one."""
     by_number = {r.log.partition: r for r in reads}
     ranges = {r.log.partition: r.rest() for r in reads}
     for r in reads:
@@ -299,7 +299,7 @@ async def topic_ids(cluster: Cluster) -> dict[str, str]:
 async def _with_former(
     cluster: Cluster, cache: Cache | None, logs: Sequence[StateLog], question: _Question
 ) -> list[StateLog]:
-    """The logs with what only the cache knows: it is with the partition of that number.
+    """Return the logs with what only the cache knows, by the partition's number.
 
     Topics are described only if there is an earlier log.
     """

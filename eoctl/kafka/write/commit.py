@@ -40,7 +40,7 @@ class Committed:
 
 
 class NotSentError(Exception):
-    """No coordinator could be asked: nothing was changed. args: one sentence."""
+    """No coordinator could be reached: nothing was changed. args: one sentence."""
 
 
 async def coordinator(cluster: Cluster, group: str) -> int:
@@ -65,7 +65,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
 ) -> ErrorsByPlace:
-    """OffsetCommit without a member. Raises NotSentError; WireError: nobody knows."""
+    """OffsetCommit without a member. Raises NotSentError; WireError: outcome unknown."""
     request = messages.OffsetCommitRequest
     topic, partition = (
         request.OffsetCommitRequestTopic,
@@ -105,7 +105,7 @@ async def commit_offsets(
 async def delete_offsets(
     cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
 ) -> ErrorsByPlace:
-    """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: nobody knows."""
+    """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: outcome unknown."""
     groups_places = dict.fromkeys(places, None)
     request = messages.OffsetDeleteRequest
     topic = request.OffsetDeleteRequestTopic
@@ -127,7 +127,7 @@ async def delete_offsets(
 
 
 async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
-    """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: nobody knows."""
+    """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: outcome unknown."""
 
     async def ask(broker: int) -> ErrorsByPlace:
         question = messages.DeleteGroupsRequest(groups_names=[group])

@@ -110,10 +110,10 @@ def _unreadable(group: str, why: str) -> IncompleteError:
 
 
 class Writer:
-    """One transactional producer. Every call blocks: use a thread where a loop runs.
+    """One transactional producer. Every call blocks: use a thread in an event loop.
 
     Raises FencedError when another process took the id over, RefusedError when a right is missing
-    (nothing of the open transaction was written), UnverifiedError when nobody knows whether a
+    (nothing of the open transaction was written), UnverifiedError when it is unknown whether a
     commit happened, and IncompleteError for what may be tried again from the committed position.
     """
 
@@ -222,7 +222,7 @@ class Writer:
             self._producer = None
 
     def abort(self) -> None:
-        """End the open transaction without its records, as far as that can be said."""
+        """End the open transaction without its records, as far as that can be known."""
         from confluent_kafka import KafkaException
 
         if self._producer is not None:
@@ -233,7 +233,7 @@ class Writer:
                 self.close()
 
     def _bounded(self, function: Any, *given: Any) -> None:
-        """Call librdkafka where it may never return, whatever timeout it is given: it forgets that
+        """Call librdkafka where it may never return, whatever timeout it is given: it ignores that
         while it looks for a coordinator (librdkafka issue 5456). Raises KafkaException."""
         from confluent_kafka import KafkaError, KafkaException
 
@@ -241,11 +241,11 @@ class Writer:
         try:
             asyncio.run(call)
         except TimeoutError:
-            self._producer = None  # it stays in that call: nothing more is asked of it
+            self._producer = None  # it stays in that call and is not used again
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _call(self, what: str, function: Any, *given: Any) -> None:
-        """Call librdkafka, again where it says that it may be tried again."""
+        """Call librdkafka, again if it says that a retry is possible."""
         from confluent_kafka import KafkaException
 
         end = time.monotonic() + CALL_SECONDS

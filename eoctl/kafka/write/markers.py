@@ -102,7 +102,8 @@ class Answered:
 async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -> Answered:
     """EndTxn at exactly this version, with the observed producer id and epoch.
 
-    The coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed nothing.
+    Return the coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed
+    nothing.
     """
     answer = await cluster.ask(
         coordinator,

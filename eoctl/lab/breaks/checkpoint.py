@@ -1,4 +1,4 @@
-"""What a Flink job leaves that died between a checkpoint and its commits, made without Flink.
+"""What a Flink job that died between a checkpoint and its commits leaves, without Flink.
 
 The transactions are real ones under ids as Flink's Kafka sink makes them. The checkpoint is written
 by the lab, in the format that Flink's own classes read (`_metadata`, format 3): it holds the sink's
@@ -21,7 +21,7 @@ Promised = tuple[str, int, int]
 
 
 async def make_checkpoint(stage: Stage) -> list[GroundTruth]:
-    """Two open transactions a subtask: one that checkpoint 7 promises, one begun after it."""
+    """Make two open transactions a subtask: one that checkpoint 7 promises, one begun after it."""
     timeout_ms = await longest_timeout(stage)
     places = await stage.places()
     prefix = stage.options.transactional_id or places[0].topic

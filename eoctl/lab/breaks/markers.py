@@ -37,7 +37,7 @@ LONGEST_SESSION_MS = 30_000
 
 @asynccontextmanager
 async def stoppable(stage: Stage) -> AsyncIterator[int]:
-    """A broker that may be stopped and comes back; the stage asks it only for what it leads."""
+    """Yield a broker that may be stopped and comes back; the stage needs it only as a leader."""
     victim = await stoppable_broker(stage.client)
     settings = await admin.broker_settings(stage.client, victim, [SESSION_TIMEOUT])
     if int(settings[SESSION_TIMEOUT] or 0) > LONGEST_SESSION_MS:

@@ -38,7 +38,7 @@ async def make_orphan(stage: Stage) -> list[GroundTruth]:
         pairs = list(zip(places[::2], places[1::2], strict=True))
     else:
         pairs = [(place, place) for place in await stage.places()]
-    # makes `__transaction_state`: where there is none, no coordinator can say that it owns nothing
+    # creates `__transaction_state`: without it no coordinator can say that it owns nothing
     await stage.client.until(lambda: stage.client.coordinator("lab"))
     truths = []
     async with unverified(stage.client):

@@ -125,19 +125,19 @@ class Stage:
         return self._name([self._place(topic, self.options.partition + i) for i in range(count)])
 
     def _place(self, topic: str, partition: int) -> BreakPlace:
-        # a dot, not a dash: `-1-0` at the end is how Flink's two-phase ids look
+        # a dot, not a dash: Flink's two-phase ids end with `-1-0`
         return BreakPlace(topic, partition, f"{topic}.{partition}")
 
     def _name(self, places: list[BreakPlace]) -> list[BreakPlace]:
         given = self.options.transactional_id
         if given is None:
             return places
-        if self.options.count == 1:  # a trouble on several places is one id's
+        if self.options.count == 1:  # a fault in several places belongs to one id
             return [BreakPlace(p.topic, p.partition, given) for p in places]
         return [BreakPlace(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
 
     def variant(self, *known: str) -> str:
-        """The sort that is asked for, else the first. Raises UsageError for one not known."""
+        """Return the requested sort, else the first. Raises UsageError for an unknown one."""
         chosen = self.options.variant or known[0]
         if chosen not in known:
             raise UsageError(
@@ -153,7 +153,7 @@ class Stage:
         start: int | None = None,
         **known: Any,
     ) -> GroundTruth:
-        """The ground truth of what `ledger` wrote; the id's coordinator is asked what it says.
+        """The ground truth of what `ledger` wrote; with what the id's coordinator says.
 
         producer: of the transaction that began at `start`.
         """

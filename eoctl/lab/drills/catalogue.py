@@ -53,7 +53,7 @@ async def _nothing(stage: Stage) -> list[GroundTruth]:
 
 
 async def behind_marker(scene: Scene) -> None:
-    """An orphan whose id has committed on its partition before."""
+    """Plant an orphan whose id has committed on its partition before."""
     await planting.orphan(scene, "marked")
 
 

@@ -35,9 +35,9 @@ ENDS = "It is alive, a large batch. It is nearly done: I let it commit now."
 
 @dataclass(slots=True)
 class Scene:
-    """A drill that is being planted: where, its random numbers, and what was made so far.
+    """A drill that is being planted: where, its random numbers, and what exists so far.
 
-    taken: names of topics that the cluster has. leaves: the broker that is to leave.
+    taken: names of topics that the cluster has. leaves: the broker that will leave.
     """
 
     lab: "Lab"
@@ -105,7 +105,7 @@ Plant = Callable[[Scene], Awaitable[None]]
 
 
 async def orphan(scene: Scene, variant: str = "fresh") -> None:
-    """A transaction that nobody owns."""
+    """Plant a transaction that nobody owns."""
     age = scene.rng.randrange(12, 55) * 60.0
     partition = scene.rng.randrange(4)
     [truth] = await scene.break_(
@@ -178,7 +178,7 @@ async def lost_markers(scene: Scene) -> None:
 async def _lost_marker(
     scene: Scene, topic: str, partition: int, outcome: str, tries: int = 3
 ) -> GroundTruth:
-    """Lose a marker; try again where it comes after all, which leaves nothing held."""
+    """Lose a marker; try again if it is written after all, which leaves nothing held."""
     options = {"partition": partition, "outcome": outcome, "transactional_id": scene.id()}
     try:
         [truth] = await scene.break_("marker-lost", topic, **options)
@@ -208,7 +208,7 @@ async def zombies(scene: Scene) -> None:
 
 
 async def checkpoint(scene: Scene) -> None:
-    """A dead Flink job: what its last checkpoint promises, and what it began after it."""
+    """Plant a dead Flink job: what its last checkpoint promises, and what it began later."""
     prefix = f"{scene.rng.choice(('ledger', 'fraud', 'basket'))}-sink"
     promised, later = await scene.break_("checkpoint", scene.topic(), transactional_id=prefix)
     words = (

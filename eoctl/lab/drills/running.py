@@ -32,7 +32,7 @@ OWNERS_END_SECONDS = 10.0
 
 
 def state_of(lab: "Lab") -> DrillState:
-    """Return the drill that runs in a lab. Raises UsageError where none does."""
+    """Return the drill that runs in a lab. Raises UsageError if there is none."""
     state = DrillState.load(lab.folder)
     if state is None:
         raise UsageError("no drill runs in this lab", remedy="start one: eoctl lab drill NAME")
@@ -187,5 +187,5 @@ def _delete_groups(lab: "Lab", groups: list[str] | tuple[str, ...]) -> None:
 
     admin_client = AdminClient({**lab.client_properties(), "log_level": 5})
     for done in admin_client.delete_consumer_groups(list(groups)).values():
-        with suppress(KafkaException):  # it committed nothing yet
+        with suppress(KafkaException):  # it has not committed yet
             done.result(20)

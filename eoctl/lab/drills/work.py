@@ -57,11 +57,11 @@ async def store(scene: Scene) -> None:
 
 
 def _lose_store(lab: "Lab") -> None:
-    LabJob(lab, {}).lose_store().unlink()  # nobody has a dump at night
+    LabJob(lab, {}).lose_store().unlink()  # no dump is at hand at night
 
 
 async def _job_ran(scene: Scene, *options: str) -> None:
-    """Run `lab job` in a process of its own, which may kill itself."""
+    """Run `lab job` in its own process, which may kill itself."""
     for topic in (INPUT, OUTPUT, CHANGELOG):
         if topic in await scene.client.topics():
             raise RefusedError(

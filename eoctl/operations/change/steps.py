@@ -73,8 +73,7 @@ class Operation(Protocol):
         ...
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Do the step; its answer is for the journal. Call ensure_held before each write but the
-        first.
+        """Do the step; answer for the journal. Call ensure_held before each write but the first.
 
         RefusedError: the cluster refused, nothing changed. Any other EoctlError: not known.
         """

@@ -1,5 +1,4 @@
-"""The state of a Structured Streaming query to compare with a rebuilt one: read by a Spark job, as
-text.
+"""The state of a Structured Streaming query beside a rebuilt one: read by a Spark job, as text.
 
 Spark keeps keys and values as structs in a format of its own, a changelog holds bytes. So both
 sides become text: bytes by a serde, a struct (or a column of it) as JSON.

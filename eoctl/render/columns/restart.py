@@ -18,7 +18,7 @@ from recovery.rows.restart import (
     RestartVerifyRow,
 )
 
-TEXT_WIDTH = 80  # of sentences where there is no terminal
+TEXT_WIDTH = 80  # of sentences without a terminal
 _MARKS = {"rewind": "<<", "skip": ">>"}
 
 

@@ -1,4 +1,4 @@
-"""A report as one page: what was seen, what was changed, before and after, the ticket."""
+"""A report as one page: what was seen and changed, before and after, the ticket."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,10 +41,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What a page is made of.
+    """The content of a page.
 
     name: of the bundle, entry or folder. made_at: epoch ms. answer: of `runbook` on the bundle,
-    None without one; looks: when it was looked, and at what. errors: what could not be seen.
+    None without one; looks: the times of snapshots, and their subjects. errors: what could not be
+    seen.
     """
 
     name: str

@@ -32,7 +32,7 @@ class Lock(Protocol):
         ...
 
     def release(self) -> None:
-        """Let go; never raises. A lost lock is let go as well."""
+        """Release the lock, even a lost one; never raises."""
         ...
 
 

@@ -100,7 +100,7 @@ def take_zookeeper_lock(
 def _try(
     session: Session, path: str, ours: dict[str, Any], scope: str
 ) -> ZooKeeperLock | EoctlError | None:
-    """The lock; or why it is not ours; or None when the question got no answer."""
+    """Return the lock; or why it is not ours; or None if the request got no answer."""
     from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError
 
     client = session.client

@@ -18,7 +18,7 @@ LOCK = "lock_zookeeper"
 
 
 def without_password(connect: str) -> str:
-    """The connect string as it may be shown."""
+    """Return the connect string without its password, for display."""
     credentials, at, hosts = connect.rpartition("@")
     return f"{credentials.partition(':')[0]}@{hosts}" if at else hosts
 

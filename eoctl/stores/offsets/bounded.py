@@ -1,7 +1,7 @@
-"""Blocking calls (a database, ZooKeeper, a disk) in a thread that nobody waits for too long.
+"""Blocking calls (a database, ZooKeeper, a disk) in a thread that is not awaited for too long.
 
-A call that was given up must not write later, when its server wakes up: it asks `Job.writing`
-right before each request that changes something, and is stopped there.
+An abandoned call must not write later, when its server wakes up: it asks `Job.writing` right before
+each request that changes something, and is stopped there.
 """
 
 import asyncio
@@ -50,15 +50,15 @@ class BlockingCall:
             self.sent = True
 
     def give_up(self) -> bool:
-        """Send nothing from now on, and return True if something was sent before."""
+        """Stop sending, and return True if something was sent before."""
         with self._lock:
             self._given_up = True
             return self.sent
 
 
 async def bounded(call: Callable[[BlockingCall], Result], seconds: float) -> Result:
-    """`call` in a daemon thread of its own. Raises what it raises, and SilentError once nothing was
-    heard for `seconds`."""
+    """Run `call` in its own daemon thread. Raises what it raises, and SilentError after `seconds`
+    without an answer."""
     job = BlockingCall()
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()

@@ -1,8 +1,8 @@
 """Source offsets of a connector of Kafka Connect: read from its topics, changed by its workers.
 
-A connector with an `offsets.storage.topic` of its own has them there, in the transactions of its
-records; the workers' topic then holds a copy, and what its own does not have. The topics are what
-tasks start from; the workers' GET must say the same. A PATCH is taken only while the connector is
+A connector with its own `offsets.storage.topic` has them there, in the transactions of its records;
+the workers' topic then holds a copy, and what its own does not have. The topics are what tasks
+start from; the workers' GET must say the same. A PATCH is taken only while the connector is
 STOPPED. Kafka Connect has no compare-and-set: read, compare, PATCH, read again.
 """
 

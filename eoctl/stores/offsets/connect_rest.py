@@ -110,7 +110,7 @@ class ConnectRest:
         return shlex.join([*argv, f"{told.url.rstrip('/')}{self._path}/stop"])
 
     def patch(self, job: BlockingCall, offsets: list[dict[str, Any]]) -> None:
-        """Change offsets. Raises RefusedError: nothing was written; LostError: nobody knows."""
+        """Change offsets. Raises RefusedError: nothing was written; LostError: outcome unknown."""
         body = json.dumps({"offsets": offsets}, ensure_ascii=False).encode()
         connection = self._connection()
         try:

@@ -1,4 +1,4 @@
-"""Positions in a JSON file, replaced whole: temporary file, fsync, rename, under a lock file.
+"""Positions in a JSON file, replaced completely: temporary file, fsync, rename, under a lock file.
 
 The lock keeps other runs of eoctl out, not the application: so the file is read again right before
 it is replaced.

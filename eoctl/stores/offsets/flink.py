@@ -13,7 +13,7 @@ _ELSEWHERE = {-1: "latest", -2: "earliest", -3: "committed"}
 
 
 class FlinkOffsets(CheckpointOffsets):
-    """The store `flink:DIR#UID`: where each Kafka source of a checkpoint goes on."""
+    """The store `flink:DIR#UID`: where each Kafka source of a checkpoint continues."""
 
     engine = "Flink"
     instead = "set a group to it: eoctl restart plan --group G --from-store"

@@ -30,7 +30,7 @@ def kept_of(at: StoredPartition, position: StoredPosition) -> StoredValues:
 
 
 def written(text: str | None, writes: Sequence[Write], where: str) -> str | None:
-    """The object after these writes, the others' order kept; None when nothing is left in it."""
+    """Return the object after these writes, in its old order; None if nothing is left in it."""
     after = {w.topic_partition: w.after for w in writes}
     there = (
         []

@@ -42,7 +42,7 @@ def identifiers(text: str) -> tuple[str | None, str]:
 
 
 def opened_table(connection: "Connection", described: SqlStore, where: str) -> "Mapped":
-    """The table as it is. Raises IncompleteError when it, or a column, is not there."""
+    """Return the table. Raises IncompleteError if it, or a column, does not exist."""
     from sqlalchemy import Column, MetaData, Table, inspect
     from sqlalchemy.exc import NoSuchTableError
     from sqlalchemy.sql import quoted_name
@@ -219,7 +219,7 @@ def _kept_value(key: str, value: Any, where: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Equal text for equal JSON, whatever a column of a JSON type makes of its keys' order."""
+    """Return equal text for equal JSON, in whatever order a JSON column returns the keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

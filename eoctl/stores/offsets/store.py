@@ -73,7 +73,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Write(HasPartition):
-    """`after` instead of exactly `before`; None is no entry."""
+    """`after` in place of exactly `before`; None means no entry."""
 
     topic: str
     partition: int
@@ -90,7 +90,7 @@ class OffsetStore(Protocol):
 
     @property
     def name(self) -> str:
-        """Return which store, as it may be shown: never with a password."""
+        """Return the store's name for display: never with a password."""
         ...
 
     @property
@@ -181,10 +181,10 @@ async def write_at_once(
     seconds: float,
     lost: str,
 ) -> None:
-    """A blocking call that writes all or nothing. It raises LostError where the answer to what it
-    sent did not come: then, and where it says nothing for `seconds`, a look decides.
+    """Run a blocking call that writes all or nothing. It raises LostError if a request got no
+    answer: then, and if it is silent for `seconds`, reading again decides.
 
-    lost: what an UnverifiedError begins with. Raises RefusedError: nothing was written.
+    lost: how an UnverifiedError begins. Raises RefusedError: nothing was written.
     """
     try:
         with unsent():

@@ -40,7 +40,7 @@ from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition,
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import TopicStore
 
-LEAST_TAIL = 1000  # offsets, in the first look
+LEAST_TAIL = 1000  # offsets, in the first read
 MESSAGE_SECONDS = 5.0  # from the lock's yes until the record is given up
 _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in the log
     {
@@ -217,7 +217,7 @@ class TopicOffsets:
         if after is None and last.text is None:
             return
         offset = await self._produce(after, last.partition, ensure_held)
-        if offset is None:  # no answer: a look decides
+        if offset is None:  # no answer: reading again decides
             await look_for(self, writes, "no answer to what was produced")
         await self._look_for_others(last, offset)
 
@@ -287,7 +287,7 @@ class TopicOffsets:
         reports: list[tuple[Any, Any]] = []
         config = {
             "acks": "all",
-            "retries": 0,  # sent once: a second copy would look like another writer's
+            "retries": 0,  # sent once: a second copy would seem to be another writer's
             "message.timeout.ms": int(min(self._seconds, MESSAGE_SECONDS) * 1000),
             "partitioner": "murmur2_random",  # where Java's producers put this key
             "linger.ms": 0,

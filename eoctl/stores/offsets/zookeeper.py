@@ -234,7 +234,7 @@ class ZooKeeperOffsets:
     def _send(
         self, session: Session, job: BlockingCall, transaction: Any, interruptions: int
     ) -> None:
-        """Raises RefusedError: nothing was written; LostError: nobody knows."""
+        """Send. Raises RefusedError: nothing was written; LostError: outcome unknown."""
         from kazoo.exceptions import (
             KazooException,
             NoAuthError,

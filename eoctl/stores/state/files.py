@@ -26,7 +26,7 @@ GROUP_ROWS = 1 << 16  # of a row group at least, but for a file's last one
 class StateFile:
     """A Parquet file, or a run. path: its name in the state's storage. size: bytes.
 
-    sha256: empty of a run, which has checksums of its own.
+    sha256: empty for a run, which has its own checksums.
     """
 
     path: str

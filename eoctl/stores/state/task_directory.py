@@ -49,7 +49,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def refuse_running(folder: Path) -> None:
     """Raises RefusedError where an application runs in the folder, IncompleteError if unknown."""
-    if (folder / names.LOCK).exists():  # a look makes none
+    if (folder / names.LOCK).exists():  # reading creates none
         with held(folder):
             pass
 
@@ -72,7 +72,7 @@ def _lock(descriptor: int, folder: Path) -> None:
 def write_store(folder: Path, rows: Iterable["pa.Table"], *, timestamped: bool) -> None:
     """Write a new store and close it. rows: of one partition, with key, timestamp and value.
 
-    Raises IncompleteError where RocksDB fails: the store is not whole then.
+    Raises IncompleteError where RocksDB fails: the store is then incomplete.
     """
     from rocksdict import WriteBatch, WriteOptions
 
