@@ -121,7 +121,7 @@ def columns(
 async def visible(
     cluster: Cluster, r: Resolved, reading: Reading, on_progress: Callable[[int, int], None]
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """The records of a range that a read_committed reader gets; see `columns`."""
+    """Yield the records of a range that a read_committed reader gets; see `columns`."""
     parts = columns(cluster, r, r.end, reading, on_progress)
     async with aclosing(parts):
         async for part in parts:
@@ -136,7 +136,7 @@ def seen_by_readers(part: ColumnBatch) -> "NDArray[np.bool_]":
 
 
 def not_read(key: TopicPartition, error: EoctlError) -> Missing:
-    """A partition that cannot be judged, and why."""
+    """Return a partition that cannot be judged, and why."""
     text = error.sentence
     if named(key) not in text:
         text = f"{named(key)}: {text}"

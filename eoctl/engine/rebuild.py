@@ -170,7 +170,7 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
 def _run(
     tasks: Mapping[str, Task], engine: RebuildEngine, attempts: state_folder.Attempts
 ) -> list[TaskRow]:
-    """The rows of all tasks; those of an earlier run are not done again."""
+    """Return the rows of all tasks; those of an earlier run are not done again."""
     rows = {key: row for key in tasks if (row := attempts.find(key)) is not None}
     todo = [task for key, task in tasks.items() if key not in rows]
     if todo:
@@ -216,7 +216,7 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
 
 
 def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
-    """The partitions of the state that is carried on."""
+    """Return the partitions of the state that is continued."""
     return state_folder.read(request.base).by_place() if request.base else {}
 
 

@@ -65,7 +65,7 @@ class Making:
         return storage_at(self.output)
 
     def form(self) -> ChangelogFormat:
-        """The format with its options. Raises UsageError."""
+        """Return the format with its options. Raises UsageError."""
         return changelog_format(self.format, self.options)
 
 

@@ -31,7 +31,7 @@ def need(extra: str, what: str) -> None:
 
 
 def missing(extra: str, what: str) -> UsageError:
-    """The error for something that needs an extra which is not installed."""
+    """Return the error for something that needs an extra which is not installed."""
     return UsageError(
         f"{what} needs the extra {extra!r}, which is not installed",
         remedy=f"pip install 'eoctl[{extra}]'",

@@ -72,7 +72,7 @@ def spawn(
 
 
 def identify(pid: int) -> Process:
-    """The process that has this pid now."""
+    """Return the process that has this pid now."""
     look = _look(pid)
     return Process(pid, look[0] if look else "ended before it was seen")
 

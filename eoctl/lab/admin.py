@@ -168,7 +168,7 @@ async def set_config(
 
 
 async def quorum_leader(client: Client) -> int:
-    """The active controller (DescribeQuorum; Metadata names any broker)."""
+    """Return the active controller (DescribeQuorum; Metadata names any broker)."""
     request = messages.DescribeQuorumRequest
     partition = request.TopicData.PartitionData(partition_index=0)
     question = request(

@@ -61,7 +61,7 @@ class Runtime:
         return cache_dir().absolute() / "classes" / name
 
     def argv(self, main_class: str, *args: str | Path, flags: Sequence[str] = ()) -> list[str]:
-        """The command line of one of Kafka's classes."""
+        """Return the command line of one of Kafka's classes."""
         archive = self.class_archive
         shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
         command = [self.java.path, *_JVM, *shared, *flags, "-cp", self.classpath, main_class]
@@ -298,7 +298,7 @@ def log_flags(kafka_version: str, log: Path) -> list[str]:
 
 
 def read_cluster_id(data: Path) -> str:
-    """The cluster id that a broker's data belong to (meta.properties)."""
+    """Return the cluster id that a broker's data belong to (meta.properties)."""
     for line in (data / "meta.properties").read_text().splitlines():
         if line.startswith("cluster.id="):
             return line.removeprefix("cluster.id=")
@@ -310,7 +310,7 @@ def broker_folder(folder: Path, broker_id: int) -> Path:
 
 
 def data_folder(folder: Path, broker_id: int) -> Path:
-    """The broker's log.dirs."""
+    """Return the broker's log.dirs."""
     return broker_folder(folder, broker_id) / "data"
 
 

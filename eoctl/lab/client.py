@@ -141,7 +141,7 @@ class Client:
         return {p.partition: p for p in metadata.topics[topic].partitions}
 
     async def topics(self) -> list[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return list((await self.cluster.metadata(None)).topics)
 
     async def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
@@ -269,7 +269,7 @@ class Client:
         }
 
     async def transaction(self, transactional_id: str) -> TransactionFacts | None:
-        """The id as its coordinator describes it; None if it does not know it."""
+        """Return the id as its coordinator describes it; None if it does not know it."""
         broker = await self.coordinator(transactional_id)
         question = messages.DescribeTransactionsRequest(transactional_ids=[transactional_id])
         row = (await self.cluster.ask(broker, question)).transaction_states[0]

@@ -29,7 +29,7 @@ __all__ = ["BrokerStatus", "Lab", "LabSpec", "LabStatus", "lab_names", "load", "
 
 
 def lab_names() -> list[str]:
-    """The labs that there are, running or not."""
+    """Return the names of existing labs, running or not."""
     return sorted(path.parent.name for path in labs_folder().glob("*/lab.json"))
 
 

@@ -88,7 +88,7 @@ class Lab:
         return brokers.broker_folder(self.folder, broker_id)
 
     def data_folder(self, broker_id: int) -> Path:
-        """The broker's log.dirs: a folder per partition."""
+        """Return the broker's log.dirs: a folder per partition."""
         return brokers.data_folder(self.folder, broker_id)
 
     def broker_log(self, broker_id: int) -> Path:
@@ -183,7 +183,7 @@ class Lab:
                 shutil.rmtree(self.folder)
 
     def runtime(self) -> Runtime:
-        """The Java and the jars that this lab runs on."""
+        """Return the Java and the jars that this lab runs on."""
         return brokers.find_runtime(self.record.spec.kafka_version)
 
     def classpath(self) -> str:

@@ -50,7 +50,7 @@ class Jar:
         return f"{self.name}-{self.revision}.jar"
 
     def matches(self, path: Path) -> bool:
-        """True if this very jar is at `path`."""
+        """Return True if this very jar is at `path`."""
         try:
             if path.stat().st_size != self.size:
                 return False
@@ -61,14 +61,14 @@ class Jar:
 
 
 def versions() -> list[str]:
-    """The Kafka versions that have a lock file."""
+    """Return the Kafka versions that have a lock file."""
     names = [entry.name for entry in (resources.files("eoctl.lab") / "locks").iterdir()]
     matches = [re.fullmatch(r"kafka-(.+)\.lock", name) for name in names]
     return sorted((match.group(1) for match in matches if match), reverse=True)
 
 
 def read_lock(kafka_version: str) -> list[Jar]:
-    """The jars of a Kafka version. Raises UsageError for a version without a lock file."""
+    """Return the jars of a Kafka version. Raises UsageError for a version without a lock file."""
     if kafka_version not in versions():
         raise UsageError(
             f"eoctl cannot start Kafka {kafka_version}", remedy=f"choose {', '.join(versions())}"
@@ -205,7 +205,7 @@ _MAVEN_CENTRAL = """\
 
 
 def ivy_xml(jars: Sequence[Jar], *, transitive: bool, rest: str = "") -> str:
-    """An ivy.xml that asks for these jars: exactly them, or with all that they depend on."""
+    """Return an ivy.xml that asks for these jars: exactly them, or with all that they depend on."""
     lines = [
         '<ivy-module version="2.0"><info organisation="eoctl" module="lab"/>',
         '<configurations><conf name="default"/></configurations><dependencies>',

@@ -58,7 +58,7 @@ class LabSpec:
     kafka_version: str = KAFKA
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be."""
+        """Raise UsageError for an impossible lab."""
         check_name(self.name)
         if not 1 <= self.brokers <= 3:
             raise UsageError(f"a lab has 1, 2 or 3 brokers, not {self.brokers}")
@@ -161,7 +161,7 @@ class LabRecord(BaseModel):
         return ",".join(self.address(node, listener) for node in self.nodes)
 
     def with_node(self, node: Node) -> "LabRecord":
-        """A copy with one node replaced."""
+        """Return a copy with one node replaced."""
         nodes = tuple(node if old.id == node.id else old for old in self.nodes)
         return self.model_copy(update={"nodes": nodes})
 

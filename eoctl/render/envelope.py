@@ -51,7 +51,7 @@ class Envelope(Value):
 
 
 def values(row: Row | Fields) -> Mapping[str, object]:
-    """The row's fields as JSON values, under the names of the schema."""
+    """Return the row's fields as JSON values, under the names of the schema."""
     return row.json_values() if isinstance(row, Row) else row
 
 

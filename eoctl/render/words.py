@@ -33,7 +33,7 @@ def age(seconds: float, *, producer_clock: bool = False) -> str:
 
 
 def spoken_age(seconds: float, *, producer_clock: bool = False) -> str:
-    """An age for a sentence: `42 s`, `14 min`, `6 d 2 h`."""
+    """Return an age for a sentence: `42 s`, `14 min`, `6 d 2 h`."""
     words = " ".join(f"{number} {_SPOKEN[unit]}" for number, unit in _coarse(seconds))
     return f"{'~' if producer_clock else ''}{'-' if seconds <= -1 else ''}{words}"
 

@@ -261,7 +261,7 @@ def contexts(config: ConfigFile) -> dict[str, ContextFile]:
 
 
 def chosen_context_path() -> Path:
-    """The file in which `context use` keeps its choice."""
+    """Return the file in which `context use` keeps its choice."""
     return state_dir() / "context"
 
 
@@ -274,7 +274,7 @@ def _chosen_context() -> str | None:
 
 
 def context_name(connect: Connect, config: ConfigFile) -> str | None:
-    """The context in force: flag, environment, `context use`, config file, a running lab."""
+    """Return the context in force: flag, environment, `context use`, config file, a running lab."""
     if connect.context:
         return connect.context
     if connect.bootstrap_server or connect.command_config:

@@ -56,7 +56,7 @@ def _folder(variable: str, xdg: str, fallback: str) -> Path:
 
 
 def state_dir() -> Path:
-    """The folder of journal, jobs, plans, locks and labs."""
+    """Return the folder of journal, jobs, plans, locks and labs."""
     return _folder("EOCTL_STATE_DIR", "XDG_STATE_HOME", ".local/state")
 
 

@@ -177,7 +177,7 @@ def facts_of(stored: SeenFacts) -> Facts:
 def without_verdicts(
     d: Diagnosis,
 ) -> tuple[Diagnosis, tuple[SeenTransaction, ...], tuple[Transactions, ...]]:
-    """A diagnosis taken apart: the rest, each open transaction, and the looks they share."""
+    """Return a diagnosis taken apart: the rest, each open transaction, and the looks they share."""
     looks: dict[int, int] = {}
     looked: list[Transactions] = []
 

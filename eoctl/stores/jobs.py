@@ -82,7 +82,7 @@ class JobFolder:
             raise UsageError(f"cannot be written: {error.strerror}", where=str(target)) from None
 
     def read(self) -> Job:
-        """The record. Raises UsageError for a folder that holds none."""
+        """Return the record. Raises UsageError for a folder that holds none."""
         path = self.path / "job.json"
         try:
             fields = json.loads(path.read_bytes())

@@ -37,7 +37,7 @@ from recovery.errors import IncompleteError, RefusedError, UsageError
 
 
 def who() -> dict[str, Any]:
-    """The user, host and process that act."""
+    """Return the user, host and process that act."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a bare uid in a container
@@ -204,7 +204,7 @@ class Journal:
         return reading.whole
 
     def read(self) -> JournalText:
-        """The file's lines. No journal is an empty one. Raises IncompleteError."""
+        """Return the file's lines. No journal is an empty one. Raises IncompleteError."""
         try:
             with self.path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
@@ -235,7 +235,7 @@ class Journal:
                     marker.unlink()
 
     def get(self, entry: str) -> JournalEntry:
-        """One entry by its id. Raises UsageError."""
+        """Return one entry by its id. Raises UsageError."""
         for one in self.find().entries:
             if one.id == entry:
                 return one

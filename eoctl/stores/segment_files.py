@@ -16,7 +16,7 @@ SEGMENT_NAME = re.compile(r"([0-9]{20})\.log")
 
 
 def partition_of(folder: Path) -> TopicPartition:
-    """The topic and partition that a folder is named for. Raises UsageError."""
+    """Return the topic and partition that a folder is named for. Raises UsageError."""
     name = FOLDER_NAME.fullmatch(folder.resolve().name)
     if name is None:
         raise UsageError(
@@ -39,7 +39,7 @@ def segments_in(folder: Path) -> list[Path]:
 
 
 def mapped(path: Path) -> memoryview:
-    """A segment's bytes up to where batches end; preallocated zeros are left out."""
+    """Return a segment's bytes up to where batches end; preallocated zeros are left out."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size

@@ -39,7 +39,7 @@ _MOST_BYTES = 64 << 20  # of a log's file
 
 
 def folder_of(word: str) -> Path:
-    """The folder that a word names. Raises UsageError."""
+    """Return the folder that a word names. Raises UsageError."""
     if "://" in word and not word.startswith("file://"):
         raise UsageError(
             "only a checkpoint on this host is mended",

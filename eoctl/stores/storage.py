@@ -63,7 +63,7 @@ class Storage(Protocol):
         ...
 
     def prove(self) -> None:
-        """Raises RefusedError where `put_new` would write over another file."""
+        """Raise RefusedError where `put_new` would write over another file."""
         ...
 
     def top(self) -> list[str]:

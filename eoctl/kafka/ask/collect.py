@@ -275,7 +275,7 @@ async def producers(
 
 
 def producers_question(partitions: Iterable[PartitionMetadata]) -> Any:
-    """A DescribeProducers request for `partitions`."""
+    """Return a DescribeProducers request for `partitions`."""
     request = messages.DescribeProducersRequest
     grouped: dict[str, list[int]] = {}
     for p in partitions:

@@ -40,7 +40,7 @@ MOVING_SECONDS = 0.25
 
 @cache
 def probe_ids(partitions: int) -> tuple[str, ...]:
-    """One made-up transactional id per partition of `__transaction_state`."""
+    """Return one made-up transactional id per partition of `__transaction_state`."""
     ids: dict[int, str] = {}
     number = 0
     while len(ids) < partitions:
@@ -57,7 +57,7 @@ async def state_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | 
 
 
 def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] | Missing:
-    """The partitions of `__transaction_state` as Metadata described the topic."""
+    """Return the partitions of `__transaction_state` as Metadata described the topic."""
     return partitions_of(topic, "the coordinators cannot be found without DESCRIBE on this topic")
 
 
@@ -229,7 +229,7 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
 def _unproven(
     coordinators: Iterable[CoordinatorFacts], known: set[int | None], count: int
 ) -> list[Missing]:
-    """One fact per broker and reason for the coordinators that the probe did not prove."""
+    """Return one fact per broker and reason for the coordinators that the probe did not prove."""
     grouped: dict[tuple[int | None, str], int] = {}
     for c in coordinators:
         if not c.seen and (c.leader is None or c.leader not in known):

@@ -71,7 +71,7 @@ def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missin
 
 
 async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
-    """The partitions of `__consumer_offsets`: none where no group was ever known."""
+    """Return the partitions of `__consumer_offsets`: none where no group was ever known."""
     topic = (await cluster.metadata([CONSUMER_OFFSETS])).topics[CONSUMER_OFFSETS]
     unseen = "without DESCRIBE on this topic nobody can tell whether all groups were seen"
     return partitions_of(topic, unseen)
@@ -364,7 +364,7 @@ def _host(member: Any) -> str:
 
 
 def _worker(member: Any) -> ConnectWorker | None:
-    """A member of a group of Connect; None where it does not say what a worker says."""
+    """Return a Connect worker of a group; None if it does not say what a worker says."""
     try:
         return ConnectWorker(
             client_id=member.client_id,

@@ -368,7 +368,7 @@ def refuse_short(absent: str | None) -> None:
 def missing_broker(
     broker: int, error: WireError, scope: str = "broker", detail: str = ""
 ) -> Missing:
-    """A broker that did not answer, as a fact."""
+    """Return a broker that did not answer, as a fact."""
     text = f"{detail}: {error.detail}" if detail else error.detail
     return Missing(scope=scope, error=error.error, detail=text, broker=broker)
 

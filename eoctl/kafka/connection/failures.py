@@ -25,7 +25,7 @@ class Deadline:
         self._at = None if seconds is None else time.monotonic() + seconds
 
     def within(self, seconds: float) -> "Deadline":
-        """The earlier of this deadline and `seconds` from now."""
+        """Return the earlier of this deadline and `seconds` from now."""
         inner = Deadline(seconds)
         if self._at is not None and inner._at is not None and self._at < inner._at:
             return self

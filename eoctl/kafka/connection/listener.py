@@ -110,7 +110,7 @@ def silent() -> WireError:
 
 
 def wrong_name(error: OSError) -> bool:
-    """True if a handshake failed only because the certificate does not name the host."""
+    """Return True if a handshake failed only because the certificate does not name the host."""
     code = getattr(error, "verify_code", 0)
     return isinstance(error, ssl.SSLCertVerificationError) and code in HOSTNAME_MISMATCH
 

@@ -90,7 +90,7 @@ def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:
 
 
 def _token_source(properties: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:
-    """One of: a command, an OIDC token endpoint, an unsecured token for a lab."""
+    """Return one of: a command, an OIDC token endpoint, an unsecured token for a lab."""
     from eoctl.kafka.connection import oauth
 
     if command := properties.get("token_command"):

@@ -177,7 +177,7 @@ def msk_region(host: str) -> str:
 
 
 def made_token(text: str, life_seconds: object, expires: float | None = None) -> Token:
-    """A token that expires when said, else when its own claims say, else soon."""
+    """Return a token that expires when said, else when its own claims say, else soon."""
     claims = _claims(text)
     if expires is None and isinstance(claims.get("exp"), int | float):
         expires = float(claims["exp"])
@@ -188,7 +188,7 @@ def made_token(text: str, life_seconds: object, expires: float | None = None) ->
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """The claims of a JWT; {} for an opaque token."""
+    """Return the claims of a JWT; {} for an opaque token."""
     try:
         payload = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -92,7 +92,7 @@ class _Frames(asyncio.BufferedProtocol):
 
 
 def timed_out(request: Any) -> WireError:
-    """The failure of a request that got no answer in time."""
+    """Return the failure of a request that got no answer in time."""
     name = type(request).__name__.removesuffix("Request")
     return WireError("TIMED_OUT", f"no answer to {name} in time")
 
@@ -139,7 +139,7 @@ class Connection:
         self._frames.fail(WireError("CONNECTION_CLOSED", "closed by eoctl"))
 
     def supports(self, request_class: Any, version: int = 0) -> bool:
-        """True if the broker answers this request at `version` or above."""
+        """Return True if the broker answers this request at `version` or above."""
         low, high = self._versions.get(request_class.API_KEY, (0, -1))
         return low <= high and version <= high
 

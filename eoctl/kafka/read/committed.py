@@ -244,7 +244,7 @@ async def _share_offsets(
     broker: int,
     names: list[str],
 ) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-    """The first offset that each share group has not finished with, and Kafka's own lag."""
+    """Return the first offset that each share group has not finished with, and Kafka's own lag."""
     request = messages.DescribeShareGroupOffsetsRequest
     question = request(
         groups=[
@@ -333,7 +333,7 @@ async def pending_holders(
 async def pending_producers(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
 ) -> dict[CommitPlace, int]:
-    """The producer id of the newest open transaction that holds each of these commits."""
+    """Return the producer id of the newest open transaction that holds each of these commits."""
     by_commit = await pending_holders(cluster, pending)
     return {
         p: pid for p, holders in by_commit.items() if (pid := holders[-1].producer_id) is not None

@@ -243,7 +243,7 @@ def _of_header(
 
 
 def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
-    """The groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
+    """Return the groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
     names: set[str] = set()
     for chunk in chunks:
         for h in batch_headers(chunk.records):

@@ -329,7 +329,7 @@ class Reader:
         return task
 
     def _not_given(self, key: TopicPartition, error: str, detail: str) -> None:
-        """Note what to ask again, from whoever leads by then."""
+        """Note what to ask again, from the leader at that time."""
         self._why[key] = (error, detail)
         if key in self._followers.of:
             self._followers.leave(key)

@@ -74,13 +74,13 @@ async def told_epochs(
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """True if the log from `offset` on is on the broker's own disk."""
+    """Return True if the log from `offset` on is on the broker's own disk."""
     start = await _local_start(cluster, broker, place)
     return start is not None and start <= offset
 
 
 async def is_remote(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """True if the broker says that `offset` is in remote storage and not on its own disk."""
+    """Return True if the broker says that `offset` is in remote storage and not on its own disk."""
     start = await _local_start(cluster, broker, place)
     return start is not None and start > offset
 

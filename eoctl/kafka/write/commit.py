@@ -44,7 +44,7 @@ class NotSentError(Exception):
 
 
 async def coordinator(cluster: Cluster, group: str) -> int:
-    """The broker that coordinates a group, connected. Raises NotSentError."""
+    """Return the broker that coordinates a group, connected. Raises NotSentError."""
     question = messages.FindCoordinatorRequest(key_type=0, key=group, coordinator_keys=[group])
     bound = cluster.deadline.within(PATIENCE_SECONDS)
     while True:

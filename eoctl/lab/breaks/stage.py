@@ -214,7 +214,7 @@ class BreakKind:
     leaves_open: Callable[[Options], bool] = lambda options: False
 
     async def check(self, client: Client) -> None:
-        """Raises RefusedError when the cluster is not as this kind needs it."""
+        """Raise RefusedError when the cluster is not as this kind needs it."""
         brokers = client.cluster.brokers
         if len(brokers) < self.brokers:
             raise RefusedError(

@@ -73,7 +73,7 @@ class Audit(ABC, Generic[F]):
 
     @abstractmethod
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> AuditRequest:
-        """The request of a Spark job."""
+        """Return the request of a Spark job."""
 
     def asked(self, audited: AuditedRanges, reading: AuditOptions) -> dict[str, Any]:
         """Return what each request reads, and how."""
@@ -151,7 +151,7 @@ def audited(
 
 
 async def here(cluster: Cluster, audit: Audit[F], reading: AuditOptions) -> Answer:
-    """The answer of the local engine."""
+    """Return the answer of the local engine."""
     ranges = await audit.look(cluster)
     return audit.answer(ranges, await audit.read(cluster, ranges, reading))
 

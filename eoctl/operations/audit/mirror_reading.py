@@ -296,7 +296,7 @@ def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside
 
 
 def _syncs_in_reach(of: PartitionMirror, mine: _At, theirs: _At) -> list[SyncSeen]:
-    """The syncs that both logs reach."""
+    """Return the syncs that both logs reach."""
     return [
         (s, mine.found.get(s.upstream), theirs.found.get(s.downstream))
         for s in of.syncs

@@ -56,7 +56,7 @@ on its way, so that the same command goes on where it ended, `GOES_ON = True`.""
 
 
 def kind_module(kind: str) -> Any:
-    """The module that carries a kind of plan out. Raises UsageError for an unknown kind."""
+    """Return the module that carries a kind of plan out. Raises UsageError for an unknown kind."""
     if kind not in KINDS:
         raise UsageError(f"this version of eoctl does not carry out plans of kind {kind!r}")
     return KINDS[kind]()
@@ -235,7 +235,7 @@ def _at_work(entry: JournalEntry, scope: str) -> RefusedError:
 
 
 def refuse_beside_running(cluster_id: str, scope: str) -> None:
-    """Raises RefusedError while a process of this host carries out a change of this scope."""
+    """Raise RefusedError while a process of this host carries out a change of this scope."""
     content = Journal().find()
     for entry in unfinished(content.entries):
         plan = entry.begun.data["plan"]

@@ -23,7 +23,7 @@ MOST = 500  # of the journal's entries on a screen: the newest
 
 
 def journal_row(entry: JournalEntry, content: JournalContent) -> JournalRow:
-    """One change as lists show it."""
+    """Return one change as lists show it."""
     plan, who = entry.begun.data["plan"], entry.begun.data["who"]
     by = [event.data["by"] for event in entry.events if event.event == "undone"]
     return JournalRow(
@@ -50,7 +50,7 @@ def journal_row(entry: JournalEntry, content: JournalContent) -> JournalRow:
 
 
 def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
-    """One line of an entry, in words; plan: the entry's, as the journal holds it."""
+    """Return one line of an entry, in words; plan: the entry's, as the journal holds it."""
     steps = plan["steps"]
     assert isinstance(steps, list)
     data = event.data
@@ -76,7 +76,7 @@ def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
 
 
 def damage(content: JournalContent, journal: Journal | None = None) -> list[ErrorRow]:
-    """The lines of a journal, by default this host's, that cannot be read."""
+    """Return the lines of a journal, by default this host's, that cannot be read."""
     path = str((journal or Journal()).path)
     return [
         ErrorRow(scope="journal", id=path, error="DAMAGED", detail=f"line {number} cannot be read")
@@ -99,7 +99,7 @@ def plans_folder() -> Path:
 
 
 def plans() -> Answer:
-    """The plan files of the folder of plans, the newest first."""
+    """Return the plan files of the folder of plans, the newest first."""
     files = sorted(plans_folder().glob("*.json"), key=_changed_at, reverse=True)
     return Answer("plans", None, now_ms(), [_plan_row(path) for path in files[:MOST]])
 
@@ -127,7 +127,7 @@ def _plan_row(path: Path) -> PlanFileRow:
 
 
 def named_context(plan: Plan) -> Context:
-    """The context that a plan names. Raises UsageError where it is not known here."""
+    """Return the context that a plan names. Raises UsageError where it is not known here."""
     pairs = list(zip(plan.argv[::2], plan.argv[1::2], strict=True))
     words = dict(pairs)
     return resolve(
@@ -141,14 +141,14 @@ def named_context(plan: Plan) -> Context:
 
 
 def plan_of(about: str) -> Plan:
-    """The plan of `plan FILE`, or of a journal entry. Raises UsageError, RefusedError."""
+    """Return the plan of `plan FILE`, or of a journal entry. Raises UsageError, RefusedError."""
     if about.startswith(PLAN):
         return plan_files.read(Path(about.removeprefix(PLAN)))
     return Journal().get(about).plan
 
 
 def entry_of(about: str) -> JournalEntry:
-    """The journal entry, or the one that carried `plan FILE` out. Raises EoctlError."""
+    """Return the journal entry, or the one that carried `plan FILE` out. Raises EoctlError."""
     if not about.startswith(PLAN):
         return Journal().get(about)
     sha256 = plan_of(about).sha256

@@ -62,7 +62,7 @@ class Operation(Protocol):
     """One kind of change on an open cluster. Errors are of recovery.errors."""
 
     async def cluster_id(self) -> str:
-        """The cluster that answers now."""
+        """Return the id of the cluster that answers now."""
         ...
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
@@ -173,7 +173,7 @@ class Walk:
         self._resumed = set[int]()  # begun by an earlier run; `perform` resumes them
 
     async def found_done(self, entry: JournalEntry) -> Outcome | None:
-        """The outcome if everything is still as this plan left it in a finished entry."""
+        """Return the outcome if everything is still as this plan left it in a finished entry."""
         for number, step in self._steps():
             effect = await self._operation.verify(step)
             if not effect.done:
@@ -406,7 +406,7 @@ class Walk:
         return UnverifiedError(what, where=writer.entry, remedy=self._ways_out(writer.entry))
 
     def _half_done(self, writer: Writer, why: str) -> RefusedError:
-        """The refusal of the rest of an entry, which stays unfinished."""
+        """Return the refusal of the rest of an entry, which stays unfinished."""
         done = f"{len(self._outcomes)} of {counted(len(self._plan.steps), 'step')} done"
         if not self._outcomes:
             done = "some of it may have been done"

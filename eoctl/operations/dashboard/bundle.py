@@ -157,7 +157,7 @@ def opened(path: Path) -> Answer:
 
 
 def source(path: Path) -> Offline:
-    """The bundle in a file as a Source. Raises UsageError."""
+    """Return the bundle in a file as a Source. Raises UsageError."""
     bundle, _ = bundle_files.read(path)
     return Offline(bundle)
 

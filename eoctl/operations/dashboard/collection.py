@@ -67,7 +67,7 @@ class LiveCollection:
     _judging: Session | None = None
 
     def empty(self) -> Snapshot:
-        """The snapshot before the first answer."""
+        """Return the snapshot before the first answer."""
         c = self.context
         return Snapshot(
             c.title, now_ms(), read_only=c.read_only, protected=c.protected, argv=c.argv
@@ -117,7 +117,7 @@ class LiveCollection:
                 session.close()
 
     def _brokers(self, cluster: Cluster, facts: Facts) -> Answer:
-        """Every broker that was ever seen, or that a partition names; up: it answered."""
+        """Return every broker that was ever seen, or that a partition names; up: it answered."""
         silent = cluster.silent
         for b in cluster.brokers.values():
             self._known[b.id] = BrokerRow(broker=b.id, host=b.host, port=b.port, up=True)
@@ -176,7 +176,7 @@ class BundleCollection:
         return Round(parts)
 
     async def judge(self, wants: Wants) -> Round:
-        """The verdicts as the rules of this version find them."""
+        """Return the verdicts as the rules of this version find them."""
         try:
             return Round(await _judged(self.source, self.source.context, self.settings, 0, wants))
         except EoctlError as error:
@@ -205,7 +205,7 @@ def _looked(
 
 
 async def _producers(source: Source, facts: Facts, wants: Wants) -> Answer:
-    """The producers of all partitions if the screen wants them, else of the held ones."""
+    """Return the producers of all partitions if the screen wants them, else of the held ones."""
     held = [str(p.topic_partition) for p in facts.partitions if p.held]
     if not wants.producers and not held:
         return Answer("producers", source.cluster_id, now_ms(), [])

@@ -113,7 +113,7 @@ class Round:
 
 
 def renewed(snapshot: Snapshot, newest: Round, rounds: Mapping[str, Round]) -> Snapshot:
-    """The snapshot with the newest round's parts; rounds: the last of each kind."""
+    """Return the snapshot with the newest round's parts; rounds: the last of each kind."""
     failed = [kind for kind in KINDS if kind in rounds and rounds[kind].problem is not None]
     return replace(
         replace(snapshot, **newest.parts),  # type: ignore[arg-type]

@@ -267,7 +267,7 @@ class DedupOperation:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The topics, as they are now."""
+        """Return the topics, as they are now."""
         self._cluster.forgive()
         return {"topics": await _topics(self._cluster, self._wish)}
 

@@ -47,7 +47,7 @@ def remedy_argv(
 
 
 def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRow:
-    """A verdict's remedy for eyes and scripts."""
+    """Return a verdict's remedy for eyes and scripts."""
     remedy: Remedy = verdict.remedy
     return RemedyRow(
         action=remedy.action,
@@ -62,7 +62,7 @@ def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRo
 def hanging_row(
     j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None
 ) -> TxnHangingRow:
-    """One judged transaction, or id that holds no partition, as a row."""
+    """Return one judged transaction, or id that holds no partition, as a row."""
     if isinstance(j, JudgedId):
         return _id_row(j, connection, cluster_id)
     v, sample = j.verdict, j.newest

@@ -177,7 +177,7 @@ def _own_row(row: WhyRow, group: str) -> WhyRow:
 async def _groups(
     source: Source, partitions: Sequence[PartitionFacts]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """The groups that have committed on these partitions, with members and these offsets."""
+    """Return the groups that have committed on these partitions, with members and these offsets."""
     return await source.groups([p.topic_partition for p in partitions]) if partitions else ([], [])
 
 
@@ -282,7 +282,7 @@ def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | Non
 
 
 async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
-    """The story of an id that holds no partition."""
+    """Return the story of an id that holds no partition."""
     answer = await history(source, [j.name], [], newest=HISTORY_RECORDS)
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
@@ -547,7 +547,7 @@ def _holder(d: Diagnosis, p: PartitionFacts) -> Judged | None:
 
 
 def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
-    """The open transaction at the LSO."""
+    """Return the open transaction at the LSO."""
     sample = judged[0].newest if judged else None
     blocking = blocking_producer(sample.producers or ()) if sample else None
     for j in judged:
@@ -625,7 +625,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
 
 
 async def _history(source: Source, j: Judged) -> list[HistoryRow]:
-    """The last records of the ids that bore the producer id."""
+    """Return the last records of the ids that bore the producer id."""
     if j.about.producer_id is None:
         return []
     known = j.history.transactional_ids if j.history else ()

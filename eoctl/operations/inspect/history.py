@@ -62,7 +62,7 @@ async def history(
 
 
 def unread(state_logs: StateLogs) -> list[Missing]:
-    """The logs that could not be read."""
+    """Return the logs that could not be read."""
     return [
         Missing(
             "partition",

@@ -32,7 +32,7 @@ async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer
 
 
 def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
-    """The answer of `lso` from facts, live or out of a bundle."""
+    """Return the answer of `lso` from facts, live or out of a bundle."""
 
     def shown(p: PartitionFacts) -> bool:
         if p.held != 0 or scope.selectors:
@@ -51,7 +51,7 @@ def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
 
 
 async def txn_list(source: Source, filter_: TxnFilter) -> Answer:
-    """Every coordinator's transactions that pass the filter."""
+    """Return every coordinator's transactions that pass the filter."""
     transactions = await source.transactions(filter_, describe=True)
     now = source.now()
     return Answer(
@@ -70,7 +70,7 @@ async def txn_list(source: Source, filter_: TxnFilter) -> Answer:
 
 
 async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
-    """The named transactional ids, with their partitions."""
+    """Return the named transactional ids, with their partitions."""
     transactions, count = await source.find(ids)
     now = source.now()
     # its own coordinator says so: that is a complete answer

@@ -55,7 +55,7 @@ async def selected(
 
 
 def topics_named(scope: Scope) -> list[str] | None:
-    """The topics to ask for: those named, None = all."""
+    """Return the topics to ask for: those named, None = all."""
     names = [s.literal for s in scope.selectors if s.literal is not None]
     everything = not scope.selectors or len(names) < len(scope.selectors)
     return None if everything else sorted(set(names))
@@ -220,7 +220,7 @@ class TxnFilter(Value):
         return tuple(sorted(OPEN_STATES))
 
     def names(self, transactional_id: str) -> bool:
-        """True if the pattern matches, or if there is none."""
+        """Return True if the pattern matches, or if there is none."""
         return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
 
 
@@ -243,7 +243,7 @@ async def look_at_transactions(
 async def look_at_producers(
     cluster: Cluster, scope: Scope, producer_ids: Sequence[int], *, resolve: bool
 ) -> Facts:
-    """The producers of the partitions in scope; resolve: and who owns their producer ids."""
+    """Return the producers of the partitions in scope; resolve: and who owns their producer ids."""
     _, chosen, missing = await selected(cluster, scope)
     missing += await hidden_topics(cluster, scope)
     states, more = await collect.producers(cluster, chosen)

@@ -149,14 +149,14 @@ async def against_logs(
 
 
 def _states(groups: Sequence[GroupFacts]) -> list[dict[str, object]]:
-    """Every group that was looked at, those without any offset included."""
+    """Return every group that was read, even those without any offset."""
     return [{"group": g.group, "type": g.type, "state": g.state} for g in groups]
 
 
 async def _partitions_of(
     cluster: Cluster, offsets: Sequence[GroupOffsetFacts]
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
-    """The partitions that offsets were committed for, after the offsets were read."""
+    """Return the partitions that offsets were committed for, after the offsets were read."""
     facts, missing = await at_places(cluster, {o.topic_partition for o in offsets})
     return {f.topic_partition: f for f in facts}, missing
 
@@ -164,7 +164,7 @@ async def _partitions_of(
 async def at_places(
     cluster: Cluster, places: Collection[TopicPartition]
 ) -> tuple[list[PartitionFacts], list[Missing]]:
-    """The offsets of these partitions, of those among them that exist."""
+    """Return the offsets of these partitions, of those among them that exist."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
     topics = metadata.topics.values()
     partitions = [p for t in topics for p in t.partitions if p.topic_partition in places]

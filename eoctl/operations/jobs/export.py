@@ -91,7 +91,7 @@ def export(
 
 
 def check(access: Access, spark: Spark) -> None:
-    """Raises UsageError for what cannot be exported."""
+    """Raise UsageError for what cannot be exported."""
     master = spark.master or ""
     if _on_cluster(spark) and master.startswith(("spark:", "local")):
         raise UsageError(

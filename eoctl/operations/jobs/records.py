@@ -37,7 +37,7 @@ def list_jobs() -> list[JobRow]:
 
 
 def show(job_id: str) -> tuple[JobRow, list[str]]:
-    """One job, and the last lines of its log. Raises UsageError."""
+    """Return one job, and the last lines of its log. Raises UsageError."""
     folder = Jobs().get(job_id)
     return row(folder), folder.log_tail(20)
 

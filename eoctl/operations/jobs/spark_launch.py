@@ -66,7 +66,7 @@ class Spark:
 def read_options(
     master: str | None, remote: str | None, conf: Sequence[str], env_file: Path | None
 ) -> Spark:
-    """The options of a command line. Raises UsageError."""
+    """Return the options of a command line. Raises UsageError."""
     if master and remote:
         raise UsageError("give --master or --remote, not both")
     if remote and not remote.startswith("sc://"):

@@ -81,7 +81,7 @@ class Merge:
 
 
 def of_app(app: App, where: str) -> Merge:
-    """The merge log of an application file. Raises UsageError."""
+    """Return the merge log of an application file. Raises UsageError."""
     if app.merge is None:
         raise UsageError("there is no table [app.merge]", where=where)
     if app.mapping:
@@ -99,7 +99,7 @@ def of_app(app: App, where: str) -> Merge:
 def chosen(
     merge: Merge, partitions: tuple[int, ...], given: Mapping[int, tuple[int, int]]
 ) -> Merge:
-    """A request for these partitions, beginning where it is said."""
+    """Return a request for these partitions, with the requested starts."""
     return replace(merge, partitions=partitions, bases=given)
 
 
@@ -294,7 +294,7 @@ async def bases(
 def _stored(
     request: Merge, partition: int, stored: Sequence[StoredPartition], where: str
 ) -> Base | None:
-    """The commit that the store holds for a partition, None where it holds none."""
+    """Return the commit that the store holds for a partition, None where it holds none."""
     assert request.app is not None
     assert request.output is not None
     output = TopicPartition(request.output, partition)

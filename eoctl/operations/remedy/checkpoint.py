@@ -183,12 +183,12 @@ async def _amounts(
 
 
 def _topics_of(records: Iterable[StateRecord]) -> set[str]:
-    """The topics that any record of the same ids names."""
+    """Return the topics that any record of the same ids names."""
     return {topic for r in records for topic, _ in getattr(r.value, "partitions", ())}
 
 
 def _begin(producer_ids: Collection[int], here: Iterable[object]) -> int | None:
-    """The first offset of their open transactions; None = not known: the log's start."""
+    """Return the first offset of their open transactions; None = not known: the log's start."""
     starts = [
         start
         for p in here

@@ -40,7 +40,7 @@ ACTION = "commit-open"
 async def plan(
     cluster: Cluster, context: Context, wish: Wish, settings: Settings, interval: float
 ) -> Planned:
-    """The plan of this commit. Raises RefusedError and IncompleteError."""
+    """Return the plan of this commit. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
     where = wish.partition
     diagnosis = await diagnose(cluster, Scope((parse_selector(where),)), settings, pause=interval)
@@ -170,7 +170,7 @@ async def refuse_life(
     before: dict[TopicPartition, object],
     after: dict[TopicPartition, object],
 ) -> None:
-    """Raises RefusedError where the owner is seen alive, or another id may own it."""
+    """Raise RefusedError where the owner is seen alive, or another id may own it."""
     name = row.transactional_id
     for j in mine:
         for sample in (j.first, j.newest):

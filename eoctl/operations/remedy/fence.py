@@ -282,7 +282,7 @@ def _producer(j: Judged) -> ProducerFacts | None:
 
 
 async def described(cluster: Cluster, name: str) -> TransactionFacts:
-    """The id as its coordinator has it. Raises RefusedError for an unknown one."""
+    """Return the id as its coordinator has it. Raises RefusedError for an unknown one."""
     row = await shutting_out.described(cluster, name)
     if row is None:
         raise RefusedError("no coordinator knows this transactional id", where=name)

@@ -127,7 +127,7 @@ def _fences(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[Wish]:
 
 
 async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any]]:
-    """The one marker of this transaction. Raises RefusedError, IncompleteError."""
+    """Return the one marker of this transaction. Raises RefusedError, IncompleteError."""
     verdict = judged.verdict
     action = verdict.remedy.action
     if action not in ("abort", "resolve"):
@@ -157,7 +157,7 @@ def _left_out(judged: Judged, error: EoctlError) -> Mapping[str, Any]:
 
 
 def _worst(steps: Collection[Step]) -> str:
-    """The step that drops most records; of equal ones the first."""
+    """Return the step that drops most records; of equal ones the first."""
 
     def dropped(step: Step) -> int:
         return sum(about["dropped"] or 0 for about in step.about)

@@ -54,7 +54,7 @@ from recovery.selectors import parse_selector
 async def plan(
     cluster: Cluster, context: Context, wish: Wish, settings: Settings, pause: float
 ) -> Planned:
-    """The plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
+    """Return the plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
     diagnosis = await diagnose(
         cluster,
@@ -122,7 +122,7 @@ def _summary(steps: Sequence[Step]) -> str:
 
 
 def refuse(judged: Judged, wish: Wish) -> None:
-    """Raises RefusedError or IncompleteError where this remedy is not for this verdict."""
+    """Raise RefusedError or IncompleteError where this remedy is not for this verdict."""
     sentence = remedy_allowed(
         judged.verdict,
         wish.action,
@@ -165,7 +165,7 @@ def facts(judged: Judged) -> dict[str, Any]:
 
 
 def subject(about: OpenTransaction) -> str:
-    """The name under which a plan keeps what it observed of a transaction."""
+    """Return the name under which a plan keeps what it observed of a transaction."""
     return f"{about.name} pid {about.producer_id}"
 
 
@@ -252,7 +252,7 @@ async def _raise(
 
 
 async def _write_version(cluster: Cluster, leader: int) -> int:
-    """The highest version of WriteTxnMarkers that the leader and eoctl speak."""
+    """Return the highest version of WriteTxnMarkers that the leader and eoctl speak."""
     try:
         connection = await cluster.connection(leader)
     except WireError as error:

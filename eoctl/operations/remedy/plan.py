@@ -211,7 +211,7 @@ def _known_id(judged: Judged) -> str | None:
 
 
 def exact(value: Any) -> Any:
-    """The value as a plan can hold it: numbers that are not whole as text."""
+    """Return the value as a plan can hold it: numbers that are not whole as text."""
     if isinstance(value, Mapping):
         return {str(key): exact(part) for key, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

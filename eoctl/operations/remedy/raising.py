@@ -66,7 +66,7 @@ async def refuse_timeout(cluster: Cluster, row: TransactionFacts) -> None:
 
 
 def subject(name: str) -> str:
-    """The name under which a plan keeps what it observed of an id."""
+    """Return the name under which a plan keeps what it observed of an id."""
     return f"id {name}"
 
 

@@ -215,7 +215,7 @@ def undo_plan(entry: JournalEntry, context: Context, seconds: float | None) -> P
 
 
 def begun_undo(entry: JournalEntry) -> JournalEntry | None:
-    """An undo of this entry that was left unfinished."""
+    """Return an undo of this entry that was left unfinished."""
     begun = unfinished(Journal().find().entries)
     return next((other for other in begun if other.undoes == entry.id), None)
 
@@ -368,7 +368,7 @@ def became(plan: Plan) -> Became:
 
 
 def applied(plan: Plan) -> JournalEntry:
-    """The journal entry that applied a plan. Raises RefusedError."""
+    """Return the journal entry that applied a plan. Raises RefusedError."""
     entry = became(plan).applied
     if entry is not None:
         return entry

@@ -214,7 +214,7 @@ class _Observer:
         return contents
 
     async def _pending(self, contents: Contents | None) -> tuple[PendingCommit, ...]:
-        """The group's commits that transactions hold, and which ids these belong to."""
+        """Return the group's commits that transactions hold, and which ids these belong to."""
         pending = [
             o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs
         ]

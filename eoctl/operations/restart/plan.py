@@ -76,7 +76,7 @@ def plan_of(
 
 
 def decision_of(plan: Plan) -> RestartPlan:
-    """The decision that a plan carries out."""
+    """Return the decision that a plan carries out."""
     return _DECISION.validate_json(json.dumps(plan.details["decision"]))
 
 
@@ -240,7 +240,7 @@ def _keep(store: OffsetStore | None, request: RestartRequest, subjects: tuple[st
 
 
 def parameters(which: str, writes: Sequence[Write], *, dissolve: bool = False) -> dict[str, Any]:
-    """A step's parameters, from which `writes_of` reads the writes again."""
+    """Return a step's parameters, from which `writes_of` reads the writes again."""
     rows = [
         {"topic": w.topic, "partition": w.partition, "before": w.before, "after": w.after}
         for w in writes

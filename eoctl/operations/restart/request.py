@@ -162,7 +162,7 @@ def asked_again(details: Mapping[str, Any]) -> RestartRequest:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that somebody names. Raises UsageError."""
+    """Return the text of a file that the user names. Raises UsageError."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -205,7 +205,7 @@ def read_app_file(path: Path) -> OfApp:
 
 
 def _beside(store: ConnectStore, folder: Path) -> ConnectStore:
-    """The store with its files' paths from the application file's folder on."""
+    """Return the store with its files' paths from the application file's folder on."""
     pems = {name: getattr(store, name) for name in ("ca", "certificate", "key")}
     update = {name: str(folder / pem) for name, pem in pems.items() if pem is not None}
     for name in ("password", "key_password"):

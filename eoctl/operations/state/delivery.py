@@ -53,7 +53,7 @@ class DeliveryWish:
     stores: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises UsageError, which never shows a url: it may hold a password."""
+        """Raise UsageError, which never shows a url: it may hold a password."""
         for name, word in (
             ("--with-offsets", self.offsets),
             ("--input", self.input),

@@ -51,7 +51,7 @@ class IntoTable:
         return self._source.manifest.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The state, the table, and what the table of restart offsets holds."""
+        """Return the state, the table, and what the table of restart offsets holds."""
         await self._table.check()
         facts: dict[str, object] = {
             "state": self._source.facts,

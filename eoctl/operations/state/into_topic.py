@@ -62,7 +62,7 @@ class IntoTopic:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The state, and the topic with the settings that matter."""
+        """Return the state, and the topic with the settings that matter."""
         self._cluster.forgive()
         topic = (await self._cluster.metadata([self._topic])).topics.get(self._topic)
         if topic is None or topic.error == "UNKNOWN_TOPIC_OR_PARTITION":

@@ -89,7 +89,7 @@ def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tu
 
 
 def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answer:
-    """A finished state, as the command shows it."""
+    """Return a finished state, as the command shows it."""
     rows = [
         StateRebuildRow(
             topic=p.topic,

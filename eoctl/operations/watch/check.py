@@ -70,7 +70,7 @@ async def check(
     *,
     pause: float,
 ) -> Checked:
-    """One row per rule that is on, and the metrics. Known gaps of the context are notes."""
+    """Return one row per rule that is on, and the metrics. Known gaps of the context are notes."""
     split_accepted((), context.accept_missing)  # a wrong name is reported before any request
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause)

@@ -100,7 +100,7 @@ def _rest(row: RestartPlanRow) -> Iterator[tuple[str, str]]:
 
 
 def sum_of(o: RestartOutput) -> str:
-    """The output offset minus n."""
+    """Return the output offset minus n."""
     between = o.end_offset - o.start
     others = between - o.drop_first
     of_these = (

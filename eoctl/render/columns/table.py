@@ -49,7 +49,7 @@ def age_cell(seconds: float | None, clock: str | None) -> Age | None:
 
 
 def marked(mark: Callable[[Any], str | None]) -> Column:
-    """The column of marks. mark: a row's, or None."""
+    """Return the column of marks. mark: a row's, or None."""
     return Column("mark", "", "mark", mark)
 
 
@@ -75,7 +75,7 @@ DETAIL = Column("detail", "DETAIL", "text")
 
 
 def with_gaps(text: str, answer: Answer) -> str:
-    """The closing sentence, which says so when something could not be seen."""
+    """Return the closing sentence, which says so when something could not be seen."""
     if answer.complete:
         return text
     return f"{text}; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be seen"

@@ -100,7 +100,7 @@ class Session:
         return known[0] if known and self.client.connected else None
 
     def ask(self, request: Any) -> Any:
-        """The answer of an asynchronous kazoo request, within ANSWER_SECONDS."""
+        """Return the answer of an asynchronous kazoo request, within ANSWER_SECONDS."""
         return request.get(timeout=ANSWER_SECONDS)
 
     def stop(self) -> None:

@@ -201,7 +201,7 @@ class ConnectOffsets:
     async def _records(
         self, ranges: Sequence[Range], isolation: int, where: str
     ) -> list[tuple[Record, int, str]]:
-        """The connector's records, each with its partition and source partition."""
+        """Return the connector's records, each with its partition and source partition."""
         by_key = {r.topic_partition: r for r in ranges}
         found: list[tuple[Record, int, str]] = []
         if not ranges:
@@ -220,7 +220,7 @@ class ConnectOffsets:
 
 
 def _offset(record: Record, where: str) -> str | None:
-    """A record's source offset; None for a tombstone. Raises CorruptError."""
+    """Return a record's source offset; None for a tombstone. Raises CorruptError."""
     if record.value is None:
         return None
     try:

@@ -16,7 +16,7 @@ from recovery.restart.stored import (
 
 
 def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEntry, ...]:
-    """The object's entries, sorted. Raises CorruptError."""
+    """Return the object's entries, sorted. Raises CorruptError."""
     kept = sorted(parse_stored(text, where), key=lambda p: p.input.topic_partition)
     return tuple(
         StoreEntry(at, _plain(p))

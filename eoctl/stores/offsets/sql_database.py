@@ -90,7 +90,7 @@ class Database:
                 connection.execute(text(f"SET LOCAL {name} = {int(self._seconds * part)}"))
 
     def error_words(self, error: "SQLAlchemyError") -> str:
-        """The database's own words, on one line."""
+        """Return the database's own words, on one line."""
         words = str(getattr(error, "orig", None) or error).strip().splitlines()
         return self.hidden(words[0] if words else type(error).__name__)
 

@@ -112,7 +112,7 @@ class TopicOffsets:
     async def _last(
         self, facts: Sequence[PartitionFacts], key: bytes | None
     ) -> dict[TopicPartition, Record]:
-        """The last visible record of each partition, or the last under the key."""
+        """Return the last visible record of each partition, or the last under the key."""
         lows = {f.topic_partition: f.log_start_offset or 0 for f in facts}
         highs = {f.topic_partition: f.last_stable_offset or 0 for f in facts}
         by_partition: dict[TopicPartition, Record] = {}

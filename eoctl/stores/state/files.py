@@ -117,7 +117,7 @@ def read_rows(storage: Storage, file: StateFile) -> Iterator["pa.RecordBatch"]:
 
 
 def check_file(storage: Storage, file: StateFile) -> None:
-    """Raises RefusedError when a listed file is missing, has changed, or is not in the storage."""
+    """Raise RefusedError when a listed file is missing, has changed, or is not in the storage."""
     listed = PurePosixPath(file.path)
     if listed.is_absolute() or ".." in listed.parts:
         raise RefusedError(

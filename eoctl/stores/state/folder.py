@@ -62,7 +62,7 @@ class TaskRow(HasPartition):
     bytes_by_followers: int = 0
 
     def key(self) -> str:
-        """The key of the task."""
+        """Return the key of the task."""
         place = f"{self.topic}-{self.partition}"
         if self.bucket is not None:
             return f"{place}-bucket-{self.bucket}-of-{self.buckets}"
@@ -249,7 +249,7 @@ def read(given: str | Path) -> Manifest:
 
 
 def opened(given: str | Path) -> tuple[Storage, Manifest]:
-    """The storage of a state and its manifest, given as for `read`. Raises UsageError."""
+    """Return the storage of a state and its manifest, given as for `read`. Raises UsageError."""
     storage, manifest, _ = read_bytes(given)
     return storage, manifest
 

@@ -70,7 +70,7 @@ class StateRows:
                 yield file.read_row_group(group)
 
     def offsets(self, place: TopicPartition) -> "NDArray[np.int64]":
-        """The offsets of a partition's rows, rising."""
+        """Return the offsets of a partition's rows, rising."""
         import numpy as np
 
         columns = [
@@ -186,7 +186,7 @@ class Dump:
     partitions: bool
 
     def of(self, place: TopicPartition) -> "pa.Table | None":
-        """The rows of one partition; None when it has none."""
+        """Return the rows of one partition; None when it has none."""
         return self.rows.get(place, self.rows.get((None, place[1])))
 
 

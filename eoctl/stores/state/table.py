@@ -94,7 +94,7 @@ class StateTable:
         return await self._reading(lambda connection, job: self._count(connection, job, live))
 
     async def partition_rows(self, partition: int) -> TableRows:
-        """The partition's rows as they are."""
+        """Return the partition's rows as they are."""
         return await self._reading(
             lambda connection, job: self._rows_there(connection, job, partition)
         )

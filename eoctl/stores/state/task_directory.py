@@ -48,7 +48,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def refuse_running(folder: Path) -> None:
-    """Raises RefusedError where an application runs in the folder, IncompleteError if unknown."""
+    """Raise RefusedError where an application runs in the folder, IncompleteError if unknown."""
     if (folder / names.LOCK).exists():  # reading creates none
         with held(folder):
             pass
