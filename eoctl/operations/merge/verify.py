@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VerifyProgress = Callable[[int, int, int], None]
 """Called with a partition of the log, offsets done, offsets in all."""
 
-_STEP = 1000  # entries between two checks of what to report to the inputs
+_STEP = 1000  # entries between two rounds of reading what they need of the inputs
 _SILENT_READS = 300
 _CREATE_TIME = 1  # confluent_kafka.TIMESTAMP_CREATE_TIME
 

@@ -65,7 +65,7 @@ OUTPUTS = Table(
 
 
 def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) -> Iterator[str]:
-    """Return the plan's lines: inputs, outputs, sum, guarantee, checks and assumptions.
+    """Yield the plan's lines: inputs, outputs, sum, guarantee, checks and assumptions.
 
     width: the terminal's, None without one.
     """
