@@ -86,7 +86,7 @@ def make_plan(
     all_or_none: bool = False,
     left_out: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
-    """Make a plan of these steps. left_out: what was checked and has no step, with its reason."""
+    """A plan of these steps. left_out: what was looked at and has no step, with its reason."""
     return new_plan(
         context,
         cluster.cluster_id,
