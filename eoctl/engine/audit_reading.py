@@ -1,6 +1,6 @@
-"""Reading what an audit judges: ranges of partitions, for the local engine and Spark's tasks alike.
+"""Read what an audit judges: ranges of partitions, for the local engine and for Spark's tasks.
 
-What cannot be read of a partition is said of it, and the others are judged.
+A partition that cannot be read completely is reported, and the others are judged.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -121,7 +121,7 @@ def columns(
 async def visible(
     cluster: Cluster, r: Resolved, reading: Reading, on_progress: Callable[[int, int], None]
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """The records of a range that a read_committed reader gets; see `columns`."""
+    """Yield the records of a range that a read_committed reader gets; see `columns`."""
     parts = columns(cluster, r, r.end, reading, on_progress)
     async with aclosing(parts):
         async for part in parts:
@@ -136,7 +136,7 @@ def seen_by_readers(part: ColumnBatch) -> "NDArray[np.bool_]":
 
 
 def not_read(key: TopicPartition, error: EoctlError) -> Missing:
-    """A partition that cannot be judged, and why."""
+    """Return a partition that cannot be judged, and why."""
     text = error.sentence
     if named(key) not in text:
         text = f"{named(key)}: {text}"

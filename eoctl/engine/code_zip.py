@@ -8,9 +8,9 @@ PACKAGES = ("eoctl", "recovery", "spark_jobs")
 
 
 def code_zip(folder: Path) -> Path:
-    """Write the packages that executors import into one zip, named by its content; its path.
+    """Write the packages that executors import into one zip, named by its content; return its path.
 
-    Where this runs from such a zip (spark-submit --py-files), that one.
+    When run from such a zip (spark-submit --py-files), return that one.
     """
     root = Path(__file__).resolve().parents[2]
     if root.is_file():

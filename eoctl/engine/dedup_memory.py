@@ -15,7 +15,7 @@ from recovery.errors import EoctlError
 
 
 def own_folder() -> Path:
-    """The folder on this host that keeps it."""
+    """Return the folder on this host that keeps it."""
     return state_dir() / "dedup"
 
 

@@ -1,8 +1,8 @@
-"""One input partition of a dedup, looked at or copied: what both engines run, in a task each.
+"""One input partition of a dedup, checked or copied: what both engines run, one task per partition.
 
-A copy's transactions hold records and the position up to which the input was read. Whoever copies
-opens its `Writer` first, which fences the copy before it, and only then asks what is `left`.
-Killed anywhere, on either engine, the next copy goes on from there.
+A copy's transactions hold records and the position up to which the input was read. A copy opens its
+`Writer` first, which fences the previous copy, and only then asks what is `left`. If it is killed
+anywhere, on either engine, the next copy continues from there.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
         if part.start != part.begin:
             raise RefusedError("its position is gone since the plan", where=name)
         await refuse_written(cluster, output)
-        if stable(output) != output.high_watermark:  # whoever asks has ended the job's own
+        if stable(output) != output.high_watermark:  # the caller has ended the job's own
             raise IncompleteError(
                 "a transaction is open in it: another copy's, or somebody else writes",
                 where=str(output.topic_partition),
@@ -102,10 +102,10 @@ async def copy(
     ensure_held: Callable[[], None] = lambda: None,
     on_point: Callable[[str], None] = lambda point: None,
 ) -> Tally:
-    """Copy a part, or what is `left` of it; what became of these records.
+    """Copy a part, or what is `left` of it; return the outcome of these records.
 
-    writer: is open, and its transaction is aborted when the copy fails. ensure_held: called before
-    each commit. on_point: is called after what is read was sent ("batch") and "committed".
+    writer: open; its transaction is aborted when the copy fails. ensure_held: called before each
+    commit. on_point: called after the read records were sent ("batch") and "committed".
     """
     try:
         return await _copy(cluster, _Copy(writer, job, part, ensure_held, on_point), memory)
@@ -126,7 +126,7 @@ async def partitions(cluster: Cluster, topic: str) -> list[PartitionFacts]:
 
 
 def stable(facts: PartitionFacts) -> int:
-    """The last stable offset of a partition whose offsets are known."""
+    """Return the last stable offset of a partition whose offsets are known."""
     assert facts.last_stable_offset is not None
     return facts.last_stable_offset
 
@@ -169,7 +169,7 @@ async def refuse_other_log(
 
 
 def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
-    """Everything in [start, end) must be there and decided, or records would be passed over."""
+    """Everything in [start, end) must be there and decided, or records would be skipped."""
     assert facts.log_start_offset is not None
     name = str(facts.topic_partition)
     if start < facts.log_start_offset:
@@ -190,9 +190,9 @@ def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
 async def _remembered(
     cluster: Cluster, job: DedupJob, part: DedupPart, kept: Storage | None
 ) -> Deduplicator:
-    """The memory of all records of [begin, start): as it was kept, the rest read again.
+    """Return the memory of all records of [begin, start): the kept part, the rest read again.
 
-    Raises RefusedError where some of them are gone: their repeats would be taken for new.
+    Raises RefusedError if some were deleted: their repeats would be taken for new.
     """
     wish, partition, begin, start = job.wish, part.partition, part.begin, part.start
     settings = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
@@ -272,7 +272,7 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
     before = Tally(**asdict(memory.tally))
 
     epochs = copying.epochs
-    if start == end:  # nothing is read: what is before it is asked
+    if start == end:  # nothing to read: ask about the record before it
         place = TopicPartition(wish.source, partition)
         epoch = (await positions.record_epochs(cluster, {place: end}))[place]
         epochs.add([] if epoch is None else [(end - 1, end - 1, epoch)])
@@ -338,7 +338,7 @@ class _Copy:
         self.epochs = RecordEpochs()
 
     def send(self, records: ColumnBatch, position: int, memory: Deduplicator) -> None:
-        """Send what was not there before, in order. position: behind all that was read."""
+        """Send the records that are new, in order. position: after all that was read."""
         before = memory.tally.records
         copied = memory.judge(records)
         chosen = records.select(copied)
@@ -360,7 +360,7 @@ class _Copy:
             self._sent += 1
             if self._sent >= TRANSACTION_RECORDS or time.monotonic() > self._until:
                 self.commit(int(chosen.offset[i]) + 1, visible_before[i])
-        # repeats alone send nothing: the transaction must not grow old over them
+        # repeats alone send nothing: the transaction must not time out over them
         if self._until is not None and time.monotonic() > self._until:
             self.commit(position, memory.tally.records)
         self._told("batch")
@@ -371,7 +371,7 @@ class _Copy:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def commit(self, position: int, visible_records: int) -> None:
-        """Commit what was sent, and the position, also where nothing was sent. ids_known: visible
+        """Commit the sent records and the position, even if nothing was sent. ids_known: visible
         records from the job's first offset to the position."""
         self._ensure_held()
         if self._until is None:

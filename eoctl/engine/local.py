@@ -82,7 +82,7 @@ class LocalEngine:
                 yield answer
 
     def start(self, workers: int) -> None:
-        """Have so many workers, or as many as there may be; may be done ahead of the tasks."""
+        """Start this many workers, or as many as allowed; may be called ahead of the tasks."""
         spawn = multiprocessing.get_context("spawn")  # threads of this process don't survive a fork
         while len(self._workers) < min(workers, self._most):
             ours, theirs = spawn.Pipe()
@@ -124,7 +124,7 @@ def _work(connection: Connection, parent: int) -> None:
             )
         except Exception as error:  # its report needs the place; not every exception can travel
             answer = RuntimeError("".join(traceback.format_exception(error)))
-        with suppress(OSError):  # the parent is gone
+        with suppress(OSError):  # the parent has ended
             connection.send(answer)
 
 

@@ -1,8 +1,8 @@
-"""A whole rebuild: tasks for an engine, their rows, the log looked at again, the manifest.
+"""A complete rebuild: tasks for an engine, their rows, a second check of the log, the manifest.
 
-What engines differ in is only where tasks run. A row is kept on disk as soon as it is there, so
-that a second run of the same request does only what is missing; nothing counts as a result before
-the manifest is there, which is written last.
+Engines differ only in where tasks run. A row is kept on disk as soon as it exists, so that a second
+run of the same request does only what is missing; nothing counts as a result before the manifest,
+which is written last.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """A rebuild with every wish resolved; JSON can hold it, and no secret is in it.
+    """A rebuild with every option resolved; it converts to JSON, and contains no secret.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, where the format has one; it joins the options. started_ms: when the first run of this
-    request began. base: the folder of an earlier state that is carried on. fresh: the cut was made
-    for this run at the log's end, and all of it is read.
+    request began. base: the folder of an earlier state to continue. fresh: the cut was made for
+    this run at the log's end, and all of it is read.
     """
 
     cut: Cut
@@ -170,7 +170,7 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
 def _run(
     tasks: Mapping[str, Task], engine: RebuildEngine, attempts: state_folder.Attempts
 ) -> list[TaskRow]:
-    """The rows of all tasks; those of an earlier run are not done again."""
+    """Return the rows of all tasks; those of an earlier run are not done again."""
     rows = {key: row for key in tasks if (row := attempts.find(key)) is not None}
     todo = [task for key, task in tasks.items() if key not in rows]
     if todo:
@@ -189,7 +189,7 @@ def _run(
 def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
     """Return the tasks that read ranges: the first of each partition, then the second of each.
 
-    So those that run at once do not all ask the one leader of one partition.
+    So concurrent ones do not all read from the one leader of one partition.
     """
     tasks: list[tuple[int, RangeTask]] = []
     earlier = _earlier(request)
@@ -216,7 +216,7 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
 
 
 def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
-    """The partitions of the state that is carried on."""
+    """Return the partitions of the state that is continued."""
     return state_folder.read(request.base).by_place() if request.base else {}
 
 
@@ -318,7 +318,7 @@ def _compacted(
 ) -> tuple[str, bool] | None:
     """See `compacted_from_above`."""
     p = request.cut.places()[place]
-    # the cleaner looks at nothing above the last stable offset: LogCleanerManager.cleanableOffsets
+    # the cleaner ignores what is above the last stable offset: LogCleanerManager.cleanableOffsets
     stable = log.last_stable_offset
     above = max(0, (p.high_watermark if stable is None else stable) - p.end)
     missing = _added(row.counts for row in rows).get("missing")
@@ -330,7 +330,7 @@ def _compacted(
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     cut = request.cut
     made_ms = instant(cut.created_at, request.started_ms, where="the cut")
-    # a cut made now at an instant of yesterday is as old as that: what followed was there
+    # a cut made now at an instant of yesterday is as old as that: later records existed
     age_ms = read_ms - (made_ms if cut.instant is None else min(made_ms, cut.instant))
     return compacted_from_above(
         request.configs.get(place[0]),
@@ -381,7 +381,7 @@ def _partition(
         why, proof = (*why, mixed), None
     digest = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
     counts = _added([*([known.counts] if known else []), *(row.counts for row in rows)])
-    if combined and form.ignores:  # a range cannot tell what came before it
+    if combined and form.ignores:  # a range does not know what came before it
         counts["ignored"] = None
     return ManifestPartition(
         topic=place[0],
@@ -402,7 +402,7 @@ def _partition(
 
 
 def _added(counts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Counts of ranges together; what one could not tell, or never counted, nobody can."""
+    """Add the counts of ranges; what one did not know, or never counted, stays unknown."""
     given = list(counts)
     total: dict[str, int | None] = {}
     for name in dict.fromkeys(name for one in given for name in one):

@@ -1,8 +1,8 @@
-"""The work of a rebuild that one process does: read a range, combine it, write what is live.
+"""The work of one process in a rebuild: read a range, combine it, write the live rows.
 
-`run_task` is what local processes and Spark tasks call alike; tasks and their rows can be pickled.
-A small partition is one task. A big one is read in ranges, each leaving runs sorted by their keys'
-hashes, tombstones kept; then tasks merge them, each a bucket: an equal part of all hashes.
+Local processes and Spark tasks alike call `run_task`; tasks and their rows can be pickled. A small
+partition is one task. A big one is read in ranges, each leaving runs sorted by their keys' hashes,
+tombstones kept; then tasks merge them, each a bucket: an equal part of all hashes.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 256 << 20
 RANGE_OFFSETS = 20_000_000
-MOST_RUNS = 64  # merged at once: of each, a row group and what is read ahead are in memory
+MOST_RUNS = 64  # merged at once: of each, a row group and its read-ahead are in memory
 
 TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
@@ -65,7 +65,7 @@ class Making:
         return storage_at(self.output)
 
     def form(self) -> ChangelogFormat:
-        """The format with its options. Raises UsageError."""
+        """Return the format with its options. Raises UsageError."""
         return changelog_format(self.format, self.options)
 
 
@@ -122,8 +122,8 @@ Task = RangeTask | BucketTask
 
 
 def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
-    """The tasks, each with its part of their rate, so that those that run at once keep it
-    together: all of them may read from one broker."""
+    """Return the tasks, each with its share of the rate, so that concurrent ones keep it together:
+    all of them may read from one broker."""
     return [
         replace(task, how=replace(task.how, max_rate=task.how.max_rate / at_once))
         if isinstance(task, RangeTask) and task.how.max_rate is not None
@@ -133,11 +133,10 @@ def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
 
 
 def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
-    """Do one task. Raises IncompleteError, RefusedError, UsageError; leaves files that nothing
-    lists then."""
+    """Do one task. Raises IncompleteError, RefusedError, UsageError; then leaves unlisted files."""
     import pyarrow as pa
 
-    pa.set_memory_pool(pa.system_memory_pool())  # it gives back what is free, and is no slower
+    pa.set_memory_pool(pa.system_memory_pool())  # it returns free memory, and is no slower
     began = time.monotonic()
     form = task.how.form()
     if isinstance(task, BucketTask):
@@ -213,7 +212,7 @@ class _Range:
             stream = read_columns(
                 cluster,
                 Range(task.topic, task.partition, task.start, task.end),
-                last_stable_offset=task.end,  # nothing below a cut is open
+                last_stable_offset=task.end,  # no transaction is open below a cut
                 control=True,
                 check_crc=task.how.check_crc,
                 max_rate=task.how.max_rate,
@@ -282,7 +281,7 @@ def _merged(
 ) -> Iterator["pa.Table"]:
     """Yield the last record of each identity with a hash in [low, behind), some hashes at a time.
 
-    More runs than MOST_RUNS are merged into fewer before, so that memory does not grow with them.
+    More than MOST_RUNS are first merged into fewer, so that memory does not grow with them.
     """
     left, made = list(runs), list[Run]()
     while len(left) > MOST_RUNS:
@@ -319,7 +318,7 @@ def _finish(
     parts: Iterator["pa.Table"],
     summary: Mapping[str, Any],
 ) -> tuple[tuple[StateFile, ...], Digest, int]:
-    """Write what is live of each part; the file, the digest, and how many rows had expired."""
+    """Write the live rows of each part; return the file, the digest, and the expired rows."""
     writer = StateWriter(storage, topic, partition)
     total, expired = Digest(), 0
     for part in parts:
@@ -339,9 +338,9 @@ def _mask(mask: Any) -> "pa.BooleanArray":
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had resident.
+    """Return the most memory this process has had resident.
 
-    Not ru_maxrss, where Linux tells it otherwise: a process begins with its parent's.
+    On Linux not ru_maxrss: there a process begins with its parent's.
     """
     with suppress(OSError, ValueError):
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()

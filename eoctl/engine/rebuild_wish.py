@@ -1,7 +1,7 @@
-"""What a rebuild is asked to do, and how that becomes numbers: cut, settings, retention, base.
+"""The request for a rebuild, and how it becomes numbers: cut, settings, retention, base.
 
-The command line resolves a wish before it chooses an engine; an exported job carries the wish and
-resolves it itself whenever a scheduler runs it.
+The command line resolves a request before it chooses an engine; an exported job carries the request
+and resolves it whenever a scheduler runs it.
 """
 
 import json
@@ -66,8 +66,7 @@ class RebuildWish:
         self.how.form()
 
     def to_json(self) -> str:
-        """Return the wish as an exported job carries it, which its engine and processes are no
-        part of."""
+        """Return the request as an exported job carries it, without its engine and processes."""
         fields = asdict(self).items()
         return json.dumps({k: v for k, v in fields if k not in ("engine", "processes")})
 
@@ -85,11 +84,11 @@ class RebuildWish:
 
 
 def begin(wish: RebuildWish, ask: Ask) -> RebuildRequest:
-    """Resolve a wish and note in its folder that the request is being made there.
+    """Resolve a request and note in its folder that it is being made there.
 
-    Where the folder holds an unfinished request for the same, that one is gone on with, its cut
-    included. Raises UsageError, RefusedError for a folder of something else, IncompleteError where
-    the cut cannot be had, and what `ask` raises.
+    If the folder holds an unfinished request for the same, that one is resumed, with its cut.
+    Raises UsageError, RefusedError for a folder of something else, IncompleteError if the cut
+    cannot be read, and what `ask` raises.
     """
     wish.check()
     at = resolve_cut.parse_at(wish.at)
@@ -106,7 +105,7 @@ def begin(wish: RebuildWish, ask: Ask) -> RebuildRequest:
 
 
 async def resolved(cluster: Cluster, wish: RebuildWish, at: resolve_cut.At) -> RebuildRequest:
-    """Return the request that a wish means now. Raises what `begin` raises of the cluster."""
+    """Return what a request means now. Raises what `begin` raises about the cluster."""
     topics = wish.changelogs
     cut = await resolve_cut.resolve(cluster, topics, at, wish.wait_seconds)
     configs_now, _ = await configs.topic_configs(cluster, topics, SETTINGS)

@@ -47,7 +47,7 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
         ends = {_place(f): _not_none(f.last_stable_offset) for f in facts}
     else:
         facts, ends = await _at_instant(cluster, topics, at.value)
-    # partitions were asked at different moments: what one end counts may have been written behind
+    # partitions were asked at different moments: what one end counts may have been written after
     # the end of another, but below these high watermarks
     high_watermarks = {
         _place(f): _not_none(f.high_watermark) for f in await cut_offsets.offsets(cluster, topics)

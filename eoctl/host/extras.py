@@ -17,7 +17,7 @@ PACKAGES = {
 
 
 def installed(package: str) -> bool:
-    """Tell whether a package can be found."""
+    """Return True if a package can be found."""
     try:
         return find_spec(package) is not None
     except (ImportError, ValueError):
@@ -31,7 +31,7 @@ def need(extra: str, what: str) -> None:
 
 
 def missing(extra: str, what: str) -> UsageError:
-    """The error for something that needs an extra which is not installed."""
+    """Return the error for something that needs an extra which is not installed."""
     return UsageError(
         f"{what} needs the extra {extra!r}, which is not installed",
         remedy=f"pip install 'eoctl[{extra}]'",
@@ -39,7 +39,7 @@ def missing(extra: str, what: str) -> UsageError:
 
 
 def extra_of(error: BaseException) -> str | None:
-    """The extra that holds what an import did not find, or None."""
+    """Return the extra with the package that an import lacked, or None."""
     if not isinstance(error, ModuleNotFoundError):
         return None
     package = (error.name or "").partition(".")[0]

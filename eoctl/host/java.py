@@ -24,7 +24,7 @@ class Java:
 
     path: Path
     version: str
-    banner: str  # everything `java -version` said: tells one build from another
+    banner: str  # everything `java -version` printed: identifies the build
 
 
 def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
@@ -44,7 +44,7 @@ def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java that runs the lab. Raises UsageError that names the package to install."""
+    """Return the Java that runs the lab. Raises UsageError that names the package to install."""
     path, origin = find_launcher(os.environ if environ is None else environ)
     banner = _banner(path, path.stat().st_mtime_ns)
     # 1.8.0_402 is Java 8; since 9 the first number is the major version (JEP 223)

@@ -1,7 +1,7 @@
 """Start processes that outlive eoctl, recognise them later, end exactly those.
 
-A pid alone names nobody: after a reboot or a wrap-around it belongs to somebody else. A process
-is known by its pid and the moment it started, and every signal checks that first.
+A pid alone identifies no process: after a reboot or a wrap-around it belongs to somebody else. A
+process is known by its pid and the moment it started, and every signal checks that first.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Process(NamedTuple):
         return self.state != "ended"
 
     def send(self, number: signal.Signals) -> bool:
-        """Signal this process; False when it is gone (or its pid belongs to another)."""
+        """Signal this process; False if it has ended (or its pid belongs to another)."""
         if not self.alive:
             return False
         try:
@@ -51,7 +51,7 @@ class Process(NamedTuple):
 def spawn(
     argv: Sequence[str | Path], log: Path, environ: Mapping[str, str] | None = None
 ) -> Process:
-    """Start argv in a session of its own (Ctrl-C at this terminal does not reach it).
+    """Start argv in its own session (Ctrl-C at this terminal does not reach it).
 
     stdin is empty; stdout and stderr are appended to `log`.
     """
@@ -72,14 +72,14 @@ def spawn(
 
 
 def identify(pid: int) -> Process:
-    """The process that has this pid now."""
+    """Return the process that has this pid now."""
     look = _look(pid)
     return Process(pid, look[0] if look else "ended before it was seen")
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until what was started is written down."""
+    """Hold SIGINT and SIGTERM back until the started process is recorded."""
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -111,13 +111,13 @@ def end(processes: Sequence[Process], grace: float) -> None:
 
 
 def _reap(pid: int) -> None:
-    """A dead child stays a zombie until its parent, which may be this process, looks."""
+    """Reap a dead child: it stays a zombie until its parent, which may be us, waits for it."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def _look(pid: int) -> tuple[str, str] | None:
-    """(moment it started, one letter of its state) of whatever has this pid now."""
+    """Return (start moment, letter of state) of the process that has this pid now."""
     try:
         # man proc_pid_stat: the name in parentheses may hold anything; 3 state, 22 starttime
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

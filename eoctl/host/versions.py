@@ -1,4 +1,4 @@
-"""Versions of what eoctl works with on this machine, read from files: nothing is loaded or run."""
+"""Versions of what eoctl uses on this machine, read from files: nothing is loaded or run."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ PACKAGES = (
 
 
 def report() -> str:
-    """A line for each: eoctl, Python, Kafka clients, Spark, Java. What is missing is said."""
+    """Return a line for each: eoctl, Python, Kafka clients, Spark, Java, or that it is missing."""
     lines = [f"eoctl {__version__}", f"Python {platform.python_version()}"]
     for name, extra in PACKAGES:
         try:

@@ -14,7 +14,7 @@ STAGGER_SECONDS = 0.25  # between a host's addresses (RFC 8305): a dead IPv6 cos
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread of its own; whoever stops waiting leaves the thread behind.
+    """Run `work` in its own thread; a caller that stops waiting abandons the thread.
 
     asyncio.to_thread's threads are joined when the loop closes, so that one slow name server
     would hold up an answer that is long complete.
@@ -38,7 +38,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         except BaseException as error:
             failure = error
         if not loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # closed meanwhile: nobody waits
+            with contextlib.suppress(RuntimeError):  # closed meanwhile: no one waits
                 loop.call_soon_threadsafe(deliver, result, failure)
 
     threading.Thread(target=run, daemon=True, name="eoctl-waiting").start()
@@ -46,7 +46,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def _addresses(host: str, port: int) -> Sequence[tuple[Any, ...]]:
-    """What getaddrinfo says of a host. Only a name is asked for, in a thread, not an address."""
+    """Return getaddrinfo's answer for a host. Only names, not addresses, need a thread."""
     name = host.encode() if host.isascii() else host  # text would load the tables of IDNA first
     look_up = partial(
         socket.getaddrinfo, name, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
@@ -58,7 +58,7 @@ async def _addresses(host: str, port: int) -> Sequence[tuple[Any, ...]]:
 
 
 async def dial(host: str, port: int) -> socket.socket:
-    """A connected TCP socket: the first of the host's addresses to answer.
+    """Return a connected TCP socket: the first of the host's addresses to answer.
 
     Raises OSError (socket.gaierror when the name has no address); has no bound of its own.
     """

@@ -68,7 +68,7 @@ async def create_topic(
     answer = await client.cluster.ask(client.any_broker, question)
     refuse(answer.topics[0].error_code, f"CreateTopics of {name}")
     for partition in range(len(assignments) or partitions):
-        # Metadata may name a leader that has not heard of it yet: ask the leader itself
+        # Metadata may name a leader that does not know it yet: ask the leader itself
         await client.until(partial(client.offsets, name, partition))
 
 
@@ -168,7 +168,7 @@ async def set_config(
 
 
 async def quorum_leader(client: Client) -> int:
-    """The active controller (DescribeQuorum; Metadata names any broker)."""
+    """Return the active controller (DescribeQuorum; Metadata names any broker)."""
     request = messages.DescribeQuorumRequest
     partition = request.TopicData.PartitionData(partition_index=0)
     question = request(

@@ -24,8 +24,8 @@ from recovery.errors import RefusedError, UnreachableError, UsageError
 _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 
-# A broker that ended is let in again when its old session has ended: after 3 s, not 9 s. Not where
-# it is alone: on a crowded machine it misses 3 s now and then, and nobody else can lead.
+# A stopped broker can rejoin once its old session has ended: after 3 s, not 9 s. Not for a lone
+# broker: on a busy machine it misses 3 s now and then, and no other can lead.
 _SHORT_SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
@@ -61,7 +61,7 @@ class Runtime:
         return cache_dir().absolute() / "classes" / name
 
     def argv(self, main_class: str, *args: str | Path, flags: Sequence[str] = ()) -> list[str]:
-        """The command line of one of Kafka's classes."""
+        """Return the command line of one of Kafka's classes."""
         archive = self.class_archive
         shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
         command = [self.java.path, *_JVM, *shared, *flags, "-cp", self.classpath, main_class]
@@ -77,10 +77,10 @@ class Runtime:
 
 
 def keep_class_archive(fresh: Path, target: Path) -> None:
-    """Move an archive that a broker left at its end into the cache.
+    """Move an archive that a stopped broker left into the cache.
 
     It replaces those of the same Kafka version and the same Java, whose jars have changed since.
-    Those of another Java stay: its labs would otherwise make theirs anew each time.
+    Those of another Java stay: its labs would otherwise rebuild theirs each time.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     arriving = target.with_suffix(f".{os.getpid()}")
@@ -229,7 +229,7 @@ def format_storage(
 def run_storage_tool(
     runtime: Runtime, args: Sequence[str], log: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """Run kafka-storage.sh in a JVM of its own; return what it printed, and its exit status."""
+    """Run kafka-storage.sh in its own JVM; return what it printed, and its exit status."""
     return subprocess.run(
         runtime.argv(STORAGE_TOOL, *args, flags=log_flags(runtime.kafka_version, log)),
         capture_output=True,
@@ -263,7 +263,7 @@ def start(
 
 
 def _clock(runtime: Runtime) -> Path:
-    """Classes that stand before Kafka's: its clock, to be set. Raises RefusedError without javac.
+    """Return classes to load before Kafka's: a settable clock. Raises RefusedError without javac.
 
     Nothing less reaches a coordinator's clock: no request does, and a JVM has no flag for it.
     """
@@ -298,7 +298,7 @@ def log_flags(kafka_version: str, log: Path) -> list[str]:
 
 
 def read_cluster_id(data: Path) -> str:
-    """The cluster id that a broker's data belong to (meta.properties)."""
+    """Return the cluster id that a broker's data belong to (meta.properties)."""
     for line in (data / "meta.properties").read_text().splitlines():
         if line.startswith("cluster.id="):
             return line.removeprefix("cluster.id=")
@@ -310,7 +310,7 @@ def broker_folder(folder: Path, broker_id: int) -> Path:
 
 
 def data_folder(folder: Path, broker_id: int) -> Path:
-    """The broker's log.dirs."""
+    """Return the broker's log.dirs."""
     return broker_folder(folder, broker_id) / "data"
 
 
@@ -345,7 +345,7 @@ _EXCEPTION = re.compile(
 def reason(log: str) -> str | None:
     """Return why a Java program ended: the first exception below an error of its log, or it."""
     error = None
-    severe = True  # what is printed rather than logged
+    severe = True  # printed rather than logged
     for line in log.rpartition(_START_MARK)[2].splitlines():
         if logged := _LOGGED.match(line):
             severe = logged["level"] in ("ERROR", "FATAL")

@@ -1,4 +1,4 @@
-"""A Kafka client that does exactly what it is told, wrong things included.
+"""A Kafka client that does exactly what its caller says, even if that is wrong.
 
 Breaks and tests make their ground truth with it: producer id, epoch and sequence of a batch are
 the caller's, and nothing is repeated unless the broker said that nothing had happened.
@@ -25,7 +25,7 @@ GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
 PATIENCE_SECONDS = 60.0
 REQUEST_TIMEOUT_MS = 30_000
 
-# The broker says "not now" or "not here", and did nothing.
+# The broker answered "not now" or "not here", and did nothing.
 NOT_NOW = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -91,7 +91,7 @@ class Client:
 
     @property
     def any_broker(self) -> int:
-        """A broker that can be asked what every broker knows."""
+        """Return a broker to ask for what every broker knows."""
         return min(broker for broker in self.cluster.brokers if broker != self._avoided)
 
     async def __aenter__(self) -> Self:
@@ -112,7 +112,7 @@ class Client:
         self.cluster.close()
 
     async def until(self, attempt: Callable[[], Awaitable[T]], also: frozenset[str] = NOT_NOW) -> T:
-        """Repeat an attempt that nothing came of, for PATIENCE_SECONDS."""
+        """Repeat an attempt that had no effect, for PATIENCE_SECONDS."""
         end = time.monotonic() + PATIENCE_SECONDS
         pause = 0.02
         while True:
@@ -136,12 +136,12 @@ class Client:
         return state.leader
 
     async def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
-        """The partitions of a topic; none if there is no such topic."""
+        """Return the partitions of a topic; none if it does not exist."""
         metadata = await self.cluster.metadata([topic])
         return {p.partition: p for p in metadata.topics[topic].partitions}
 
     async def topics(self) -> list[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return list((await self.cluster.metadata(None)).topics)
 
     async def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
@@ -171,7 +171,7 @@ class Client:
         transactional_id: str | None = None,
         most: int = 11,
     ) -> int:
-        """One batch with exactly these numbers; its first offset. Nothing is repeated.
+        """Write a batch with exactly these numbers; return its first offset. Never repeats.
 
         A transactional id makes the batch transactional. Produce 12 and above adds the partition
         to the transaction (KIP-890); up to 11 the broker only verifies that it is in it.
@@ -269,7 +269,7 @@ class Client:
         }
 
     async def transaction(self, transactional_id: str) -> TransactionFacts | None:
-        """The id as its coordinator describes it; None if it does not know it."""
+        """Return the id as its coordinator describes it; None if it does not know it."""
         broker = await self.coordinator(transactional_id)
         question = messages.DescribeTransactionsRequest(transactional_ids=[transactional_id])
         row = (await self.cluster.ask(broker, question)).transaction_states[0]

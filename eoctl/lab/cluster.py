@@ -1,7 +1,7 @@
 """A real Kafka on this machine: `up` starts it, `Lab.down` ends exactly what `up` started.
 
 A lab is a folder: `lab.json` says what was started (ports, processes), `broker-N/` holds each
-broker's settings, data and logs. Many may look at a lab; one at a time takes it up or down.
+broker's settings, data and logs. Many may read a lab; one at a time takes it up or down.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ __all__ = ["BrokerStatus", "Lab", "LabSpec", "LabStatus", "lab_names", "load", "
 
 
 def lab_names() -> list[str]:
-    """The labs that there are, running or not."""
+    """Return the names of existing labs, running or not."""
     return sorted(path.parent.name for path in labs_folder().glob("*/lab.json"))
 
 
 def load(name: str = "default") -> Lab:
-    """A lab that `up` made. Raises UsageError when there is none."""
+    """Return a lab that `up` made. Raises UsageError if there is none."""
     check_name(name)
     folder = labs_folder() / name
     if read_record(folder) is None:
@@ -49,12 +49,12 @@ def load(name: str = "default") -> Lab:
 def up(
     spec: LabSpec, *, ivy_settings: Path | None = None, progress: FetchProgress = nothing
 ) -> Lab:
-    """Start a lab, or what of it does not run, and wait until every broker sees all brokers.
+    """Start a lab, or its missing brokers, and wait until every broker sees all brokers.
 
-    A lab of that name that runs already is returned if it is the one asked for. Raises
-    UsageError (a bad spec, a port that is taken, no Java), RefusedError (another lab of that
-    name), BusyError, UnreachableError (a broker crashed or does not get ready: why, and its log).
-    Whatever ends it early, what it started ends too.
+    A running lab of that name is returned if it fits the request. Raises UsageError (a bad spec, a
+    port that is taken, no Java), RefusedError (another lab of that name), BusyError,
+    UnreachableError (a broker crashed or does not get ready: why, and its log). If it fails, it
+    ends what it started.
     """
     spec.check()
     folder = labs_folder() / spec.name
@@ -140,7 +140,7 @@ def _throw_away(folder: Path) -> None:
 
 
 def _start_missing(lab: Lab, runtime: Runtime, progress: FetchProgress) -> None:
-    """Start each broker that does not run, wait until all are ready; all or none of them."""
+    """Start each stopped broker, wait until all are ready; all or none of them."""
     missing = [n.id for n in lab.record.nodes if not (n.process and n.process.alive)]
     started: list[Process] = []
     try:

@@ -1,7 +1,7 @@
 """`eoctl lab demo` as a list of steps: a sentence, and the command that shows it.
 
-The steps run in this order in a lab of their own, each command as a process of its own, so what
-is seen is what anybody gets who types them. A new capability adds its steps here.
+The steps run in this order in their own lab, each command as its own process, so the output is what
+anybody gets who types them. A new capability adds its steps here.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 NAME = "demo"
 CONTEXT = f"lab-{NAME}"
 
-# What a sender of orders and a sender of payments look like when they go wrong.
+# How a failing sender of orders and a failing sender of payments look.
 ORDERS, PAYMENTS, REFUNDS = "orders", "payments", "refunds"
 
 

@@ -1,4 +1,4 @@
-"""The handle of a lab that is up: look at it, connect to it, hurt it, take it down."""
+"""The handle of a running lab: inspect it, connect to it, hurt it, take it down."""
 
 import fcntl
 import shutil
@@ -88,7 +88,7 @@ class Lab:
         return brokers.broker_folder(self.folder, broker_id)
 
     def data_folder(self, broker_id: int) -> Path:
-        """The broker's log.dirs: a folder per partition."""
+        """Return the broker's log.dirs: a folder per partition."""
         return brokers.data_folder(self.folder, broker_id)
 
     def broker_log(self, broker_id: int) -> Path:
@@ -165,7 +165,7 @@ class Lab:
         self.start(broker_id)
 
     def down(self, *, keep_data: bool = False) -> None:
-        """End what `up` started, wait for it, delete the data unless they are to be kept.
+        """End what `up` started, wait for it, delete the data unless asked to keep them.
 
         A kept lab starts again by `up`. Raises BusyError, IncompleteError.
         """
@@ -183,7 +183,7 @@ class Lab:
                 shutil.rmtree(self.folder)
 
     def runtime(self) -> Runtime:
-        """The Java and the jars that this lab runs on."""
+        """Return the Java and the jars that this lab runs on."""
         return brokers.find_runtime(self.record.spec.kafka_version)
 
     def classpath(self) -> str:

@@ -2,7 +2,7 @@
 
 Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, with a line per jar:
 `sha256  bytes  organisation:name:revision`. It is complete, so Ivy is asked for exactly these
-files and resolves nothing. `python -m eoctl.lab.relock VERSION` writes a lock file anew.
+files and resolves nothing. `python -m eoctl.lab.relock VERSION` rewrites a lock file.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ FetchProgress = Callable[[str, int, int], None]
 
 
 def nothing(what: str, done: int, total: int) -> None:
-    """The progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Jar:
         return f"{self.name}-{self.revision}.jar"
 
     def matches(self, path: Path) -> bool:
-        """True if this very jar is at `path`."""
+        """Return True if this very jar is at `path`."""
         try:
             if path.stat().st_size != self.size:
                 return False
@@ -61,14 +61,14 @@ class Jar:
 
 
 def versions() -> list[str]:
-    """The Kafka versions that have a lock file."""
+    """Return the Kafka versions that have a lock file."""
     names = [entry.name for entry in (resources.files("eoctl.lab") / "locks").iterdir()]
     matches = [re.fullmatch(r"kafka-(.+)\.lock", name) for name in names]
     return sorted((match.group(1) for match in matches if match), reverse=True)
 
 
 def read_lock(kafka_version: str) -> list[Jar]:
-    """The jars of a Kafka version. Raises UsageError for a version without a lock file."""
+    """Return the jars of a Kafka version. Raises UsageError for a version without a lock file."""
     if kafka_version not in versions():
         raise UsageError(
             f"eoctl cannot start Kafka {kafka_version}", remedy=f"choose {', '.join(versions())}"
@@ -133,7 +133,7 @@ def _download(
                     done += 1
                     progress("jars fetched", done, len(jars))
     finally:
-        # What did arrive is kept, whatever happened to the rest: the next try is shorter.
+        # Files that arrived are kept, whatever happened to the rest: the next try is shorter.
         arrived = {path.name: path for path in staging.rglob("*.jar")}
         right = {jar for jar in jars if (path := arrived.get(jar.file_name)) and jar.matches(path)}
         for jar in right:
@@ -180,7 +180,7 @@ def run_ivy(
     argv: list[str | Path] = [java.path, *_JVM, f"-Divy.default.ivy.user.dir={staging}"]
     argv += ["-jar", _ivy_jar(), "-settings", ivy_settings, "-cache", staging / "cache"]
     argv += ["-ivy", ivy_file, "-confs", "default"]
-    # a company's settings may name another cache: what is in there is copied here
+    # a company's settings may name another cache: its files are copied here
     argv += ["-retrieve", f"{staging}/[artifact]-[revision].[ext]"]
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -193,8 +193,8 @@ def run_ivy(
             raise
 
 
-# Ivy knows where Maven Central is. Without descriptors and checksum files each jar is one
-# request; what arrives is checked against the lock file.
+# Ivy knows where Maven Central is. Without descriptors and checksum files each jar is one request;
+# the files are checked against the lock file.
 _MAVEN_CENTRAL = """\
 <ivysettings>
   <settings defaultResolver="central"/>
@@ -205,13 +205,13 @@ _MAVEN_CENTRAL = """\
 
 
 def ivy_xml(jars: Sequence[Jar], *, transitive: bool, rest: str = "") -> str:
-    """An ivy.xml that asks for these jars: exactly them, or with all that they depend on."""
+    """Return an ivy.xml that asks for these jars: exactly them, or with all that they depend on."""
     lines = [
         '<ivy-module version="2.0"><info organisation="eoctl" module="lab"/>',
         '<configurations><conf name="default"/></configurations><dependencies>',
     ]
     for jar in jars:
-        # naming the artifact makes Ivy need no descriptor, and no type such as "bundle"
+        # naming the artifact makes Ivy need no descriptor, and no type like "bundle"
         artifact = "" if transitive else f'<artifact name="{jar.name}" type="jar" ext="jar"/>'
         lines.append(
             f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.revision}" '

@@ -2,9 +2,9 @@
 
 It reads `sales`, writes `sales-priced`, and keeps each customer's total in a state store (SQLite)
 with the changelog `sales-totals-changelog`. Every 100 records it commits input offset and output
-offset as a pair, in the metadata of its group. That is not enough to survive a crash alone: what
-it wrote since is there and will come again. `restart plan sales-pricer.toml --env` tells where to
-start and how many outputs to drop; `recovery.restart.drop_first` does it.
+offset as a pair, in the metadata of its group. Alone that does not survive a crash: its later
+outputs exist and will be written again. `restart plan sales-pricer.toml --env` says where to start
+and how many outputs to drop; `recovery.restart.drop_first` does it.
 """
 
 import base64
@@ -85,7 +85,7 @@ def customer(partition: int, number: int) -> str:
 
 
 def sale(partition: int, number: int) -> str:
-    """The input's value: deterministic, so that everybody can tell what must come out."""
+    """The input's value: deterministic, so that the correct output is known."""
     return f"{partition}-{number}:{number % 13 + 1}"
 
 
@@ -159,7 +159,7 @@ class LabJob:
         _flush(producer)
 
     def run(self, die_after: int | None = None) -> Outcome:
-        """Process the input as it is. die_after: SIGKILL after so many outputs of this run."""
+        """Process the existing input. die_after: SIGKILL after this many outputs of this run."""
         self.prepare()
         self._die_after = die_after
         with sqlite3.connect(self.store) as store:
@@ -237,7 +237,7 @@ class LabJob:
         self._commit(p, position, producer, store, changed)
 
     def _start(self, p: int) -> tuple[int, DropFirst | None]:
-        """Start from the plan's variables, else at the beginning, where nothing was written yet."""
+        """Start from the plan's variables, else at the beginning, if nothing was written yet."""
         if any(name.startswith("EOCTL_RESTART_") for name in self._environment):
             drop = DropFirst.from_env(self._environment, OUTPUT, p, self._output_now)
             return restart_offset(self._environment, INPUT, p), drop

@@ -9,7 +9,7 @@ FOLDER = "owners"
 
 
 def owners_folder(lab_folder: Path) -> Path:
-    """The folder of a lab's owners, with their logs and records; made if it is not there."""
+    """Return the folder of a lab's owners, with their logs and records; created if missing."""
     folder = lab_folder / FOLDER
     folder.mkdir(exist_ok=True)
     return folder
@@ -22,7 +22,7 @@ def adopt(lab_folder: Path, name: str, process: Process) -> None:
 
 
 def owners(lab_folder: Path) -> list[Process]:
-    """Every process that was recorded, ended or not."""
+    """Return every recorded process, ended or not."""
     return [
         Process(*json.loads(path.read_text(encoding="utf-8")))
         for path in sorted((lab_folder / FOLDER).glob("*.process"))

@@ -1,4 +1,4 @@
-"""Readiness of a lab: every broker is asked over the wire whether it sees all the others."""
+"""Readiness of a lab: each broker says over the wire whether it sees all the others."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ def wait(
 
 
 def answering(record: LabRecord) -> set[int]:
-    """The brokers that answer and see themselves in the cluster."""
+    """Return the brokers that answer and see themselves in the cluster."""
 
     async def ask() -> set[int]:
         running = [n for n in record.nodes if n.process and n.process.state == "running"]
@@ -63,7 +63,7 @@ async def _wait(record: LabRecord, folder: Path, progress: FetchProgress, only: 
 
 
 async def _seen_by(node: Node) -> set[int]:
-    """The broker ids in this broker's Metadata answer; none while it does not answer."""
+    """Return the broker ids in this broker's Metadata answer; none while it does not answer."""
     deadline = Deadline(ANSWER_SECONDS)
     try:
         connection = await Connection.open(HOST, node.ports[PLAINTEXT], Security(), deadline)

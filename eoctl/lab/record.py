@@ -42,7 +42,7 @@ OWN_SETTINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """The lab that is asked for.
+    """The requested lab.
 
     port: of the first client listener, the others follow; None = any free ones.
     transaction_version: level of the feature transaction.version (KIP-890); None = Kafka's own.
@@ -58,7 +58,7 @@ class LabSpec:
     kafka_version: str = KAFKA
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be."""
+        """Raise UsageError for an impossible lab."""
         check_name(self.name)
         if not 1 <= self.brokers <= 3:
             raise UsageError(f"a lab has 1, 2 or 3 brokers, not {self.brokers}")
@@ -161,7 +161,7 @@ class LabRecord(BaseModel):
         return ",".join(self.address(node, listener) for node in self.nodes)
 
     def with_node(self, node: Node) -> "LabRecord":
-        """A copy with one node replaced."""
+        """Return a copy with one node replaced."""
         nodes = tuple(node if old.id == node.id else old for old in self.nodes)
         return self.model_copy(update={"nodes": nodes})
 
@@ -173,7 +173,7 @@ class LabRecord(BaseModel):
 
 
 def read_record(folder: Path) -> LabRecord | None:
-    """lab.json of a lab's folder; None when there is none. Raises RefusedError if it is broken."""
+    """Return a lab's lab.json; None if there is none. Raises RefusedError if it is broken."""
     path = folder / "lab.json"
     try:
         return LabRecord.model_validate_json(path.read_bytes())

@@ -151,7 +151,7 @@ def client_properties(
 
 
 def java_properties(folder: Path, record: LabRecord, user: str, listener: str) -> dict[str, str]:
-    """The client's properties as Java clients spell them."""
+    """Return the client's properties as Java clients spell them."""
     protocol, mechanisms, properties = _shared(record, user, listener)
     home = secure_folder(folder)
     if protocol.endswith("SSL"):

@@ -82,7 +82,7 @@ async def _grant(properties: Mapping[str, str]) -> None:
         for result in (await connection.ask(request, deadline)).results:
             if result.error_code:
                 raise WireError(messages.error_name(result.error_code), str(result.error_message))
-        # The answer comes from the controller; the broker that was asked may know it later.
+        # The answer comes from the controller; the broker we ask may learn it later.
         while await _acls_applied(connection, deadline) < len(creations):
             if deadline.passed:
                 raise WireError("TIMED_OUT", "the broker does not apply them")

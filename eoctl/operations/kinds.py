@@ -1,6 +1,6 @@
-"""The kinds of change, and the room that carries out each.
+"""The kinds of change, and the module that carries out each.
 
-Whoever carries out plans of any kind imports this; a room is loaded when its kind is met.
+Code that carries out plans of any kind imports this; a module is loaded when its kind is met.
 """
 
 from typing import Any

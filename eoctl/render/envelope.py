@@ -22,8 +22,8 @@ class Envelope(Value):
     """One answer from one cluster.
 
     name: the command's words joined by `-`. collected_at: epoch milliseconds. complete: false as
-    soon as one broker, partition or permission was missing; errors say which. extra: more fields
-    of the answer, such as `scanned`.
+    soon as one broker, partition or permission was missing; errors say which. extra: more fields of
+    the answer, for example `scanned`.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Envelope(Value):
 
 
 def values(row: Row | Fields) -> Mapping[str, object]:
-    """The row's fields as JSON values, under the names of the schema."""
+    """Return the row's fields as JSON values, under the names of the schema."""
     return row.json_values() if isinstance(row, Row) else row
 
 
 def json_lines(envelope: Envelope) -> Iterator[str]:
-    """`-o json`: one object; each row stands on a line of its own, so that diff and grep help."""
+    """`-o json`: one object; each row has its own line, so that diff and grep help."""
     yield json_line(envelope.head())[:-1] + ","
     for name, rows in (("rows", envelope.rows), ("errors", envelope.errors)):
         last = name == "errors"
@@ -103,7 +103,7 @@ def csv_lines(
 
     null is an empty cell, the empty text `""`; true and false; lists and objects as JSON. Hidden
     characters in text are escaped as in tables (`visible`, which can be undone). Cells that a
-    spreadsheet takes for a formula are left exact; safe: such texts get a `'` in front.
+    spreadsheet takes for a formula are left exact; safe: these get a `'` in front.
     """
     if headers:
         yield ",".join(map(_csv_cell, fields))

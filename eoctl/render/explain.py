@@ -1,7 +1,7 @@
 """The pages in `eoctl/explain/`, as terminal, dashboard and docs site show them.
 
 A page is Markdown. `## NAME, OTHER NAME` begins an entry; its first paragraph says what it means; a
-list item `- **label:** text` says one thing more; a block in fences is a drawing.
+list item `- **label:** text` adds one point; a fenced block is a drawing.
 """
 
 import re
@@ -88,7 +88,7 @@ def names(entry: ExplainRow) -> list[str]:
 
 
 def explained(word: str) -> list[ExplainRow]:
-    """Return the entries of a word. Raise UsageError, which names words like it, if none is."""
+    """Return the entries of a word. Raise UsageError, which names similar words, if none."""
     found = find(word)
     if found:
         return found
@@ -109,13 +109,13 @@ def means(word: str, kind: str) -> str:
 
 
 def part(word: str, kind: str, label: str) -> str | None:
-    """Return what an entry says under a label; None if there is no such entry or label."""
+    """Return what an entry says under a label; None if that entry or label does not exist."""
     parts = [p for entry in find(word, (kind,)) for p in entry.parts]
     return next((p.text for p in parts if p.label == label), None)
 
 
 def whom_to_ask(h: TxnHangingRow) -> str | None:
-    """Return whom to ask what about a judged transaction; None: nobody need be asked."""
+    """Return whom to ask what about a judged transaction; None: nobody."""
     text = part(h.rule, "rule", ASK)
     if text is None and h.verdict != "unknown":
         text = part("mixed" if h.mixed else h.verdict, "verdict", ASK)
@@ -123,7 +123,7 @@ def whom_to_ask(h: TxnHangingRow) -> str | None:
 
 
 def what_to_do(h: TxnHangingRow) -> str | None:
-    """Return what is to be granted, or waited for, so that an `unknown` can be judged."""
+    """Return what to grant, or to wait for, so that an `unknown` can be judged."""
     return part(h.rule, "rule", "do") if h.verdict == "unknown" else None
 
 
@@ -137,7 +137,7 @@ def explain_lines(entry: ExplainRow, width: int | None) -> list[str]:
             lines += ["", *(f" {line}" for line in _paragraph(part.text, width))]
         elif len(part.label) < LABEL - 2:
             lines += labelled(part.label, part.text, width, "…")
-        else:  # a label of its own line
+        else:  # a label on its own line
             lines += [f" {part.label}", *labelled("", part.text, width, "…")]
     if entry.drawing:
         lines += ["", *(f" {line}" for line in entry.drawing)]

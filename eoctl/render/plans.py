@@ -24,7 +24,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     for step in writing(plan):
         yield "WRITES", warning(step)
     yield "what", plan.summary
-    unseen: set[tuple[str, str]] = set()  # said once, not with each of a thousand steps
+    unseen: set[tuple[str, str]] = set()  # shown once, not with each of a thousand steps
     for number, step in enumerate(plan.steps, 1):
         yield f"step {number}", step.does
         yield from _judged(step)
@@ -87,7 +87,7 @@ def _records(row: Mapping[str, Any]) -> str:
 def _reach(step: Step) -> Iterator[tuple[str, str]]:
     """Say which other partitions are concerned, and which groups are past the first record.
 
-    Nothing of a plan that an earlier version made.
+    Empty for a plan of an earlier version.
     """
     rows = [row for row in step.about if "also_holds" in row]
     if not rows:
@@ -99,7 +99,7 @@ def _reach(step: Step) -> Iterator[tuple[str, str]]:
 
 
 def _life(step: Step) -> Iterator[tuple[str, str]]:
-    """Say whether the owner writes and who it is. Nothing of a plan of an earlier version."""
+    """Say whether the owner writes and who it is. Empty for an earlier version's plan."""
     rows = [row for row in step.about if row.get("looks") is not None]
     for row in rows:
         place = row["partition"] or row["transactional_id"]
@@ -133,7 +133,7 @@ def _places(step: Step, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _groups(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Name the groups that have read records of the transaction, each with where it stands."""
+    """Name the groups that have read records of the transaction, each with its position."""
     names = [
         f"{g['group']} ({row['partition']}, at {g['committed_offset']})"
         for row in rows
@@ -151,7 +151,7 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unseen(step: Step) -> Iterator[tuple[str, str]]:
-    """Say what of that could not be seen: there may be more."""
+    """Say which of that could not be seen: there may be more."""
     for field, what in (("partitions_unseen", "partitions"), ("groups_unseen", "groups")):
         for row in step.about:
             errors = [not_seen(ErrorRow.read(e)) for e in row.get(field, ())]

@@ -51,7 +51,7 @@ def runbook_lines(
     ):
         if body:
             lines += ["", f"## {title}", "", *body]
-    # one blank line at most between two things
+    # at most one blank line between two parts
     return [line for n, line in enumerate(lines) if line or n == 0 or lines[n - 1]]
 
 

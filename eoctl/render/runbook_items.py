@@ -25,7 +25,7 @@ class Item:
 
     @property
     def section(self) -> str:
-        """Return its section: safe, ask, leave; look: something must be looked at before that."""
+        """Return its section: safe, ask, leave; look: something must be checked first."""
         if self.h.verdict == "unknown":
             return "look" if whom_to_ask(self.h) is None else "ask"
         if self.h.remedy.action in SAFE:
@@ -65,7 +65,7 @@ class Item:
 
 
 def code(text: str) -> str:
-    """Return a name of the cluster's as code: nothing in it is Markdown, or a control character."""
+    """Return a name from the cluster as code, without Markdown or control characters."""
     shown = visible(text)
     quote = "``" if "`" in shown else "`"
     blank = " " if "`" in shown else ""
@@ -101,7 +101,7 @@ def block(text: str | None) -> list[str]:
 
 
 def by_id(items: Sequence[Item]) -> dict[str, list[Item]]:
-    """Return the items of each transactional id; of what has none, of each producer id."""
+    """Return the items by transactional id, or by producer id if they have none."""
     grouped: dict[str, list[Item]] = {}
     for i in items:
         grouped.setdefault(i.h.transactional_id or f"pid {i.h.producer_id}", []).append(i)

@@ -1,8 +1,8 @@
 """Text from a cluster, made safe to print: names, ids, keys and error messages are somebody's text.
 
 A transactional id may hold ESC, newlines, bidi controls or invisible characters. Printed raw it
-could recolour the terminal, fake a row or hide half of itself. `visible` escapes all of that.
-`[` stays as it is: who prints through Rich or Textual must use Text, not markup.
+could recolour the terminal, fake a row or hide half of itself. `visible` escapes all of that. `[`
+is kept: code that prints through Rich or Textual must use Text, not markup.
 """
 
 import re
@@ -10,7 +10,7 @@ import unicodedata
 
 # Default_Ignorable_Code_Point and other blank characters that Python calls printable: variation
 # selectors, the grapheme joiner, Hangul and Khmer fillers, the Braille blank.
-_IGNORABLE = (  # compiled when the first such text is met: names are ASCII nearly always
+_IGNORABLE = (  # compiled when first needed: names are nearly always ASCII
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
@@ -32,9 +32,9 @@ def escaped(character: str) -> str:
 def hidden(text: str) -> list[bool]:
     """Return True for each character that must be escaped to be visible and harmless.
 
-    True for controls, format characters (bidi, zero width, BOM), surrogates, private and
-    unassigned ones, every blank but the plain space (all of these: `str.isprintable`, Unicode of
-    the running Python), the default-ignorable ones, and marks without a letter to stand on.
+    True for controls, format characters (bidi, zero width, BOM), surrogates, private and unassigned
+    ones, every blank but the plain space (all of these: `str.isprintable`, Unicode of the running
+    Python), the default-ignorable ones, and marks without a base letter.
     """
     if text.isascii() and text.isprintable():
         return [False] * len(text)
@@ -51,12 +51,12 @@ def hidden(text: str) -> list[bool]:
 
 
 def visible(text: str, *, spaces: bool = False, ascii_only: bool = False) -> str:
-    r"""The text on one line, of printable characters only, each `hidden` one escaped (`\x1b`).
+    r"""Return the text on one line, in printable characters, each `hidden` one escaped (`\x1b`).
 
-    Two texts never look the same: text without anything to escape and without anything that reads
-    as one of our escapes is shown as it is (`DOMAIN\user`); in any other every backslash is
-    doubled. spaces: a blank at an end, or after another, becomes `\x20`, so that a name cannot
-    fake a column of a table. ascii_only: for output whose encoding is not UTF-8.
+    Two texts never look the same: text with nothing to escape and nothing that reads as one of our
+    escapes is unchanged (`DOMAIN\user`); in any other every backslash is doubled. spaces: a blank
+    at an end, or after another, becomes `\x20`, so that a name cannot fake a column of a table.
+    ascii_only: for output whose encoding is not UTF-8.
     """
     tame = text.isascii() and text.isprintable() and "\\" not in text
     if tame and not (spaces and _EXTRA_BLANK.search(text)):

@@ -1,7 +1,7 @@
 """Commands to paste: an argument list as one printable line for a POSIX shell.
 
-A transactional id is somebody's text and gets pasted at 03:00. Plain words stay bare, others stand
-in single quotes, and text with hidden characters in `$'...'` (bash, zsh, ksh, busybox, POSIX 2024).
+A transactional id is somebody's text and gets pasted at 03:00. Plain words stay bare, others get
+single quotes, and text with hidden characters in `$'...'` (bash, zsh, ksh, busybox, POSIX 2024).
 """
 
 import re
@@ -14,9 +14,9 @@ _BARE = re.compile(r"[A-Za-z0-9_@%+:,./-][A-Za-z0-9_@%+=:,./-]*")
 
 
 def command(argv: Sequence[str]) -> str | None:
-    """The line a shell splits into exactly argv; nothing in it is ever expanded or run.
+    """Return the line that a shell splits into exactly argv; nothing in it is ever expanded or run.
 
-    None where no line can: a program cannot be given NUL, nor half of a surrogate pair (but the
+    None if no line can: a program cannot be given NUL, nor half of a surrogate pair (but the
     surrogates by which Python carries undecodable bytes are those bytes).
     """
     words = [_word(argument) for argument in argv]

@@ -25,7 +25,7 @@ SIGNS: dict[StripKind, tuple[str, str]] = {
 
 
 def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[tuple[Part, ...]]:
-    """The strip in `width` cells, the place of the LSO, and what the signs mean."""
+    """Return the strip in `width` cells, the place of the LSO, and what the signs mean."""
     start, end = rows[0].first_offset, rows[-1].end_offset
     room = max(min(width - 2, end - start), 1)
     step = -(-(end - start) // room)  # offsets per cell
@@ -38,7 +38,7 @@ def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[tup
         parts.append(next(SIGNS[kind] for kind in SIGNS if kind in kinds_here))
     at = (lso - start) // step
     words = f"LSO {lso}" if lso < high else f"LSO = HW {lso}"
-    # the words stand on the side of the arrow that has room for them
+    # the words go to the side of the arrow that has room for them
     if at + 2 + len(words) <= width - 2:
         below = " " * (at + 1) + "^ " + words
     else:

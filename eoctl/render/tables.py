@@ -22,7 +22,7 @@ CellKind = Literal[
 ]
 Row = Mapping[str, object]
 
-URGENCY = ("!!", "!", "?")  # act, look, cannot tell; other marks come after
+URGENCY = ("!!", "!", "?")  # act, look, unknown; other marks come after
 _COLOURS = {"!!": "\x1b[1;31m", "!": "\x1b[33m", "?": "\x1b[36m"}
 _GAP = 2
 _LEAST = 8  # cells that a name keeps, however narrow the terminal
@@ -90,11 +90,11 @@ def render_table(
     """Return the lines of a table, without newlines; it has its header even without rows.
 
     width: cells of the terminal, or None off a terminal: then nothing is cut and a missing mark is
-    `-` like every null, so that all lines have the same fields. wide: never cut, and the columns
-    that are wide_only as well (the caller's `choose_columns` may have picked them before). Where
-    names at their narrowest are still too wide, columns to spare go, the last first, those that
-    hold something after the others; only where that is no way either is a line longer than width.
-    colour: of marks, by ANSI. ascii_only: for an output that is not UTF-8.
+    `-` like every null, so that all lines have the same fields. wide: never cut, and also the
+    wide_only columns (the caller's `choose_columns` may have picked them before). Where names at
+    their narrowest are still too wide, columns to spare go, the last first, empty ones before the
+    others; only if that does not suffice is a line longer than width. colour: of marks, by ANSI.
+    ascii_only: for an output that is not UTF-8.
     """
     columns = [column for column in columns if wide or not column.wide_only]
     piped = width is None
@@ -124,9 +124,9 @@ def render_table(
 
 
 def choose_columns(columns: Sequence[Column], names: str | None) -> list[Column]:
-    """`--columns a,b`: these, in this order, by key or title in any case; None: as they are.
+    """Apply `--columns a,b`: these, in this order, by key or title in any case; None: unchanged.
 
-    What is chosen is shown, `wide_only` or not, whatever is in it. Raises UsageError.
+    Chosen columns are shown, `wide_only` or not, whatever their content. Raises UsageError.
     """
     if names is None:
         return list(columns)

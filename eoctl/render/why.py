@@ -13,7 +13,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
 
-PIPED = 80  # cells of the drawing where there is no terminal
+PIPED = 80  # cells of the drawing without a terminal
 
 
 def why_lines(
@@ -25,9 +25,9 @@ def why_lines(
     ascii_only: bool = False,
     first_look: bool = False,
 ) -> list[str]:
-    """The page. width: cells of the terminal, None off one; the command stands on one line.
+    """Return the page. width: the terminal's, None off one; the command has its own line.
 
-    first_look: of one look, where the verdict needs a second: only what was seen.
+    first_look: of one snapshot, though the verdict needs a second: only what was seen.
     """
     title = f"{row.where}  {'FIRST LOOK' if first_look else row.headline}"
     clock = (rfc3339(collected_at) or "")[11:19] + "Z"
@@ -56,7 +56,7 @@ def why_lines(
 
 
 def _log(row: WhyRow, width: int | None) -> list[str]:
-    """Return the drawing of the log around the LSO, behind its label."""
+    """Return the drawing of the log around the LSO, after its label."""
     lso, high = row.last_stable_offset, row.high_watermark
     if not row.strip or lso is None or high is None:
         return []
@@ -77,7 +77,7 @@ def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str
 
 
 def seen_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
-    """Return what each look sees: how far readers get, who holds them, since when, the owner."""
+    """Return what snapshots show: how far readers get, who holds them, since when, the owner."""
     parts: list[tuple[str, str]] = []
     if row.topic is not None:
         parts.append(("readers see", _readers(row, now)))

@@ -8,7 +8,7 @@ a line never overflows.
 import re
 import unicodedata
 
-# A number that stands alone within a sentence ("pid 4001, no owner"): half of it would be a lie.
+# A number on its own within a sentence ("pid 4001, no owner"): half of it would be wrong.
 _NUMBER = r"(?<!\S)\d{1,19}(?=[,;.]?(?:\s|$))"
 # Unicode 16 made these wide; the tables of older Pythons do not know it.
 _WIDE_SINCE_16 = (
@@ -44,7 +44,7 @@ def cut_end(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
-    """The text in at most `width` cells, its middle replaced: both ends of a name tell it apart."""
+    """Cut the text to `width` cells, replacing its middle: both ends of a name identify it."""
     if cells(text) <= width:
         return text
     if (room := width - len(ellipsis)) < 0:
@@ -58,7 +58,7 @@ def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def _keep_number(text: str, end: int, room: int) -> int:
-    """The place to cut instead of within a number or right behind it: after it if there is room."""
+    """Return where to cut instead of in a number or right after it: past it if there is room."""
     for number in re.finditer(_NUMBER, text, re.ASCII):
         if number.start() < end <= number.end() and number.group() != text:
             behind = number.end() + 1
@@ -91,7 +91,7 @@ LABEL = 14  # cells before a labelled text
 
 
 def labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
-    """Words wrapped behind their label; off a terminal on one line."""
+    """Wrap words after their label; off a terminal on one line."""
     head = f" {label:<{LABEL - 1}}"
     if width is None or cells(head + text) <= width:
         return [head + text]

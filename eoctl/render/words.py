@@ -16,7 +16,7 @@ _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
 
 class Age(Value, order=True):
     """Time since something, for a cell of a table. seconds: may be negative (a clock that runs
-    ahead). producer_clock: told by a client's clock, so only about true."""
+    ahead). producer_clock: by a client's clock, so only about true."""
 
     seconds: float
     producer_clock: bool = False
@@ -33,7 +33,7 @@ def age(seconds: float, *, producer_clock: bool = False) -> str:
 
 
 def spoken_age(seconds: float, *, producer_clock: bool = False) -> str:
-    """An age for a sentence: `42 s`, `14 min`, `6 d 2 h`."""
+    """Return an age for a sentence: `42 s`, `14 min`, `6 d 2 h`."""
     words = " ".join(f"{number} {_SPOKEN[unit]}" for number, unit in _coarse(seconds))
     return f"{'~' if producer_clock else ''}{'-' if seconds <= -1 else ''}{words}"
 
@@ -54,7 +54,7 @@ def _coarse(seconds: float) -> list[tuple[int, str]]:
 def hanging(head: str, text: str, width: int) -> list[str]:
     """Return `head` and the text in lines of at most `width`, those that follow below the text.
 
-    Words are never broken: a longer one (a SHA-256, a topic's name) stands on a line of its own.
+    Words are never broken: a longer one (a SHA-256, a topic's name) gets its own line.
 
     >>> hanging(" harm  ", "its owner is shut out", 20)
     [' harm  its owner is', '       shut out']

@@ -1,4 +1,4 @@
-"""Writing a context to the config file: `context add`. Secrets stand elsewhere unless asked."""
+"""Writing a context to the config file: `context add`. Secrets are elsewhere unless requested."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def new_name(name: str, config: ConfigFile) -> str:
 def keep_secret(name: str, secret: str) -> str:
     """Write a secret to a file that only its user can read, and return `file:PATH`.
 
-    Raises UsageError if it cannot be written, and if there is one already.
+    Raises UsageError if it cannot be written, and if the file exists.
     """
     path = _file().parent / f"{name}.password"
     try:
@@ -55,9 +55,9 @@ def table(name: str, properties: Mapping[str, str], flags: Mapping[str, object])
 
 
 def append(text: str) -> Path:
-    """Add a table to the end of the config file, which keeps all that stands there.
+    """Add a table to the end of the config file, which keeps all its content.
 
-    A file that is new can be read by its user only. Raises UsageError.
+    A new file can be read by its user only. Raises UsageError.
     """
     path = _file()
     try:

@@ -84,7 +84,7 @@ class CheckThresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole config file."""
+    """The complete config file."""
 
     context: str | None = None
     contexts: dict[str, ContextFile] = {}
@@ -92,7 +92,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Connect(Confidential):
-    """The command line's (or the environment's) word on the cluster. None = nothing was said."""
+    """The command line's (or the environment's) choice of cluster. None = not given."""
 
     context: str | None = None
     bootstrap_server: str | None = None
@@ -117,7 +117,7 @@ class Context(Confidential):
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
-    warnings: tuple[str, ...] = ()  # what is less safe than a person may think, in sentences
+    warnings: tuple[str, ...] = ()  # what is less safe than one may think, in sentences
 
     @property
     def title(self) -> str:
@@ -144,7 +144,7 @@ class Context(Confidential):
 def _warnings(
     connect: Connect, config: ConfigFile, name: str | None, properties: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return what is less safe than it seems: a guard that an option drops, a check that is off."""
+    """List what is less safe than it seems: a guard that an option drops, a check that is off."""
     warnings = []
     dropped = os.environ.get("EOCTL_CONTEXT") or _chosen_context() or config.context
     entry = contexts(config).get(dropped) if name is None and dropped else None
@@ -174,7 +174,7 @@ def _warnings(
 
 
 def load_config(*, new: bool = False) -> ConfigFile:
-    """The config file's content; defaults when there is none. Raises UsageError with the line.
+    """Return the config file's content; defaults if there is none. Raises UsageError with the line.
 
     new: a file that EOCTL_CONFIG names may be missing too.
     """
@@ -234,8 +234,7 @@ def _read(table: object, kind: type[_T], *where: str) -> _T:
 def config_for(connect: Connect) -> ConfigFile:
     """Return the config file's content; a cluster that is named by its address needs no file.
 
-    Raises UsageError, also where EOCTL_CONFIG names a file that is not there and a context is
-    asked for.
+    Raises UsageError, also if EOCTL_CONFIG names a missing file and a context is requested.
     """
     named = connect.context or os.environ.get("EOCTL_CONTEXT")
     server = connect.bootstrap_server or connect.command_config
@@ -247,7 +246,7 @@ def config_for(connect: Connect) -> ConfigFile:
 
 
 def contexts(config: ConfigFile) -> dict[str, ContextFile]:
-    """List named clusters: the config file's, and running labs whose names it does not take."""
+    """List named clusters: the config file's, and running labs with names that it does not use."""
     by_name: dict[str, ContextFile] = {}
     try:
         files = sorted((state_dir() / "contexts").glob("*.json"))
@@ -262,7 +261,7 @@ def contexts(config: ConfigFile) -> dict[str, ContextFile]:
 
 
 def chosen_context_path() -> Path:
-    """The file in which `context use` keeps its choice."""
+    """Return the file in which `context use` keeps its choice."""
     return state_dir() / "context"
 
 
@@ -275,7 +274,7 @@ def _chosen_context() -> str | None:
 
 
 def context_name(connect: Connect, config: ConfigFile) -> str | None:
-    """The context in force: flag, environment, `context use`, config file, a running lab."""
+    """Return the context in force: flag, environment, `context use`, config file, a running lab."""
     if connect.context:
         return connect.context
     if connect.bootstrap_server or connect.command_config:
@@ -334,7 +333,7 @@ def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
             "or start a Kafka here with `eoctl lab up`",
         )
     if "@" in properties["bootstrap.servers"]:
-        raise UsageError(  # what stands before it is not said: it is a password
+        raise UsageError(  # the text before it is not shown: it is a password
             "a server's name holds an @: a login does not belong there",
             where="bootstrap.servers",
             remedy="give HOST:PORT, and the login by --command-config, a context, or -X with "
@@ -387,7 +386,7 @@ def extra_properties(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            # what stands there may be a secret after a wrong sign
+            # that text may be a secret after a wrong sign
             raise UsageError("a pair without `=`", where="-X", remedy="write -X key=value")
         extra[key.strip()] = value.strip()
     return extra

@@ -1,4 +1,4 @@
-"""The folders of eoctl's files. They are asked for at every start: nothing heavy is loaded here."""
+"""The folders of eoctl's files. They are needed at every start: nothing heavy is loaded here."""
 
 import errno
 import os
@@ -56,17 +56,17 @@ def _folder(variable: str, xdg: str, fallback: str) -> Path:
 
 
 def state_dir() -> Path:
-    """The folder of journal, jobs, plans, locks and labs."""
+    """Return the folder of journal, jobs, plans, locks and labs."""
     return _folder("EOCTL_STATE_DIR", "XDG_STATE_HOME", ".local/state")
 
 
 def cache_dir() -> Path:
-    """The folder of jars and caches; it may be deleted at any time."""
+    """Return the folder of jars and caches; it may be deleted at any time."""
     return _folder("EOCTL_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
 
 
 def config_path() -> Path | None:
-    """The config file, which need not exist; None where there is no place to look."""
+    """Return the config file's path, which may not exist; None if there is no place to look."""
     if os.environ.get("EOCTL_CONFIG"):
         return Path(os.environ["EOCTL_CONFIG"])
     try:

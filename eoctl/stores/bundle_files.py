@@ -63,7 +63,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class SeenSample:
-    """A Sample whose transactions stand in Bundle.looks: one look serves many partitions."""
+    """A Sample whose transactions are in Bundle.looks: one snapshot serves many partitions."""
 
     sample: Sample
     look: int
@@ -71,7 +71,7 @@ class SeenSample:
 
 @dataclass(frozen=True, slots=True)
 class SeenTransaction:
-    """The evidence of a verdict on a transaction; the verdict itself is judged anew."""
+    """The evidence of a verdict on a transaction; the verdict itself is judged again."""
 
     about: OpenTransaction
     start: StartBatch | None
@@ -114,12 +114,12 @@ class SeenHistory:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """All that the read commands saw. Times: epoch ms by the clock of the machine that looked.
+    """All that the read commands saw. Times: epoch ms by the clock of the collecting machine.
 
-    offsets: every partition, and who holds the held ones. producers: of every partition.
-    diagnosis: without what is judged, which stands in `open_transactions` and `ids`.
-    waiting: (topic, partition, what waits) of held partitions; strips: (topic, partition, the log
-    around its LSO) of these.
+    offsets: every partition, and the holders of held ones. producers: of every partition.
+    diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting: (topic,
+    partition, what waits) of held partitions; strips: (topic, partition, the log around its LSO) of
+    the same ones.
     """
 
     eoctl_version: str
@@ -177,7 +177,7 @@ def facts_of(stored: SeenFacts) -> Facts:
 def without_verdicts(
     d: Diagnosis,
 ) -> tuple[Diagnosis, tuple[SeenTransaction, ...], tuple[Transactions, ...]]:
-    """A diagnosis taken apart: the rest, each open transaction, and the looks they share."""
+    """Return a diagnosis taken apart: the rest, each open transaction, and the looks they share."""
     looks: dict[int, int] = {}
     looked: list[Transactions] = []
 

@@ -44,7 +44,7 @@ def read(path: str) -> CheckpointFolder:
     """Read a checkpoint: its folder or address, or the `_metadata` in it.
 
     Raises UsageError for an address of another kind, IncompleteError where a file cannot be read or
-    is damaged, RefusedError for what is not understood, UnreachableError for object storage.
+    is damaged, RefusedError for an unknown format, UnreachableError for object storage.
     """
     where = _place(path.rstrip("/") or path, "the checkpoint")
     if where.rpartition("/")[2] == _METADATA:
@@ -100,7 +100,7 @@ def _bytes(storage: Storage, name: str, start: int = 0, size: int = -1) -> bytes
 
 
 def _part(place: Place, storage: Storage) -> bytes:
-    """The bytes of a state that does not stand in `_metadata`."""
+    """Return the bytes of a state that is not in `_metadata`."""
     name = place.path
     if not place.relative:
         folder, _, name = _place(place.path, "a state of it").rpartition("/")

@@ -3,7 +3,7 @@
 One file per partition: the record batches as fetched, the length of each (u32, little-endian), the
 format's version in one byte, their number in seven, and the CRC-32C of it all in four. The highest
 bit of a length marks the first batch of a later read in version 1; in version 0 any batch may have
-begun one. What they hold is evidence, so it is taken over; the old file goes when that is done.
+begun one. What they hold is evidence, so it is taken over; the old file is then removed.
 """
 
 import os
@@ -48,9 +48,9 @@ def is_former(path: Path) -> bool:
 
 
 def take_over(old: Path, path: Path) -> bool:
-    """Make a `KeptLog` at `path` of an old file, and remove that; under the lock.
+    """Turn an old file into a `KeptLog` at `path`, and remove it; under the lock.
 
-    False where it is none, or is damaged, or nothing can be written: it stays as it is then.
+    False if it is no old file, is damaged, or nothing can be written: it is then unchanged.
     """
     new_path = path.with_name(path.name + ".new")
     try:

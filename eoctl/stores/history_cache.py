@@ -1,12 +1,12 @@
 """`__transaction_state` as read before, kept by offset: the next run reads only what is new.
 
-A folder per cluster and topic id, in it a `KeptLog` per partition. Losing one costs a longer read.
-But it also knows what the cluster has forgotten, and that is evidence: records that compaction
-took, an end that an unclean election cut off, a log that was deleted. So what the log contradicts
-is set aside (`NUMBER.N.lost`) and never dropped; so is a file that was damaged
-(`NUMBER.N.damaged`), which is read as far as it is sound. Beside it: which ids the topics had. They
-identify a cluster too: another one may bear the same cluster id (a fixed one, a cluster that was
-installed again), and its producer ids mean other producers.
+A folder per cluster and topic id, in it a `KeptLog` per partition. Losing a file costs a longer
+read. But it also holds what the cluster has forgotten, which is evidence: records that compaction
+took, an end that an unclean election cut off, a log that was deleted. So files that the log
+contradicts are set aside (`NUMBER.N.lost`) and never dropped; so is a damaged file
+(`NUMBER.N.damaged`), which is read as far as it is sound. The topics' ids are kept too. They
+identify a cluster as well: another one may have the same cluster id (a fixed one, a reinstalled
+cluster), and its producer ids mean other producers.
 """
 
 import json
@@ -32,14 +32,14 @@ SIGHTINGS_VERSION = 0  # of topics.json
 
 
 class StateCache:
-    """What is kept of one cluster's `__transaction_state`, in the user's cache folder."""
+    """The kept part of one cluster's `__transaction_state`, in the user's cache folder."""
 
     def __init__(self, cluster_id: str, topic_id: str) -> None:
         self._cluster = _plain(f"{cluster_id}.")
         self._folder = cache_dir() / "transaction-state" / _plain(f"{cluster_id}.{topic_id}")
 
     def reading(self, partition: int) -> LogReading:
-        """Begin to read a partition: at the end of what is kept of it.
+        """Begin to read a partition after its kept batches.
 
         Raises UsageError for a newer format.
         """
@@ -60,10 +60,10 @@ class StateCache:
         return sorted(self._folder.parent.glob(f"{self._cluster}*"))
 
     def former(self, present: Mapping[str, str]) -> Iterator[Former]:
-        """Yield all that was set aside, and all that was kept of earlier topics of this cluster.
+        """Yield all logs set aside, and those kept of earlier topics of this cluster.
 
-        Each can be read until the next one is asked for. present: topic → id now. What was kept
-        beside none of these ids may be of another cluster.
+        Each can be read until the next one is requested. present: topic → id now. A log kept beside
+        none of these ids may be another cluster's.
         """
         ours = [
             f for f in self._folders() if f == self._folder or _shares(_read_sightings(f), present)
@@ -90,7 +90,7 @@ class StateCache:
         }
 
     def noted_ends(self) -> dict[int, int]:
-        """The ends of `__transaction_state` that the last look left."""
+        """Return the ends of `__transaction_state` noted last."""
         return _numbers(_read_sightings(self._folder).get("ends", {}))
 
     async def sight(
@@ -103,8 +103,8 @@ class StateCache:
         """Note the ids of topics. ends: of `__transaction_state`, read after the ids were.
 
         confirmed: topics whose own leaders know them by these ids, asked after `before`
-        (`noted_ends`) was read: what stands below it is not about a later topic of that name.
-        Nothing is noted where another process writes for long, or on a full or read-only disk.
+        (`noted_ends`) was read: records below it are not about a later topic of that name. Nothing
+        is noted while another process writes for long, or on a full or read-only disk.
         """
         lock_path = self._folder / "topics.lock"
         try:
@@ -144,7 +144,7 @@ class StateCache:
 
 
 def _former(number: int, path: Path, *, same_topic: bool) -> Iterator[Former]:
-    """Yield what is in this file, if anything is."""
+    """Yield the batches in this file, if there are any."""
     if path.suffix != ".log" and is_former(path):
         with held(path.parent, exclusive=True) as ours:
             new = path.with_suffix(".log") if path.suffix == ".batches" else path
@@ -163,7 +163,7 @@ def _plain(name: str) -> str:
 
 
 def _read_sightings(folder: Path) -> dict[str, Any]:
-    """Read what `StateCache.sight` wrote in this folder; nothing where it is damaged."""
+    """Read what `StateCache.sight` wrote in this folder; nothing if it is damaged."""
     try:
         content = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
         if (version := content.get("version", SIGHTINGS_VERSION)) != SIGHTINGS_VERSION:
@@ -187,14 +187,14 @@ def _texts(ends: Mapping[int, int]) -> dict[str, int]:
 
 
 def _numbers(ends: Mapping[str, int]) -> dict[int, int]:
-    """Raises ValueError, TypeError, AttributeError for what is no such thing."""
+    """Return ends by partition. Raises ValueError, TypeError, AttributeError if malformed."""
     if not all(isinstance(end, int) for end in ends.values()):
         raise ValueError("an end is a number")
     return {int(number): end for number, end in ends.items()}
 
 
 def state_cache(cluster_id: str | None, topic_id: str | None) -> StateCache | None:
-    """The cache of this cluster's log; None where it has no ids, or there is no place for one."""
+    """Return the cache of this cluster's log; None if it has no ids, or there is no folder."""
     if cluster_id is None or topic_id is None:
         return None
     try:

@@ -1,8 +1,8 @@
 """Records of recovery jobs launched from here: one folder each, which outlives the job.
 
-`STATE/jobs/ID/` holds `job.json` (what runs, who started it, which process it is; rewritten whole
-when the job ends), `progress.jsonl` (a line per report) and `log` (all that the job said).
-Whether a job without an end still runs is told by its process: `eoctl.operations.jobs.records`.
+`STATE/jobs/ID/` holds `job.json` (what runs, who started it, which process it is; rewritten
+completely when the job ends), `progress.jsonl` (a line per report) and `log` (the job's output).
+Whether a job without an end still runs, its process shows: `eoctl.operations.jobs.records`.
 """
 
 import json
@@ -24,10 +24,10 @@ from recovery.errors import UsageError
 class Job:
     """One job and what is known of it. Times are epoch ms; None: not yet, or not known.
 
-    pid, process: the job's own process (before it has one, the launcher's), told from later ones
-    with the same pid by the opaque `process`. argv: the command line, secrets hidden. master:
-    where Spark runs, None without Spark. exit_status, error, result: of a job that has ended;
-    cancelled: it ended because somebody asked for it.
+    pid, process: the job's own process (before it has one, the launcher's), distinguished from
+    later ones with the same pid by the opaque `process`. argv: the command line, secrets hidden.
+    master: where Spark runs, None without Spark. exit_status, error, result: of a job that has
+    ended; cancelled: it ended on request.
     """
 
     id: str
@@ -66,7 +66,7 @@ class JobFolder:
         return self.path / "progress.jsonl"
 
     def write(self, job: Job) -> None:
-        """Write job.json whole or not at all. Raises UsageError."""
+        """Write job.json completely or not at all. Raises UsageError."""
         text = json.dumps(asdict(job), indent=1)
         target, temporary = self.path / "job.json", self.path / f".job.json.{os.getpid()}"
         try:
@@ -82,7 +82,7 @@ class JobFolder:
             raise UsageError(f"cannot be written: {error.strerror}", where=str(target)) from None
 
     def read(self) -> Job:
-        """The record. Raises UsageError for a folder that holds none."""
+        """Return the record. Raises UsageError for a folder that holds none."""
         path = self.path / "job.json"
         try:
             fields = json.loads(path.read_bytes())
@@ -100,7 +100,7 @@ class JobFolder:
         cancelled: bool = False,
         result: Mapping[str, Any] | None = None,
     ) -> Job:
-        """Record how the job ended, once: the first end stands."""
+        """Record how the job ended; only the first call counts."""
         job = self.read()
         if job.ended is None:
             job = replace(
@@ -134,7 +134,7 @@ class JobFolder:
         return values
 
     def last_report(self) -> dict[str, Any] | None:
-        """The newest whole line of progress, read from the file's end."""
+        """Return the newest complete line of progress, read from the file's end."""
         with suppress(OSError), self.progress.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 8192))
@@ -146,7 +146,7 @@ class JobFolder:
         return None
 
     def log_tail(self, lines: int) -> list[str]:
-        """The last lines of the log; [] where there is none."""
+        """Return the last lines of the log; [] if there is none."""
         with suppress(OSError), self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 500 * lines))
@@ -176,7 +176,7 @@ class Jobs:
             ) from None
 
     def get(self, job_id: str) -> JobFolder:
-        """The folder of the one job whose id begins so. Raises UsageError for none or several."""
+        """Return the folder of the only job with this id prefix. Raises UsageError if not one."""
         if not job_id:
             raise UsageError("the id is empty", remedy="see `eoctl jobs list`")
         matching = [folder for folder in self.all() if folder.path.name.startswith(job_id)]
@@ -191,7 +191,7 @@ class Jobs:
         return (exact or matching)[0]
 
     def all(self) -> list[JobFolder]:
-        """Folders of all jobs, the oldest first; none where there is no such folder."""
+        """Return the folders of all jobs, oldest first."""
         try:
             names = sorted(path for path in self.folder.iterdir() if path.is_dir())
         except FileNotFoundError:

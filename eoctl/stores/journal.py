@@ -1,8 +1,8 @@
 """The journal: who changed what, when, on which evidence, in one file that only grows.
 
 `STATE/journal/journal.jsonl` holds the lines of recovery.change.journal. `STATE/journal/open/ID`
-stands while a change is under way and is locked by the process that carries it out: so every start
-of eoctl sees cheaply whether a change was left unfinished, and which ones still run.
+exists while a change is under way and is locked by the process that carries it out: so each start
+of eoctl sees cheaply which changes were left unfinished, and which still run.
 """
 
 import errno
@@ -37,7 +37,7 @@ from recovery.errors import IncompleteError, RefusedError, UsageError
 
 
 def who() -> dict[str, Any]:
-    """The user, host and process that act."""
+    """Return the user, host and process that act."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a bare uid in a container
@@ -46,10 +46,10 @@ def who() -> dict[str, Any]:
 
 
 def redacted(argv: Sequence[str]) -> list[str]:
-    """A command line without the values of secret properties.
+    """Return a command line without the values of secret properties.
 
     Only `-X key=value` and the parameters of `--remote` (Spark Connect's token) hold any; a
-    transactional id may look like one and stays as it is.
+    transactional id may look like one and is kept.
     """
     words: list[str] = []
     for word in argv:
@@ -116,7 +116,7 @@ class Journal:
         return self.folder / "open" / entry
 
     def begin(self, plan: Plan, argv: Sequence[str], undoes: str | None = None) -> Writer:
-        """A new entry: its `begun` is on disk when this returns. Raises RefusedError."""
+        """Begin an entry: its `begun` is on disk when this returns. Raises RefusedError."""
         with self._errors():
             _make_folder(self.folder / "open")
             while True:
@@ -191,7 +191,7 @@ class Journal:
                 private.sync_folder(self.folder)
 
     def _set_torn_aside(self, descriptor: int) -> int:
-        """Move what a crash cut short to a file of its own; where the next line begins."""
+        """Move a line that a crash cut short to its own file; return where the next line begins."""
         size = os.fstat(descriptor).st_size
         if size == 0 or _last_line_whole(descriptor, size):
             return size
@@ -204,7 +204,7 @@ class Journal:
         return reading.whole
 
     def read(self) -> JournalText:
-        """The file's lines. No journal is an empty one. Raises IncompleteError."""
+        """Return the file's lines. No journal is an empty one. Raises IncompleteError."""
         try:
             with self.path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
@@ -224,18 +224,18 @@ class Journal:
         return JournalContent(known_entries, running, reading.damaged, len(reading.torn))
 
     def forget_finished(self, content: JournalContent) -> None:
-        """Remove markers that a crash left behind after their entry had ended."""
+        """Remove markers that a crash left although their entry had ended."""
         keep = {entry.id for entry in unfinished(content.entries)}
         known = {entry.id for entry in content.entries}
         with suppress(OSError):
             for marker in (self.folder / "open").iterdir():
-                # one without an entry may be about to write its `begun`
+                # a change without an entry may be about to write its `begun`
                 old = time.time() - marker.stat().st_mtime > 60
                 if marker.name not in keep and (marker.name in known or old):
                     marker.unlink()
 
     def get(self, entry: str) -> JournalEntry:
-        """One entry by its id. Raises UsageError."""
+        """Return one entry by its id. Raises UsageError."""
         for one in self.find().entries:
             if one.id == entry:
                 return one
@@ -264,7 +264,7 @@ def _make_folder(folder: Path) -> None:
             raise NotADirectoryError(
                 errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)
             ) from None
-    with suppress(OSError):  # a parent that may be entered but not read
+    with suppress(OSError):  # the parent folder may be entered but not read
         private.sync_folder(folder.parent)
 
 

@@ -1,9 +1,9 @@
 """One partition of `__transaction_state` as read so far: a file of batches, and its index.
 
 The batches are as in Kafka's own segments (`kafka-dump-log.sh` reads the file), each with its
-CRC-32C. New ones are appended. The index, `NAME.index`, has an entry for each extent of about
-128 KiB: its place, and a hash of each id and producer id in it (`recovery.inspect.log_tokens`). So
-a question reads only extents that may answer it, one at a time. The last extent has no entry yet.
+CRC-32C. New ones are appended. The index, `NAME.index`, has an entry for each extent of about 128
+KiB: its place, and a hash of each id and producer id in it (`recovery.inspect.log_tokens`). So a
+query reads only extents that may answer it, one at a time. The last extent has no entry yet.
 Nothing is mapped, and no file stays open.
 
 - A crash or a full disk in mid-append leaves a batch that is cut: the next append overwrites it.
@@ -51,7 +51,7 @@ _OF_EXTENT, _OF_MARK, _OF_CUT, _OF_PRUNED = range(4)
 
 
 class DamagedError(CorruptError):
-    """What is kept was changed since it was written."""
+    """The kept file was changed since it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class KeptExtent:
 
 @dataclass
 class KeptLog:
-    """What is kept at `path`, with the file open for as long as the `with` block lasts."""
+    """The log kept at `path`, with the file open for as long as the `with` block lasts."""
 
     path: Path
-    lenient: bool = False  # what is damaged is left out instead
+    lenient: bool = False  # damaged batches are left out instead
     extents: list[KeptExtent] = field(default_factory=list)
     wholeness: Wholeness = field(default_factory=Wholeness)
     last: BatchHeader | None = None  # header of the last batch; None = nothing is kept
@@ -127,8 +127,8 @@ class KeptLog:
     def append(self, part: LogPart, begun: int | None, whole: Wholeness | None = None) -> None:
         """Add batches that follow the last one; under the lock. begun: as in `Wholeness`.
 
-        whole: what is known of a log of which these are a part; None = that they continue it.
-        Raises OSError where nothing can be written: what was kept before is unchanged then.
+        whole: what is known of the log that these are part of; None = that they continue it. Raises
+        OSError if nothing can be written; the kept batches are then unchanged.
         """
         if whole is None:
             whole = replace(self.wholeness)
@@ -159,9 +159,9 @@ class KeptLog:
             self.wholeness = whole
 
     def note_pruned(self, cuts: dict[int, int], prune_at: int) -> None:
-        """Note what this copy does not hold any more, by the id's token. Raises OSError.
+        """Note what this copy no longer holds, by the id's token. Raises OSError.
 
-        It comes first in the index: where the end of that is lost, nothing seems to be complete.
+        It comes first in the index: if the index's end is lost, nothing seems complete.
         """
         self._index_size = 0
         self._unwritten = [
@@ -238,7 +238,7 @@ class KeptLog:
             self.prune_at = _PRUNED.unpack(content)[1]
 
     def _fits(self, on_disk: int) -> bool:
-        """Tell whether the index is of these batches: the last extent is where it says."""
+        """Return True if the index is of these batches: the last extent is where it says."""
         at = 0
         for extent in self.extents:
             if extent.begin != at or not at < extent.end <= on_disk:
@@ -268,7 +268,7 @@ class KeptLog:
         return begin
 
     def _is_cut(self, at: int, on_disk: int) -> bool:
-        """Tell whether what is there from this byte on is an append that was not finished."""
+        """Return True if the bytes from `at` on are an unfinished append."""
         rest = self._bytes(at, on_disk)
         length = int.from_bytes(rest[8:LOG_OVERHEAD], "big")
         return len(rest) < HEADER_SIZE or LOG_OVERHEAD + length >= len(rest) or not any(rest)

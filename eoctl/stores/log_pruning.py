@@ -1,14 +1,13 @@
-"""Keeping a copy of `__transaction_state` from growing for ever.
+"""Keep the copy of `__transaction_state` from growing forever.
 
-The broker's log is compacted; what was read of it is kept, since it may be evidence. A busy
-cluster writes 10 GB a day. So past MOST_BYTES of one partition, the older half of its file keeps of
-each transactional id only its newest KEPT records, some ten transactions. The newer half keeps all.
-For which ids records were dropped, and below which offset, is noted: their history is not complete
-before it.
+The broker's log is compacted; the batches read are kept, since they may be evidence. A busy cluster
+writes 10 GB a day. So past MOST_BYTES of one partition, the older half of its file keeps only the
+newest KEPT records of each transactional id, some ten transactions. The newer half keeps all. The
+ids whose records were dropped are noted, with the offset below which their history is incomplete.
 
 An id that its coordinator has forgotten (a tombstone) may have left a lost marker, which then only
 these records prove. It is kept like the others, until all ids of that kind need more than
-MOST_BYTES / 4; then those that were forgotten first go, with all their records.
+MOST_BYTES / 4; then those forgotten first are dropped, with all their records.
 """
 
 from collections import Counter
@@ -20,18 +19,18 @@ from recovery.inspect.log_tokens import RowNames, id_token, names_of
 
 MOST_BYTES = 128 << 20
 KEPT = 40
-_PIECE = 1 << 20  # bytes written at once
+_PIECE = 1 << 20  # bytes per write
 
 
 def is_due(log: KeptLog) -> bool:
-    """Return True if the file is to be pruned."""
+    """Return True if it is time to prune the file."""
     return log.size > max(MOST_BYTES, log.prune_at)
 
 
 def prune(log: KeptLog) -> None:
-    """Write the file again without what is dropped; under the lock. Raises OSError, DamagedError.
+    """Rewrite the file without what is dropped; under the lock. Raises OSError, DamagedError.
 
-    It is pruned next when it has grown by half of MOST_BYTES, however much the live ids need.
+    The next pruning is due once it has grown by half of MOST_BYTES, however much the live ids need.
     """
     counts, ended = _counts(log)
     gone = _without_room(log, counts, ended)
@@ -53,9 +52,9 @@ def _older(log: KeptLog) -> list[KeptExtent]:
 
 
 def _counts(log: KeptLog) -> tuple["Counter[bytes]", list[bytes]]:
-    """Count each id's batches in the file; and the ids whose last one is an old tombstone.
+    """Count each id's batches, and find the ids whose last one is an old tombstone.
 
-    Those are in the order in which they were forgotten.
+    The latter are in the order in which they were forgotten.
     """
     counts: Counter[bytes] = Counter()
     ended: dict[bytes, None] = {}
@@ -109,7 +108,7 @@ def _left(
 
 
 def _keeps(row: RowNames, counts: "Counter[bytes]", gone: set[bytes]) -> bool:
-    """Tell whether a batch of the older half stays. counts: of its ids, from this batch on."""
+    """Return True if a batch of the older half stays. counts: of its ids, from this batch on."""
     if row.names is None:
         return True
     return any(counts[name] <= KEPT and name not in gone for name in row.names)

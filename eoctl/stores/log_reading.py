@@ -1,4 +1,4 @@
-"""One reading of a partition of `__transaction_state`: what is kept of it, and what is new.
+"""One reading of a partition of `__transaction_state`: its kept batches, and the new ones.
 
 New batches are appended to what is kept as they arrive, so that memory does not follow the log.
 Where nothing can be written (a full or read-only disk) they go to a temporary file.
@@ -24,7 +24,7 @@ ASIDE = (".lost", ".damaged")
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    """What is kept, and what could not be kept."""
+    """The kept batches, and those that could not be kept."""
 
     kept: KeptLog
     spare: KeptBatches
@@ -46,8 +46,8 @@ class LogReading:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.last: BatchHeader | None = None  # the last batch that was kept when it began
-        self.bytes_read = 0  # of what is kept, by questions
+        self.last: BatchHeader | None = None  # the last kept batch when it began
+        self.bytes_read = 0  # of kept batches, by queries
         self._end = 0
         self._begun = 0
         self._spare: TemporaryLog | None = None
@@ -57,7 +57,7 @@ class LogReading:
             self.set_aside_damaged()
 
     def _begin(self) -> None:
-        """Begin, or begin again, at the end of what is kept."""
+        """Begin, or begin again, after the kept batches."""
         self.last, self._spare = None, None
         self._end = self._begun = 0
         with held(self.path.parent, exclusive=False), suppress(OSError), KeptLog(self.path) as log:
@@ -96,14 +96,14 @@ class LogReading:
             self._spare.add(part, self._begun)
 
     def _append(self, part: LogPart) -> bool:
-        """Append to what is kept; False where that cannot be."""
+        """Append to the kept batches; False if that fails."""
         try:
             with held(self.path.parent, exclusive=True) as ours:
                 if not ours:
                     return False
                 with KeptLog(self.path) as log:
                     if log.wholeness.end < self._end:
-                        return False  # another process has set aside what this began with
+                        return False  # another process set aside what this began with
                     if log.wholeness.end > self._end:
                         self._begun = self._end = log.wholeness.end  # another one has read it
                     new = part.after(self._end - 1)

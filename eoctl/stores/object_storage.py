@@ -1,8 +1,8 @@
 """Files in object storage, through obstore: S3, what speaks its protocol, and Google's.
 
-There are no locks and no links here. What may only be created is put with that condition, and an
-answer that was lost is found out by reading: the content tells whose it is. Credentials are taken
-from the environment, by obstore; its own words are never shown, only status and code in them.
+There are no locks and no links here. A file that must be new is put with that condition, and a lost
+answer is replaced by reading: the content shows whose it is. obstore takes credentials from the
+environment; its own messages are never shown, only status and code in them.
 """
 
 import errno
@@ -20,7 +20,7 @@ from eoctl.stores.storage import PROBE, NewFile
 from recovery.errors import EoctlError, RefusedError, UnreachableError, UsageError
 
 PART_BYTES = 16 << 20  # of a file that is being written; S3 takes 10,000 parts
-READ_BYTES = 1 << 20  # at once: what follows is read next, of runs and of footers
+READ_BYTES = 1 << 20  # at once: runs and footers are read on from there
 RETRIES = 8
 RETRY_SECONDS = 60.0
 UNKNOWN_WAITS = (0.2, 1.0, 3.0)  # seconds, before a create without an answer is tried again
@@ -65,7 +65,7 @@ class ObjectStorage:
         return f"{self.address}/{name}"
 
     def held(self) -> nullcontext[None]:
-        """See Storage: nobody can be kept out; the manifest that is created first counts."""
+        """See Storage: others cannot be kept out; the manifest created first counts."""
         return nullcontext()
 
     def prove(self) -> None:
@@ -136,7 +136,7 @@ class ObjectStorage:
             obstore.put(self._store, name, data, use_multipart=False)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """See Storage: the first of several that create it at once wins, and all see who did."""
+        """See Storage: the first of several concurrent creators wins, and all see which."""
         for seconds in (*UNKNOWN_WAITS, None):
             try:
                 if (ours := self._create(name, data)) is not None:
@@ -154,8 +154,8 @@ class ObjectStorage:
         )
 
     def _create(self, name: str, data: bytes) -> bool | None:
-        """Create an object once: True if it is ours, False another's, None if there is none to see:
-        S3 also refuses while another such request is under way (409)."""
+        """Create an object once: True if it is ours, False another's, None if none is visible: S3
+        also refuses while another such request is under way (409)."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -173,7 +173,7 @@ class ObjectStorage:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[None]:
-        """See Storage: an object is there whole or not at all, and nothing is to be removed."""
+        """See Storage: an object exists completely or not at all, so nothing needs removing."""
         with _asking(self.shown(name)):
             try:
                 yield
@@ -268,8 +268,7 @@ class _NewObject(io.RawIOBase):
         return self._written, self._digest.hexdigest() if hashed else ""
 
     def _arrived(self) -> bool:
-        """Return True if the object is there although no answer said so: nobody else has its
-        name."""
+        """Return True if the object exists although no answer said so: its name is ours alone."""
         with suppress(OSError, EoctlError):
             return self._storage.size(self._name) == self._written
         return False
@@ -277,7 +276,7 @@ class _NewObject(io.RawIOBase):
 
 @contextmanager
 def _asking(where: str) -> Iterator[None]:
-    """Tell obstore's errors in a sentence; FileNotFoundError for an object that is not there."""
+    """Translate obstore's errors into a sentence; FileNotFoundError for a missing object."""
     from obstore.exceptions import BaseError
 
     try:
@@ -296,7 +295,7 @@ def _no_bucket(where: str) -> UsageError:
 
 
 def _told(error: Exception, where: str) -> EoctlError:
-    """Return what an error of obstore's means; nothing of its text but the status and the code."""
+    """Return what an obstore error means; of its text only the status and the code."""
     text = str(error)
     status = found[1] if (found := _STATUS.search(text)) else None
     code = found[1] if (found := _CODE.search(text)) else None

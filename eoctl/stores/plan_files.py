@@ -1,4 +1,4 @@
-"""Plan files: written whole or not at all, readable by their owner only, refused when edited."""
+"""Plan files: written entirely or not at all, readable by their owner only, refused when edited."""
 
 import os
 import tempfile

@@ -1,7 +1,7 @@
-"""Files and folders that nobody else may read: what eoctl keeps may hold keys, values and names.
+"""Files and folders that nobody else may read: they may hold keys, values and names.
 
 Commands run with a umask of 077 as well; tasks on executors and programs that call the sink have
-a umask of their own, which is not changed for them.
+their own umask, which is left alone.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ UMASK = 0o077
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder with its parents, mode 700; one that exists stays as it is. Raises OSError."""
+    """Make a folder with its parents, mode 700; an existing one is unchanged. Raises OSError."""
     for missing in reversed([p for p in (path, *path.parents) if not p.is_dir()]):
         with suppress(FileExistsError):
             missing.mkdir(mode=0o700)
@@ -54,10 +54,10 @@ def temporary(kind: str) -> Iterator[Path]:
 
 
 def make_temporary(kind: str) -> Path:
-    """Make a folder in the temporary one that is this process's until `remove_temporary`.
+    """Make a temporary folder that belongs to this process until `remove_temporary`.
 
-    Removes those of that kind whose process was killed before it could: a folder is locked by its
-    process, and the system drops the lock with that. Raises OSError.
+    Removes those of the same kind whose process was killed: a folder is locked by its process, and
+    the system drops the lock with the process. Raises OSError.
     """
     prefix = f"eoctl-{kind}-held-"
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
@@ -67,7 +67,7 @@ def make_temporary(kind: str) -> Path:
         folder = Path(tempfile.mkdtemp(prefix=prefix))
         with suppress(FileNotFoundError):  # another took it for a killed one's before the lock
             descriptor = _opened(folder)
-            with suppress(OSError):  # a file system without locks, where none is removed either
+            with suppress(OSError):  # a file system without locks: none is removed there
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if folder.exists():
                 _held[folder] = descriptor

@@ -16,7 +16,7 @@ SEGMENT_NAME = re.compile(r"([0-9]{20})\.log")
 
 
 def partition_of(folder: Path) -> TopicPartition:
-    """The topic and partition that a folder is named for. Raises UsageError."""
+    """Return the topic and partition that a folder is named for. Raises UsageError."""
     name = FOLDER_NAME.fullmatch(folder.resolve().name)
     if name is None:
         raise UsageError(
@@ -26,7 +26,7 @@ def partition_of(folder: Path) -> TopicPartition:
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """The segments (.log) of a partition, by offset. Raises UsageError when there is none."""
+    """Return the segments (.log) of a partition, by offset. Raises UsageError if there is none."""
     try:
         logs = sorted(p for p in folder.iterdir() if SEGMENT_NAME.fullmatch(p.name))
     except OSError as error:
@@ -39,13 +39,13 @@ def segments_in(folder: Path) -> list[Path]:
 
 
 def mapped(path: Path) -> memoryview:
-    """A segment's bytes up to where batches end; preallocated zeros are left out."""
+    """Return a segment's bytes up to where batches end; preallocated zeros are left out."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
             data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     except ValueError:
-        return memoryview(b"")  # nothing can be mapped of an empty file
+        return memoryview(b"")  # an empty file cannot be mapped
     except OSError as error:
         raise _gone(path, error) from None
     return data[: log_end(data)]
@@ -81,7 +81,7 @@ def checkpoint(path: Path, topic: str, partition: int) -> int | None:
 
 
 def property_in(path: Path, key: str, *, separator: str = "=") -> str | None:
-    """A value in a file of `key=value` lines; None where there is none."""
+    """Return a value from a file of `key=value` lines, or None."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

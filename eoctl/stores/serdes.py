@@ -31,7 +31,7 @@ Decoder = Callable[[bytes], Any]
 
 
 class Serde(NamedTuple):
-    """decode: raises ValueError for bytes that are none. encode: None where none can be typed."""
+    """decode: raises ValueError for other bytes. encode: None if values cannot be typed."""
 
     decode: Decoder
     encode: Callable[[str], bytes] | None

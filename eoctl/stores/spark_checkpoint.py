@@ -1,7 +1,7 @@
-"""The files of a Structured Streaming checkpoint on this host, and a mended copy beside it.
+"""The files of a Structured Streaming checkpoint on this host, and a repaired copy beside it.
 
 The checkpoint itself is only read. Hadoop's local file system keeps the CRC-32 of every 512 bytes
-of F in `.F.crc`; a file that does not fit its sums is broken, whatever is in it.
+of F in `.F.crc`; a file that does not match its sums is broken, whatever its content.
 """
 
 import json
@@ -39,7 +39,7 @@ _MOST_BYTES = 64 << 20  # of a log's file
 
 
 def folder_of(word: str) -> Path:
-    """The folder that a word names. Raises UsageError."""
+    """Return the folder that a word names. Raises UsageError."""
     if "://" in word and not word.startswith("file://"):
         raise UsageError(
             "only a checkpoint on this host is mended",
@@ -171,7 +171,7 @@ def _same_sources(offsets: dict[int, Any], broken: dict[str, str]) -> None:
 
 
 def _cut(entry: formats.BatchOffsets, other: formats.BatchOffsets) -> bool:
-    """Return True if a source's offset is no JSON here, and is there."""
+    """Return True if a source's offset is not JSON here, but is JSON in `other`."""
     return any(
         isinstance(here, str) and here != formats.VOID and isinstance(there, (dict, list, int))
         for here, there in zip(entry.values, other.values, strict=False)
@@ -227,7 +227,7 @@ def _expected(folder: Path, operator: Path, offsets: Mapping[int, Any]) -> int:
 
 
 def _versions(place: Path, name: str) -> StoreVersions:
-    """Return which versions a provider can load from a folder: a whole state, then each change."""
+    """Return which versions a provider can load from a folder: a full state, then each change."""
     snapshots: set[int] = set()
     changes: set[int] = set()
     named: set[int] = set()
@@ -276,7 +276,7 @@ def _whole(path: Path) -> bool:
 
 
 def read_progress(path: Path, query_id: str | None) -> dict[int, Progress]:
-    """Return a query's progress events by their batches; of several the last one.
+    """Return a query's progress events by their batches; the last one of several.
 
     The file may be `lastProgress` as JSON, several a line each, Spark's event log, or the log of
     its driver. Raises UsageError.
@@ -316,7 +316,7 @@ def _progress(event: Mapping[str, Any]) -> Progress:
 
 
 def copy(folder: Path, to: Path, remedy: Remedy, note: Mapping[str, Any]) -> None:
-    """Make the mended copy, whole or not at all. Raises RefusedError, IncompleteError."""
+    """Make the repaired copy, completely or not at all. Raises RefusedError, IncompleteError."""
     if to.exists():
         raise RefusedError("is there already", where=str(to), remedy="name a new folder")
     if to.resolve().is_relative_to(folder.resolve()):

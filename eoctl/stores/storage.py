@@ -1,7 +1,7 @@
 """Where the files of a state are: a folder of this machine, or a prefix in object storage.
 
-Names are relative to it, with slashes. Whatever the storage, a file is there whole or not at all,
-`put_new` never writes over another, and nobody else may read what is written.
+Names are relative to it, with slashes. Whatever the storage, a file exists completely or not at
+all, `put_new` never writes over another, and nobody else may read what is written.
 """
 
 import errno
@@ -34,9 +34,9 @@ class NewFile(Protocol):
     def sink(self) -> Any: ...
 
     def finish(self, *, hashed: bool = True) -> tuple[int, str]:
-        """Close the file, which is safe then. Return its bytes and its SHA-256, hexadecimal.
+        """Close the file, which is then safe. Return its bytes and its SHA-256, hexadecimal.
 
-        hashed: else nobody needs the SHA-256, and it is empty.
+        hashed: if false, the SHA-256 is not needed, and empty.
         """
         ...
 
@@ -44,8 +44,8 @@ class NewFile(Protocol):
 class Storage(Protocol):
     """A place for files. Every method raises UnreachableError where the place does not answer.
 
-    address: absolute; `storage_at` makes the storage of it again (storage_address.py). exclusive:
-    `held` keeps others out, so that what nobody lists may be deleted while no result is there.
+    address: absolute; `storage_at` turns it into the storage again (storage_address.py). exclusive:
+    `held` keeps others out, so that unlisted files may be deleted while there is no result.
     """
 
     @property
@@ -63,7 +63,7 @@ class Storage(Protocol):
         ...
 
     def prove(self) -> None:
-        """Raises RefusedError where `put_new` would write over another file."""
+        """Raise RefusedError where `put_new` would write over another file."""
         ...
 
     def top(self) -> list[str]:
@@ -71,11 +71,11 @@ class Storage(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of all files below a folder of it, none if there is no such folder."""
+        """Return the names of all files below one of its folders, none if that does not exist."""
         ...
 
     def size(self, name: str) -> int:
-        """Return a file's bytes. Raises OSError when there is none."""
+        """Return a file's bytes. Raises OSError if it does not exist."""
         ...
 
     def sha256(self, name: str) -> str:
@@ -101,17 +101,17 @@ class Storage(Protocol):
     def put_new(self, name: str, data: bytes) -> bool:
         """Write a file unless there is one; False if there is one with another content.
 
-        Who won tells itself by what it writes: data must have the writer's identity in it. Raises
-        UsageError, IncompleteError.
+        A writer recognises its own file by the content: data must contain the writer's identity.
+        Raises UsageError, IncompleteError.
         """
         ...
 
     def new_file(self, name: str) -> NewFile:
-        """Begin a file whose name nobody else uses. See `writing`."""
+        """Begin a file with a unique name. See `writing`."""
         ...
 
     def writing(self, name: str) -> AbstractContextManager[None]:
-        """Tell errors of writing in a sentence, and remove what could not be written whole."""
+        """Translate errors of writing into a sentence, and remove an incomplete file."""
         ...
 
     def settle(self, folder: str) -> None:
@@ -119,7 +119,7 @@ class Storage(Protocol):
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files, or folders with all that is in them; those that are gone are no error."""
+        """Remove files, or folders with their content; missing ones are no error."""
         ...
 
 
@@ -260,7 +260,7 @@ class LocalFolder:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[None]:
-        """See Storage: what could not be written whole takes no room on a full disk."""
+        """See Storage: an incomplete file takes no space on a full disk."""
         path = self.path / name
         try:
             yield
@@ -284,7 +284,7 @@ class LocalFolder:
 
 
 def _linked(written: Path, path: Path) -> bool:
-    """Rename, unless there is a file of that name: False then."""
+    """Rename, unless a file of that name exists: then return False."""
     try:
         os.link(written, path)
     except OSError as error:
@@ -301,7 +301,7 @@ def _linked(written: Path, path: Path) -> bool:
 
 
 def _claimed(path: Path) -> bool:
-    """Make an empty file, which the content replaces; False if there is one, whoever made it."""
+    """Make an empty file, which the content replaces; False if one exists, no matter whose."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:

@@ -17,9 +17,9 @@ def is_address(given: str | Path) -> bool:
 
 
 def storage_at(given: str | Path) -> Storage:
-    """Return the storage at a path or an address. Nothing is asked or written.
+    """Return the storage at a path or an address. Nothing is read or written.
 
-    Raises UsageError for an address that is none of object storage, or without its package.
+    Raises UsageError for an address that is not object storage, or without its package.
     """
     if not (match := _ADDRESS.match(str(given))):
         return LocalFolder(Path(given).absolute())
@@ -63,7 +63,7 @@ def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
 
 
 def read_text(given: str | Path) -> str:
-    """Return the text of a file, or of an object whose address is given.
+    """Return the text of a file, or of an object, given its address.
 
     Raises UsageError, UnreachableError.
     """

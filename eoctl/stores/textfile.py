@@ -1,4 +1,4 @@
-"""Files that others read at any moment: written whole or not at all."""
+"""Files that others read at any moment: written completely or not at all."""
 
 import os
 import tempfile
@@ -45,7 +45,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 def _plain(name: str) -> str:
-    """A name as a glob pattern that matches only itself."""
+    """Return a name as a glob pattern that matches only itself."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 

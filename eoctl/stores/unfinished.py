@@ -1,4 +1,4 @@
-"""Find changes that were left unfinished. Each start of eoctl asks, so nothing heavy is loaded."""
+"""Find unfinished changes. Each start of eoctl does this, so nothing heavy is loaded."""
 
 from contextlib import suppress
 
@@ -7,7 +7,7 @@ from recovery.errors import UsageError
 
 
 def unfinished_notice() -> str | None:
-    """One line that names the entry, or None: when nothing is unfinished or nothing can be seen.
+    """Return one line that names the entry; None if nothing is unfinished or can be seen.
 
     Changes that a living process carries out right now are not named. Never raises.
     """
@@ -16,7 +16,7 @@ def unfinished_notice() -> str | None:
             return None
     except (OSError, UsageError):
         return None
-    with suppress(Exception):  # a broken journal is told by the commands that need it
+    with suppress(Exception):  # the commands that need it report a broken journal
         return _notice()
     return None
 

@@ -1,7 +1,7 @@
 """The brokers' own answers about rights (ACLs); asking changes nothing.
 
-Topics, groups and the cluster tell their authorized operations (KIP-430); of transactional ids only
-the ACLs tell, to whom may DESCRIBE the cluster.
+Topics, groups and the cluster report their authorized operations (KIP-430); for transactional ids
+only the ACLs do, if we may DESCRIBE the cluster.
 """
 
 from collections.abc import Sequence

@@ -97,9 +97,9 @@ async def _ahead(cluster: Cluster, row: TransactionFacts, now: Callable[[], int]
 
 
 async def _still_runs(cluster: Cluster, row: TransactionFacts) -> bool:
-    """Return True if the transaction that began at the row's start is still the id's present one.
+    """Return True if the transaction that began at the row's start is still the id's current one.
 
-    The next one of a busy id is younger: measured by it, the clock would seem to be behind.
+    The next one of a busy id is younger: measured by it, the clock would seem slow.
     """
     question = messages.DescribeTransactionsRequest(transactional_ids=[row.transactional_id])
     answer = await cluster.ask(row.coordinator, question)

@@ -31,10 +31,10 @@ MOVED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEA
 async def partition_offsets(
     cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], list[Missing]]:
-    """Log start, LSO and high watermark of `partitions`, in their order.
+    """Return log start, LSO and high watermark of `partitions`, in their order.
 
-    Three ListOffsets per leader, whatever the number of partitions. A partition whose leader
-    moved meanwhile is asked once more where it moved to.
+    Three ListOffsets per leader, whatever the number of partitions. A partition whose leader moved
+    meanwhile is asked again at its new leader.
     """
     ids = {t.name: t.topic_id for t in topics}
     offsets, missing = await offsets_of(cluster, ids, partitions)
@@ -71,10 +71,10 @@ async def led_now(
 async def ids_of_leaders(
     cluster: Cluster, scope: Sequence[PartitionMetadata]
 ) -> dict[str, set[str | None]]:
-    """The topic ids by which the leaders of these partitions know their topics.
+    """Return the topic ids by which the leaders of these partitions know their topics.
 
     None among them: a leader that did not answer, or that knows no such topic or no ids. The broker
-    that described the topics may lag behind: of a topic made anew it still tells the former id.
+    that described the topics may lag: for a recreated topic it still returns the former id.
     """
     led, leaderless = by_leader(scope)
     request = messages.MetadataRequest
@@ -110,7 +110,7 @@ def _partition_problem(facts: PartitionFacts) -> str:
 
 
 def offset_questions(partitions: Sequence[PartitionMetadata]) -> tuple[Any, Any, Any]:
-    """Return the questions for high watermark, LSO and log start, in the order to be asked.
+    """Return the requests for high watermark, LSO and log start, in the order to send them.
 
     A broker answers in order. High watermark before LSO: see PartitionFacts.
     """
@@ -204,9 +204,9 @@ class _AskedPartition(Value, gc=False):
 def list_offsets(
     partitions: Iterable[PartitionMetadata], timestamp: int, level: int, *, replica: int = -1
 ) -> Any:
-    """A ListOffsets request for `partitions` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
+    """Build ListOffsets for `partitions` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
 
-    replica: -1 asks as a client; another number is told what replicas see, at this leader epoch.
+    replica: -1 asks as a client; another number is given what replicas see, at this leader epoch.
     """
     request = messages.ListOffsetsRequest
     grouped: dict[str, list[_AskedPartition]] = {}
@@ -275,7 +275,7 @@ async def producers(
 
 
 def producers_question(partitions: Iterable[PartitionMetadata]) -> Any:
-    """A DescribeProducers request for `partitions`."""
+    """Return a DescribeProducers request for `partitions`."""
     request = messages.DescribeProducersRequest
     grouped: dict[str, list[int]] = {}
     for p in partitions:
@@ -343,7 +343,7 @@ async def offsets_at(
 ) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
     """Return for each partition: instant → offset of the first record not older (ListOffsets).
 
-    An instant after all records is left out; a partition that was not told is not in the result.
+    An instant after all records is left out; a partition without an answer is not in the result.
     """
     by_instant: dict[TopicPartition, dict[int, int]] = {p.topic_partition: {} for p in partitions}
     missing: list[Missing] = []

@@ -15,7 +15,7 @@ ISOLATION = "share.isolation.level"
 async def broker_configs(
     cluster: Cluster, keys: Sequence[str]
 ) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
-    """Broker id, as text → values of `keys` in force. Each broker tells only its own."""
+    """Broker id, as text → values of `keys` in force. Each broker gives only its own."""
     request = messages.DescribeConfigsRequest
 
     def question(broker: int) -> Any:
@@ -43,7 +43,7 @@ async def broker_configs(
 async def topic_configs(
     cluster: Cluster, topics: Sequence[str], keys: Sequence[str]
 ) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
-    """Topic → values of `keys` in force; topics that may not be asked are in the second part."""
+    """Return topic → values of `keys` in force, and the topics that we may not ask about."""
     if not topics:
         return {}, []
     request = messages.DescribeConfigsRequest

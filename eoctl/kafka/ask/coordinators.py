@@ -40,7 +40,7 @@ MOVING_SECONDS = 0.25
 
 @cache
 def probe_ids(partitions: int) -> tuple[str, ...]:
-    """One made-up transactional id per partition of `__transaction_state`."""
+    """Return one made-up transactional id per partition of `__transaction_state`."""
     ids: dict[int, str] = {}
     number = 0
     while len(ids) < partitions:
@@ -51,13 +51,13 @@ def probe_ids(partitions: int) -> tuple[str, ...]:
 
 
 async def state_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
-    """The partitions of `__transaction_state`: none where no transaction was ever begun."""
+    """Return the partitions of `__transaction_state`: none if no transaction ever began."""
     metadata = await cluster.metadata([TRANSACTION_STATE])
     return state_partitions_of(metadata.topics[TRANSACTION_STATE])
 
 
 def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] | Missing:
-    """The partitions of `__transaction_state` as Metadata described the topic."""
+    """Return the partitions of `__transaction_state` as Metadata described the topic."""
     return partitions_of(topic, "the coordinators cannot be found without DESCRIBE on this topic")
 
 
@@ -80,7 +80,7 @@ async def transactions(
     producer_ids: Sequence[int] = (),
     running_longer_than_ms: int | None = None,
 ) -> Transactions:
-    """Every coordinator's transactions (ListTransactions, KIP-664), filtered by the brokers.
+    """Return every coordinator's transactions (ListTransactions, KIP-664), filtered by the brokers.
 
     running_longer_than_ms is compared with the coordinator's own clock (KIP-994): Missing scope
     `feature` names brokers that cannot. Rows carry id, PID and state; see `described`.
@@ -149,7 +149,7 @@ async def _listed_once(
             row = TransactionFacts(t.transactional_id, broker, t.producer_id, t.transaction_state)
             home = partitions[coordinator_partition(t.transactional_id, count)]
             (rows if home.leader == broker else strays).append(row)
-    # of another broker only what its home does not list: while brokers count the partitions
+    # from another broker only what its home does not list: while brokers count the partitions
     # differently, its coordinator may be anyone (see `described`)
     at_home = {t.transactional_id for t in rows}
     rows += [t for t in strays if t.transactional_id not in at_home]
@@ -167,7 +167,7 @@ async def _listed_once(
 def replicas_of(cluster: Cluster, log: PartitionMetadata) -> tuple[int | None, tuple[int, ...]]:
     """Return how many replicas are in sync on brokers that answer, and the brokers of the others.
 
-    A cluster that has lost its controllers keeps brokers among the replicas in sync that are gone.
+    A cluster that has lost its controllers keeps dead brokers among the replicas in sync.
     """
     if log.in_sync is None:
         return None, ()
@@ -178,8 +178,8 @@ def replicas_of(cluster: Cluster, log: PartitionMetadata) -> tuple[int | None, t
 async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bool | None:
     """Return True if a transaction is open for more than `limit` ms by its coordinator's clock.
 
-    None: that coordinator did not tell, or is below ListTransactions v1, or knows the transaction
-    no longer as `row` describes it.
+    None: that coordinator did not answer, or is below ListTransactions v1, or no longer knows the
+    transaction as `row` describes it.
     """
     question = messages.ListTransactionsRequest(
         state_filters=[row.state], producer_id_filters=[row.producer_id], duration_filter=limit
@@ -188,7 +188,7 @@ async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bo
         listed = await cluster.ask(row.coordinator, question, least=1)
     except WireError:
         return None
-    # asked after it: the listing was of this transaction, by a coordinator that knows it
+    # asked afterwards: the listing was of this transaction, by a coordinator that knows it
     (now,), _ = await _described_once(cluster, [row])
     if listed.error_code or (now.state, now.start_timestamp) != (row.state, row.start_timestamp):
         return None
@@ -229,7 +229,7 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
 def _unproven(
     coordinators: Iterable[CoordinatorFacts], known: set[int | None], count: int
 ) -> list[Missing]:
-    """One fact per broker and reason for the coordinators that the probe did not prove."""
+    """Return one fact per broker and reason for the coordinators that the probe did not prove."""
     grouped: dict[tuple[int | None, str], int] = {}
     for c in coordinators:
         if not c.seen and (c.leader is None or c.leader not in known):
@@ -259,9 +259,9 @@ async def described(
     """`rows` with epoch, timeout, start and partitions (DescribeTransactions), in their order.
 
     An id that ended or moved meanwhile keeps what was known and carries the error's name. One that
-    its present coordinator does not know with the listed producer id is a ghost: another broker
-    still keeps the partition where its records were before partitions were added.
-    Topics that may not be described are left out by the broker without an error.
+    its current coordinator does not know with the listed producer id is a ghost: another broker
+    still keeps the partition where its records were before partitions were added. The broker leaves
+    out topics that we may not describe, without an error.
     """
     result, missing = await _described_once(cluster, rows)
     doubted = [
@@ -371,7 +371,7 @@ def transaction_facts(coordinator: int, row: Any) -> TransactionFacts:
 async def find(
     cluster: Cluster, ids: Sequence[str]
 ) -> tuple[list[TransactionFacts], list[Missing]]:
-    """The named transactional ids as their coordinators describe them, in the order asked."""
+    """Return the named transactional ids as their coordinators describe them, in their order."""
     partitions = await state_partitions(cluster)
     if isinstance(partitions, Missing):
         return [], [partitions]

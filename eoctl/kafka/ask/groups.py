@@ -71,7 +71,7 @@ def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missin
 
 
 async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
-    """The partitions of `__consumer_offsets`: none where no group was ever known."""
+    """Return the partitions of `__consumer_offsets`: none where no group was ever known."""
     topic = (await cluster.metadata([CONSUMER_OFFSETS])).topics[CONSUMER_OFFSETS]
     unseen = "without DESCRIBE on this topic nobody can tell whether all groups were seen"
     return partitions_of(topic, unseen)
@@ -84,8 +84,8 @@ async def at_coordinators(
 ) -> tuple[dict[str, tuple[int, Value]], list[Missing]]:
     """Ask each group's coordinator about its groups, all brokers at once: (broker, answer) of each.
 
-    A coordinator that moves or loads is looked for again, for about two seconds. What a broker
-    refuses is named in the second part.
+    A coordinator that moves or loads is located again, for about two seconds. What a broker refuses
+    is in the second part.
     """
     values: dict[str, tuple[int, Value]] = {}
     missing: list[Missing] = []
@@ -144,7 +144,7 @@ async def _homes(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, int]
 async def _homes_by_asking(
     cluster: Cluster, names: Sequence[str]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Homes of groups if `__consumer_offsets` is hidden from us: FindCoordinator, one by one."""
+    """Return homes of groups if `__consumer_offsets` is hidden: one FindCoordinator each."""
     homes: dict[str, int] = {}
     refused: dict[str, str] = {}
     for name in names:
@@ -161,7 +161,7 @@ async def _homes_by_asking(
 
 
 async def list_groups(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
-    """List all groups by name, with type and state as far as brokers tell (KIP-518, KIP-848).
+    """List all groups by name, with type and state if brokers report them (KIP-518, KIP-848).
 
     A group counts only from the broker that coordinates it. See `describe_groups` for members.
     """
@@ -244,10 +244,10 @@ async def _list(cluster: Cluster, broker: int) -> list[GroupFacts]:
 async def find_groups(
     cluster: Cluster, names: Sequence[str]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """The named groups with their members, in the order asked.
+    """Return the named groups with their members, in the given order.
 
-    One that does not exist has the state Dead, as Kafka says of it. One whose coordinator could
-    not be asked is not among them but in the second part.
+    A group that does not exist has the state Dead, as in Kafka. One whose coordinator could not be
+    asked is in the second part instead.
     """
 
     listed, missing = await _listed(cluster, names)
@@ -306,7 +306,7 @@ async def describe_groups(
 async def _described_once(
     cluster: Cluster, groups: Sequence[GroupFacts]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """`groups` as the requests of their types describe them, which are asked side by side."""
+    """`groups` as the requests of their types describe them, which are sent in parallel."""
     requests = {
         "consumer": (messages.ConsumerGroupDescribeRequest, "group_ids", 0),
         "share": (messages.ShareGroupDescribeRequest, "group_ids", 1),
@@ -364,7 +364,7 @@ def _host(member: Any) -> str:
 
 
 def _worker(member: Any) -> ConnectWorker | None:
-    """A member of a group of Connect; None where it does not say what a worker says."""
+    """Return a Connect worker of a group; None if it does not say what a worker says."""
     try:
         return ConnectWorker(
             client_id=member.client_id,

@@ -1,7 +1,7 @@
 """The ends of logs as their leaders know them, written but not yet replicated records included.
 
 ListOffsets as replica -2 (Kafka's ListOffsetsRequest.DEBUGGING_REPLICA_ID) gives the log end
-offset. Such a request is answered by followers too, so it carries the leader epoch.
+offset. Followers answer this request too, so it carries the leader epoch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ DEBUGGING_REPLICA = -2
 async def log_end_offsets(
     cluster: Cluster, partitions: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, int], list[Missing]]:
-    """The leader's log end offset of each partition; one that is not told is in the second part."""
+    """Return the leader's log end offset of each partition; then those that got no answer."""
     led, leaderless = by_leader(partitions)
     answers, failures = await cluster.ask_each(
         {
@@ -51,9 +51,9 @@ async def log_end_offsets(
 async def read_ends(
     cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], Mapping[TopicPartition, int], list[Missing]]:
-    """Offsets of each partition, and then its log end offset.
+    """Return the offsets of each partition, and then its log end offset.
 
-    In this order: what was written before the watermark was read is in the log end.
+    In this order: records written before the watermark was read are in the log end.
     """
     facts, missing = await collect.partition_offsets(cluster, topics, partitions)
     # where the leader moved meanwhile, facts know the new one

@@ -73,7 +73,7 @@ async def at_one_moment(
 async def _ask(
     cluster: Cluster, ids: dict[str, str | None], partitions: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, PartitionFacts], Producers, list[Missing], set[TopicPartition]]:
-    """Ask each leader once. Last: the partitions whose LSO did not move meanwhile."""
+    """Ask each leader once. Last value: the partitions whose LSO did not move meanwhile."""
     before: dict[TopicPartition, int] = {}
     producers: Producers = {}
     refused: list[Missing] = []

@@ -26,12 +26,12 @@ async def standing(
     now: int,
     recorded: Mapping[str, Sequence[TopicPartition]] | None = None,
 ) -> list[IdFacts]:
-    """Return where each id stands, in the order of `rows`; clocks are left to the caller.
+    """Return the standing of each id, in the order of `rows`; clocks are left to the caller.
 
-    now: our clock, epoch ms, when `rows` were described. recorded: the partitions of an id's
-    newest record, asked beside those of its description. The partitions are asked first and
-    the leader epochs of `__transaction_state` last: a coordinator that moves meanwhile is then
-    seen with its new epoch. What could not be seen is left open in the facts.
+    now: our clock, epoch ms, when `rows` were described. recorded: the partitions of an id's newest
+    record, asked about besides those of its description. The partitions are asked first and the
+    leader epochs of `__transaction_state` last: a coordinator that moves meanwhile is then seen
+    with its new epoch. What could not be seen is left open in the facts.
     """
     partitions = {
         t.transactional_id: tuple(
@@ -79,7 +79,7 @@ async def standing(
 async def with_least_in_sync(cluster: Cluster, seen: Transactions) -> Transactions:
     """Return the listing with how many replicas each coordinator's log must have in sync.
 
-    Asked only where some are away: a healthy cluster is asked for nothing.
+    Asked only if some are down: a healthy cluster gets no request.
     """
     if not any(c.away for c in seen.coordinators):
         return seen
@@ -93,9 +93,9 @@ async def with_least_in_sync(cluster: Cluster, seen: Transactions) -> Transactio
 
 
 async def leaderless(cluster: Cluster, seen: Transactions) -> dict[TopicPartition, PartitionFacts]:
-    """Return the partitions of Ongoing ids that have no leader that answers.
+    """Return the partitions of Ongoing ids without a leader that answers.
 
-    Asked only while brokers are away: a healthy cluster is asked for nothing.
+    Asked only while brokers are down: a healthy cluster gets no request.
     """
     if not cluster.silent and not any(c.away for c in seen.coordinators):
         return {}
@@ -116,7 +116,7 @@ async def leaderless(cluster: Cluster, seen: Transactions) -> dict[TopicPartitio
 
 
 def _least(configured: int, log: CoordinatorFacts) -> int:
-    # no more can be asked for than there are (Kafka's Partition.effectiveMinIsr)
+    # no more can be required than exist (Kafka's Partition.effectiveMinIsr)
     return min(configured, (log.in_sync or 0) + len(log.away))
 
 

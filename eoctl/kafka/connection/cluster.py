@@ -32,7 +32,7 @@ STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs n
 class PartitionMetadata(HasPartition, Value, gc=False):
     """A partition's leader. leader None: nobody leads it. error: Kafka's name, None if none.
 
-    in_sync: the replicas that the leader counts as in sync; None = not told.
+    in_sync: the replicas that the leader counts as in sync; None = not reported.
     """
 
     topic: str
@@ -124,7 +124,7 @@ class Cluster:
 
     @property
     def requests_sent(self) -> int:
-        """Requests sent so far, negotiation and authentication included."""
+        """Return the number of requests sent so far, negotiation and authentication included."""
         return sum(c.requests_sent for c in self._open_connections())
 
     def _open_connections(self) -> list[Connection]:
@@ -135,12 +135,12 @@ class Cluster:
 
     @property
     def transaction_version(self) -> int:
-        """The finalized feature `transaction.version`; 0 where the cluster has no such feature."""
+        """Return the finalized feature `transaction.version`; 0 if the cluster lacks it."""
         assert self._bootstrap is not None
         return self._bootstrap.features.get("transaction.version", 0)
 
     def refuse_read_only(self, where: str | None = None) -> None:
-        """Raises RefusedError in a read-only context: asked before another client writes."""
+        """Raise RefusedError in a read-only context: called before another client writes."""
         if self.read_only:
             raise RefusedError("nothing is changed: the context is read-only", where=where)
 
@@ -218,7 +218,7 @@ class Cluster:
         )
 
     def _adopt_bootstrap(self) -> None:
-        """Keep the bootstrap connection for a broker whose own address it is."""
+        """Keep the bootstrap connection for a broker that has this very address."""
         for b in self.brokers.values():
             if self._bootstrap_address == (b.host, b.port) and b.id not in self._connections:
                 assert self._bootstrap is not None
@@ -242,10 +242,10 @@ class Cluster:
         most: int | None = None,
         absent: Callable[[Any], str | None] = lambda answer: None,
     ) -> Any:
-        """One question that any broker can answer. Raises UnreachableError when none does.
+        """Send one request that any broker can answer. Raises UnreachableError when none does.
 
-        absent: what an answer does not speak of although it was asked for; None: nothing. Such an
-        answer is none.
+        absent: returns what an answer lacks although it was asked for; None: nothing. An incomplete
+        answer does not count.
         """
         if self._bootstrap is not None and not self._bootstrap.closed:
             try:
@@ -267,7 +267,7 @@ class Cluster:
         raise _unreachable(failures, self.settings.bootstrap_servers)
 
     async def connection(self, broker: int) -> Connection:
-        """The open connection to `broker`. Raises WireError, at once if it was silent before."""
+        """Return the connection to `broker`. Raises WireError, at once if it was silent before."""
         if broker in self._silent:
             raise self._silent[broker]
         lock = self._opening.setdefault(broker, asyncio.Lock())
@@ -356,7 +356,7 @@ class Cluster:
     async def ask_each(
         self, questions: Mapping[Key, Callable[[], Awaitable[Any]]]
     ) -> tuple[dict[Key, Any], dict[Key, WireError]]:
-        """Run one coroutine per key, all at once: what answered, and what did not."""
+        """Run one coroutine per key, concurrently; return the answers and the failures."""
         keys = list(questions)
         results = await asyncio.gather(*(questions[key]() for key in keys), return_exceptions=True)
         answers: dict[Key, Any] = {}
@@ -381,7 +381,7 @@ class Cluster:
 
 
 def refuse_short(absent: str | None) -> None:
-    """Raise WireError for an answer that says nothing of `absent`, which was asked for."""
+    """Raise WireError for an answer that lacks `absent`, which was requested."""
     if absent is not None:
         raise WireError("NOT_KAFKA", f"its answer does not speak of {absent}, which was asked for")
 
@@ -389,7 +389,7 @@ def refuse_short(absent: str | None) -> None:
 def missing_broker(
     broker: int, error: WireError, scope: str = "broker", detail: str = ""
 ) -> Missing:
-    """A broker that did not answer, as a fact."""
+    """Return a broker that did not answer, as a fact."""
     text = f"{detail}: {error.detail}" if detail else error.detail
     return Missing(scope=scope, error=error.error, detail=text, broker=broker)
 
@@ -397,7 +397,7 @@ def missing_broker(
 def by_leader(
     partitions: Iterable[PartitionMetadata],
 ) -> tuple[dict[int, list[PartitionMetadata]], list[PartitionMetadata]]:
-    """Partitions grouped by the broker that leads them, and those that nobody leads."""
+    """Group partitions by the broker that leads them; then those without a leader."""
     led: dict[int, list[PartitionMetadata]] = {}
     orphaned: list[PartitionMetadata] = []
     for p in partitions:
@@ -447,7 +447,7 @@ def _unreachable(
     names = ", ".join(f"{host}:{port}" for host, port in servers)
     if not failures:
         return UnreachableError("no broker answers", where=names)
-    # what a broker said of us is worth more than a port that is closed
+    # a broker's answer about us is worth more than a closed port
     order = ("AUTHENTICATION_FAILED", "TLS_FAILED", "NOT_KAFKA")
     ranked = sorted(failures, key=lambda e: order.index(e.error) if e.error in order else 9)
     return UnreachableError(ranked[0].detail, where=names, remedy=ranked[0].remedy)

@@ -1,8 +1,8 @@
 """The one adapter around confluent-kafka: producers, consumers and admin clients for records.
 
-Each is made only after a wire connection has been accepted with the same settings: librdkafka
-names most errors of addresses, TLS and credentials wrongly or never, and retries for good.
-Its log lines go to the logger `eoctl.librdkafka`, which shows nothing unless it is asked to.
+Each is made only after a wire connection has been accepted with the same settings: librdkafka names
+most errors of addresses, TLS and credentials wrongly or never, and retries for good. Its log lines
+go to the logger `eoctl.librdkafka`, which shows nothing by default.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ def producer(
 ) -> "Producer":
     """A confluent_kafka.Producer. config: librdkafka's own properties, before the settings'.
 
-    on_error hears what librdkafka reports in poll(), as WireError with its error name.
-    Blocks until a broker accepts us, so call it in a thread where a loop runs. Raises
-    UnreachableError, and UsageError for a property that librdkafka refuses.
+    on_error gets what librdkafka reports in poll(), as WireError with its error name. Blocks until
+    a broker accepts us, so call it in a thread where a loop runs. Raises UnreachableError, and
+    UsageError for a property that librdkafka refuses.
     """
     from confluent_kafka import Producer
 
@@ -47,7 +47,7 @@ def consumer(
     config: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> "Consumer":
-    """A confluent_kafka.Consumer that commits nothing by itself; otherwise as `producer`."""
+    """Return a confluent_kafka.Consumer that never commits on its own; otherwise as `producer`."""
     from confluent_kafka import Consumer
 
     safe = {"group.id": "eoctl", "enable.auto.commit": False}

@@ -32,7 +32,7 @@ class Secret(Confidential):
 
 
 def resolve(value: str, where: str) -> str:
-    """The value behind `env:NAME` or `file:PATH` (one trailing newline cut), else `value` itself.
+    """Return the value of `env:NAME`, `file:PATH` (one trailing newline cut), or `value` itself.
 
     where: the property's name, for the error. Raises UsageError when there is nothing to read.
     """
@@ -50,7 +50,7 @@ def resolve(value: str, where: str) -> str:
 
 
 def resolved_if_there(value: str) -> str:
-    """The value as of `resolve`; "" where the variable or the file is missing here."""
+    """Return the value as of `resolve`; "" where the variable or the file is missing here."""
     try:
         return resolve(value, "").strip()
     except UsageError:
@@ -58,7 +58,7 @@ def resolved_if_there(value: str) -> str:
 
 
 def read_file(path: str, where: str) -> str:
-    """The text of a file that a property names. Raises UsageError that names both."""
+    """Return the text of a file that a property names. Raises UsageError that names both."""
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError) as error:

@@ -19,13 +19,13 @@ class WireError(Exception):
 
 
 class Deadline:
-    """A moment on the monotonic clock that nothing may outlast. None = no end."""
+    """A moment on the monotonic clock that no request may outlast. None = no end."""
 
     def __init__(self, seconds: float | None) -> None:
         self._at = None if seconds is None else time.monotonic() + seconds
 
     def within(self, seconds: float) -> "Deadline":
-        """The earlier of this deadline and `seconds` from now."""
+        """Return the earlier of this deadline and `seconds` from now."""
         inner = Deadline(seconds)
         if self._at is not None and inner._at is not None and self._at < inner._at:
             return self

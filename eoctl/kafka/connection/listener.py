@@ -1,8 +1,8 @@
 """Errors between a client and a broker's listener, each in one sentence with the remedy.
 
 Each function turns what was observed (an exception, an error code, the first bytes) into the
-WireError to raise. The cases are those of a port, a protocol or a credential set wrongly. TLS
-fails in the same ways elsewhere: a `Peer` says with whom, and which settings are looked at.
+WireError to raise. The cases are those of a port, a protocol or a credential set wrongly. TLS fails
+in the same ways elsewhere: a `Peer` says with whom, and which settings matter.
 """
 
 import errno
@@ -24,7 +24,7 @@ class Peer(NamedTuple):
     """Whom TLS is spoken with. The others are remedies: settings of the side that asks."""
 
     name: str
-    ca: str  # its certificate is signed by nobody we trust
+    ca: str  # nobody we trust signed its certificate
     certificate: str  # it wants one of ours
     plaintext: str  # it does not answer with TLS
 
@@ -38,7 +38,7 @@ BROKER = Peer(
 
 
 def not_kafka(first: bytes) -> WireError:
-    """An answer whose first four bytes are no length of a Kafka frame."""
+    """Return True for an answer whose first four bytes are no length of a Kafka frame."""
     if first.startswith(TLS_ALERT):
         return speaks_tls()
     if first == b"HTTP":
@@ -110,7 +110,7 @@ def silent() -> WireError:
 
 
 def wrong_name(error: OSError) -> bool:
-    """True if a handshake failed only because the certificate does not name the host."""
+    """Return True if a handshake failed only because the certificate does not name the host."""
     code = getattr(error, "verify_code", 0)
     return isinstance(error, ssl.SSLCertVerificationError) and code in HOSTNAME_MISMATCH
 
@@ -177,7 +177,7 @@ def _plaintext(peer: Peer) -> WireError:
 
 
 def mechanism_refused(code: int, mechanism: str, offered: Iterable[str]) -> WireError:
-    """SaslHandshake said no."""
+    """Return the error for a refused SaslHandshake."""
     name = messages.error_name(code)
     listed = ", ".join(sorted(offered))
     if name == "ILLEGAL_SASL_STATE" or not listed:
@@ -194,7 +194,7 @@ def mechanism_refused(code: int, mechanism: str, offered: Iterable[str]) -> Wire
 
 
 def refused(code: int, text: str | None, mechanism: str) -> WireError:
-    """SaslAuthenticate said no: the broker's own words where it has some."""
+    """Return the error for a refused SaslAuthenticate, in the broker's own words if any."""
     words = " ".join((text or "").split())[:LONGEST_QUOTE] or messages.error_name(code)
     remedy = (
         "check the token's source, and what the listener expects of it"

@@ -42,9 +42,9 @@ class LoginModule:
 
 
 def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:
-    """The mechanism with its credentials, secrets resolved.
+    """Return the mechanism with its credentials, secrets resolved.
 
-    first_host: the first bootstrap server; MSK's region stands in its name. Raises UsageError.
+    first_host: the first bootstrap server; MSK's region is in its name. Raises UsageError.
     """
     name = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", "")).upper()
     jaas = LoginModule("", {})
@@ -90,7 +90,7 @@ def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:
 
 
 def _token_source(properties: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:
-    """One of: a command, an OIDC token endpoint, an unsecured token for a lab."""
+    """Return one of: a command, an OIDC token endpoint, an unsecured token for a lab."""
     from eoctl.kafka.connection import oauth
 
     if command := properties.get("token_command"):

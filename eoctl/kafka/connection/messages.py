@@ -60,7 +60,7 @@ def response_class(request: Any) -> Any:
 
 
 def null_field(answer: Any) -> str | None:
-    """The first list or string of an answer that is null and may not be, None where there is none.
+    """Return the first list or string of an answer that is null but may not be; None: all valid.
 
     Java's generated classes refuse such an answer; kafka-python's hand out None.
     """
@@ -87,7 +87,7 @@ _looked: dict[tuple[int, int], tuple[Any, _Looked]] = {}  # by a structure's id,
 
 def _looked_at(struct: Any, version: int) -> _Looked:
     """The lists and strings of a structure: name, whether it may be null, the structure of its
-    items where they have any such."""
+    items, if any."""
     if (known := _looked.get((id(struct), version))) is not None:
         return known[1]
     fields = []
@@ -142,7 +142,7 @@ def read_schema(name: str, package: str | None = None) -> Any:
 
 
 def _fill_in(fields: Any, common: dict[str, Any]) -> None:
-    """Give each field whose type is a common structure that structure's fields."""
+    """Give each field that has a common structure as its type that structure's fields."""
     for field in fields:
         kind = field["type"].removeprefix("[]")
         if kind in common:

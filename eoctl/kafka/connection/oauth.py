@@ -18,7 +18,7 @@ from eoctl.kafka.connection.sasl import Token
 from recovery.errors import UsageError
 
 FRESH_SHARE = 0.75  # of a token's life; sessions are renewed at 80%, with a new token
-PATIENCE_SECONDS = 30.0  # for a source that was asked without a bound
+PATIENCE_SECONDS = 30.0  # for a source without a bound of its own
 UNKNOWN_LIFE_SECONDS = 300.0  # of a token that does not say when it expires
 
 
@@ -177,7 +177,7 @@ def msk_region(host: str) -> str:
 
 
 def made_token(text: str, life_seconds: object, expires: float | None = None) -> Token:
-    """A token that expires when said, else when its own claims say, else soon."""
+    """Return a token that expires when said, else when its own claims say, else soon."""
     claims = _claims(text)
     if expires is None and isinstance(claims.get("exp"), int | float):
         expires = float(claims["exp"])
@@ -188,7 +188,7 @@ def made_token(text: str, life_seconds: object, expires: float | None = None) ->
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """The claims of a JWT; {} for an opaque token."""
+    """Return the claims of a JWT; {} for an opaque token."""
     try:
         payload = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -198,7 +198,7 @@ def _claims(text: str) -> dict[str, Any]:
 
 
 def _exec_credential(output: bytes) -> tuple[str, object] | None:
-    """(token, expirationTimestamp) out of a command's JSON; None when there is no token."""
+    """Return (token, expirationTimestamp) from a command's JSON; None without a token."""
     try:
         printed = json.loads(output)
         printed = printed.get("status", printed)
@@ -224,5 +224,5 @@ def _base64url(data: bytes) -> str:
 
 
 def failed(detail: str, remedy: str | None) -> WireError:
-    """Return the error of a sign-in for which there is no token."""
+    """Return the error of a sign-in without a token."""
     return WireError("AUTHENTICATION_FAILED", detail, remedy)

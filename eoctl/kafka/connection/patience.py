@@ -1,8 +1,8 @@
-"""Waiting for a late answer: as long as its broker shows that it lives.
+"""Wait for a late answer as long as its broker shows that it is alive.
 
-A broker under load answers late, one that hangs answers nobody. What tells them apart is another
-answer: to a question on the way, or to a new connection, where a process that is stopped gets no
-further than the handshake of its kernel.
+A broker under load answers late, one that hangs answers nobody. Another answer distinguishes them:
+to a pending request, or to a new connection, where a stopped process gets no further than its
+kernel's handshake.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ PERIODS = 10
 
 
 class Patience:
-    """What was heard of each broker, and when.
+    """What each broker answered, and when.
 
-    knock: opens another connection to a broker and closes it; raises nothing, heard: it answered.
+    knock: opens another connection to a broker and closes it; never raises; heard: it answered.
     silence: how long a broker may stay silent.
     """
 
@@ -42,7 +42,7 @@ class Patience:
         return deadline.within(most if left is None else max(silence, min(most, left / 2)))
 
     async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
-        """Wait until there is an answer: True; or until the broker was silent: False."""
+        """Wait for an answer: True; or until the broker counts as silent: False."""
         while True:
             period = self._silence()
             await asyncio.wait([answer], timeout=(period.seconds_left or 0) / 6)

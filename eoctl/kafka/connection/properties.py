@@ -29,7 +29,7 @@ RACK_PROPERTY = "client.rack"
 
 
 class Properties(dict[str, str]):
-    """Client properties whose repr shows no secret."""
+    """Client properties with a repr that shows no secret."""
 
     def __repr__(self) -> str:
         return repr({k: "***" if SECRET_KEY.search(k) else v for k, v in self.items()})
@@ -38,11 +38,11 @@ class Properties(dict[str, str]):
 class ClientSettings(Value):
     """The settings by which both clients reach a cluster. Made by `client_settings`.
 
-    bootstrap_servers: (host, port). protocol: one of PROTOCOLS. request_timeout_ms: how long
-    one broker may stay silent. tls and sasl are None where the protocol has none. security:
-    what the wire connection does with them, and with hosts and socks5, which it alone has.
-    most_expanded: bytes that the records of one batch may expand to, None: as many as usual.
-    client_rack: the rack of whoever reads (KIP-392), "": none.
+    bootstrap_servers: (host, port). protocol: one of PROTOCOLS. request_timeout_ms: how long one
+    broker may stay silent. tls and sasl are None where the protocol has none. security: what the
+    wire connection does with them, and with hosts and socks5, which it alone has. most_expanded:
+    bytes that the records of one batch may expand to, None: as many as usual. client_rack: the
+    reader's rack (KIP-392), "": none.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
@@ -135,7 +135,7 @@ def client_settings(
     hosts: Mapping[str, str] | None = None,
     socks5: str | None = None,
 ) -> ClientSettings:
-    """Give meaning to the properties of either client; secrets behind env: and file: are read.
+    """Interpret the properties of either client; secrets in env: and file: are read.
 
     hosts: {"advertised:port": "reachable:port"}; socks5: "[user:password@]host:port".
     `token_command` among the properties is a command line that prints a token. Properties of
@@ -174,7 +174,7 @@ def client_settings(
             socks=_socks(socks5) if socks5 else None,
         ),
         most_expanded=_most_expanded(given),
-        # where a job begins the variable may be missing that its executors have
+        # the driver may lack the variable that its executors have
         client_rack=resolved_if_there(given.get(RACK_PROPERTY, "")),
     )
 
@@ -192,7 +192,7 @@ def _most_expanded(given: Mapping[str, str]) -> int | None:
 
 
 def librdkafka_properties(settings: ClientSettings) -> Properties:
-    """Return these settings in librdkafka's names. A token comes by oauth_cb (confluent.py).
+    """Return these settings in librdkafka's names. A token comes through oauth_cb (confluent.py).
 
     Raises UsageError for a host map or SOCKS proxy: librdkafka has neither.
     """
@@ -235,7 +235,7 @@ def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def parse_server(entry: str, where: str) -> tuple[str, int]:
-    """(host, port) of one server, port 9092 when none is given. Raises UsageError."""
+    """Return (host, port) of one server, port 9092 if none is given. Raises UsageError."""
     match = _SERVER.fullmatch(entry)
     port = int(match[3] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 65536:

@@ -102,7 +102,7 @@ KNOWN = LIBRDKAFKA_ONLY | frozenset(
         "ssl.truststore.type",
     ]
 )
-# Ignoring these would make the connection less safe than its owner asked for, or not work.
+# Ignoring these would make the connection less safe than requested, or break it.
 _UNSUPPORTED = (
     r"ssl\.(crl\.location|engine\.(id|location|factory\.class)|providers)"
     r"|sasl\.oauthbearer\.(assertion\..*|metadata\.authentication\.type)"

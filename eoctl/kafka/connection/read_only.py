@@ -26,7 +26,7 @@ READING = frozenset(
 
 
 def refuse_writing(question: object) -> None:
-    """Raises RefusedError for a request that could change something, by its class's name."""
+    """Raise RefusedError for a request that could change something, by its class's name."""
     name = type(question).__name__.removesuffix("Request").removeprefix("Raw")
     if name not in READING:
         raise RefusedError(f"{name} is not sent: the context is read-only")

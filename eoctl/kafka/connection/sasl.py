@@ -64,7 +64,7 @@ class Scram:
         return self.conversation(secrets.token_urlsafe(24))
 
     def conversation(self, nonce: str) -> Exchange:
-        """The exchange for a given client nonce."""
+        """Yield the exchange for a given client nonce."""
         digest = self.name.removeprefix("SCRAM-").replace("-", "").lower()  # sha256, sha512
         user = self.username.replace("=", "=3D").replace(",", "=2C")
         client_first = f"n={user},r={nonce}"
@@ -124,7 +124,7 @@ class TokenSource(Protocol):
         ...
 
     def token_now(self, seconds: float | None) -> Token:
-        """A token, for a thread that may wait at most `seconds`."""
+        """Return a token, for a thread that may wait at most `seconds`."""
         ...
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eoctl.kafka.connection.tls import Tls
 
 RENEW_AT = 0.8  # of a session's lifetime (KIP-368)
-LEAST_RENEWAL_SECONDS = 1.0  # a broker refuses to be asked more often
+LEAST_RENEWAL_SECONDS = 1.0  # a broker refuses more frequent renewals
 
 Address = tuple[str, int]
 Exchange = Callable[[Any, Deadline], Awaitable[Any]]

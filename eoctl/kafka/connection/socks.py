@@ -36,7 +36,7 @@ class Socks:
         return f"{self.host}:{self.port}"
 
     async def connect(self, opened: socket.socket, host: str, port: int) -> None:
-        """Have the proxy behind `opened` connect to host:port; it resolves the name.
+        """Have the proxy at the end of `opened` connect to host:port; it resolves the name.
 
         Raises WireError CONNECTION_REFUSED with the proxy's reason.
         """

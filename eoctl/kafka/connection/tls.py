@@ -194,7 +194,7 @@ def _java_keystore(properties: Mapping[str, str]) -> tuple[Pem | None, Pem | Non
 
 
 def _java_store(properties: Mapping[str, str], stem: str) -> Pem | None:
-    """A Java key or trust store, which must be PEM: Python and librdkafka read no JKS."""
+    """Return a Java key or trust store, which must be PEM: Python and librdkafka read no JKS."""
     location = properties.get(f"{stem}.location")
     if not location:
         return None
@@ -219,7 +219,7 @@ def _java_store(properties: Mapping[str, str], stem: str) -> Pem | None:
 
 
 def _conversion(stem: str, path: Path, is_pkcs12: bool) -> str:
-    """The commands that turn a Java store into PEM, ready to be pasted."""
+    """Return the commands that turn a Java store into PEM, ready to be pasted."""
     source = shlex.quote(str(path))
     pem = shlex.quote(f"{path.stem}.pem")
     if stem == "ssl.truststore":

@@ -1,8 +1,8 @@
 """One connection to one broker: frames, correlation ids, versions, deadlines.
 
-Questions and repairs go over this and not over a client library, because those lose errors,
-hang, and hide missing brokers. kafka-python's message classes encode and decode.
-Requests may be pipelined: a broker answers one connection's requests in their order.
+Requests and repairs go over this and not over a client library, because those lose errors, hang,
+and hide missing brokers. kafka-python's message classes encode and decode. Requests may be
+pipelined: a broker answers one connection's requests in their order.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class _Frames(asyncio.BufferedProtocol):
 
 
 def timed_out(request: Any) -> WireError:
-    """The failure of a request that got no answer in time."""
+    """Return the failure of a request that got no answer in time."""
     name = type(request).__name__.removesuffix("Request")
     return WireError("TIMED_OUT", f"no answer to {name} in time")
 
@@ -117,7 +117,7 @@ class Connection:
     ) -> "Connection":
         """Connect, negotiate versions, authenticate.
 
-        Raises WireError with one sentence for whatever goes wrong, within the deadline.
+        Raises WireError with one sentence for any failure, within the deadline.
         """
         loop = asyncio.get_running_loop()
         frames = _Frames()
@@ -139,7 +139,7 @@ class Connection:
         self._frames.fail(WireError("CONNECTION_CLOSED", "closed by eoctl"))
 
     def supports(self, request_class: Any, version: int = 0) -> bool:
-        """True if the broker answers this request at `version` or above."""
+        """Return True if the broker answers this request at `version` or above."""
         low, high = self._versions.get(request_class.API_KEY, (0, -1))
         return low <= high and version <= high
 
@@ -162,8 +162,8 @@ class Connection:
     async def _keep_authenticated(self, deadline: Deadline) -> None:
         """Authenticate again before the session's lifetime ends (KIP-368).
 
-        Nothing else may be under way meanwhile: answers still due are waited for, and other
-        questions wait here.
+        Nothing else may be under way meanwhile: pending answers are awaited, and other requests
+        wait here.
         """
         if self.renew_at is None or time.monotonic() < self.renew_at:
             return
@@ -175,7 +175,7 @@ class Connection:
                 try:
                     await self._authenticate(deadline)
                 except BaseException:
-                    self.close()  # half of an exchange: nothing else can follow on it
+                    self.close()  # half of an exchange: the connection is unusable
                     raise
         except TimeoutError:
             raise WireError("TIMED_OUT", "not authenticated again in time") from None
@@ -186,7 +186,7 @@ class Connection:
             await asyncio.sleep(0.01)
 
     async def exchange(self, request: Any, deadline: Deadline) -> Any:
-        """Send a request whose version is set; its decoded answer."""
+        """Send a request with its version set, and return the decoded answer."""
         try:
             answer = await self._exchange(request, deadline)
         except WireError as error:

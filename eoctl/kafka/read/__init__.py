@@ -1,1 +1,1 @@
-"""Reading record batches, and what is found by reading: counts, evidence, commits, cuts."""
+"""Read record batches, and what can be found in them: counts, evidence, commits, cuts."""

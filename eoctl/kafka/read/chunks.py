@@ -1,11 +1,11 @@
-"""A reader of record batches is asked for ranges, gives chunks, and says how each range ended."""
+"""A reader of record batches gets ranges, yields chunks, and says how each range ended."""
 
 from dataclasses import dataclass, field
 
 from recovery.facts import HasPartition
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-ENOUGH = "ENOUGH"  # as many chunks as were asked for
+ENOUGH = "ENOUGH"  # as many chunks as requested
 ABOVE = "ABOVE_END"  # the range reaches beyond what this isolation level shows
 
 
@@ -23,11 +23,11 @@ class Range(HasPartition):
 class Chunk(HasPartition):
     """One response's part about one partition.
 
-    records: whole batches and perhaps a cut one at the end; the first may begin before
-    `fetch_offset`, the last may reach beyond the range. next_offset: after the last whole batch.
+    records: complete batches and perhaps a cut one at the end; the first may begin before
+    `fetch_offset`, the last may reach beyond the range. next_offset: after the last complete batch.
     aborted: (producer id, first offset) as listed with this response; None at read_uncommitted.
-    broker: who gave it. by_follower: the broker did not lead the partition; its high watermark and
-    last stable offset lag behind the leader's.
+    broker: which one gave it. by_follower: the broker did not lead the partition; its high
+    watermark and last stable offset lag the leader's.
     """
 
     topic: str
@@ -45,7 +45,7 @@ class Chunk(HasPartition):
 
 @dataclass(slots=True)
 class Givers:
-    """The brokers that a range was read from: what they gave, or that there is nothing more.
+    """The brokers that a range was read from: what they gave, or that nothing more exists.
 
     by_followers: bytes that no leader gave.
     """
@@ -62,12 +62,12 @@ class Givers:
 
 @dataclass(frozen=True, slots=True)
 class Ended(HasPartition):
-    """The last thing said of a range: read up to `position`.
+    """The end of a range's answers: read up to `position`.
 
-    error None: the range was read to its end; an offset of which no chunk had a record has none.
+    error None: the range was read to its end; an offset without a record in any chunk has none.
     ABOVE_END: it reaches beyond the LSO (read_committed) or the high watermark. LOG_TRUNCATED: the
     new leader does not have what was read. Otherwise Kafka's error name or why a broker was silent.
-    broker: who had no more records up to its limit, all of them compacted; -1: there was no such.
+    broker: which one had no more records up to its limit, all of them compacted; -1: none.
     """
 
     topic: str

@@ -1,6 +1,6 @@
 """Reading a range of a partition as columns: `fetch.read` and the vectorised decoder, in step.
 
-Rebuild, the audits and the Spark source all read so. Memory is bounded by a few responses,
+Rebuild, the audits and the Spark source all read like this. Memory is bounded by a few responses,
 whatever the size of the range. What could not be read to its end is an error, never a part.
 """
 
@@ -42,12 +42,12 @@ def read_columns(
     givers: Givers | None = None,
     epochs: RecordEpochs | None = None,
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """The records of these offsets, by rising offset, a few MiB at a time.
+    """Yield the records of these offsets, by rising offset, a few MiB at a time.
 
-    last_stable_offset: transactional records at or above it are OPEN; None: as it is now. Below
-    it every outcome is final, wherever the marker lies. control: give markers too. max_rate: bytes
-    per second and broker. nearest: see `fetch.read`; givers: is told of all that is read.
-    epochs: takes the leader epochs of each response's batches in, before their records are given.
+    last_stable_offset: transactional records at or above it are OPEN; None: the current one. Below
+    it every outcome is final, wherever the marker is. control: give markers too. max_rate: bytes
+    per second and broker. nearest: see `fetch.read`; givers: notes the source of all that is read.
+    epochs: notes the leader epochs of each response's batches before their records are yielded.
     Raises IncompleteError when the range can't be read to its end or is corrupt, RefusedError for
     messages of the old format.
     """
@@ -87,9 +87,9 @@ def read_headers(
     max_rate: float | None = None,
     nearest: bool = False,
 ) -> AsyncGenerator[Batches, None]:
-    """The headers of all batches that reach into these offsets, markers included, nothing opened.
+    """Yield the headers of all batches that reach into these offsets, markers too, undecoded.
 
-    The first batch may begin before them, the last end behind them. Otherwise as `read_columns`.
+    The first batch may begin before them, the last end after them. Otherwise as `read_columns`.
     """
 
     def decoded(chunk: Chunk, stable: int) -> Iterator[Batches]:

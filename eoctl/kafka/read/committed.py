@@ -1,4 +1,4 @@
-"""Offsets that groups committed (OffsetFetch), those pending, and the groups beyond a place.
+"""Offsets that groups committed (OffsetFetch), those pending, and the groups past a place.
 
 Every offset is asked twice, without and with `require_stable` (KIP-447): a commit that waits in an
 open transaction answers UNSTABLE_OFFSET_COMMIT the second time, and the first answer is the last
@@ -39,12 +39,12 @@ async def with_offsets(
     *,
     decided_only: bool = False,
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """`groups` with their committed offsets, on all partitions or on those named.
+    """Return `groups` with their committed offsets, on all partitions or on those named.
 
-    A partition without a commit, decided or pending, is left out. Share groups: their start
-    offset (KIP-932). What was committed for topics that we may not see is left out by the brokers
-    without an error: then one Missing says so.
-    decided_only: ask once; whether a newer commit is pending, and hidden topics, are not told.
+    A partition without a commit, decided or pending, is left out. Share groups: their start offset
+    (KIP-932). Brokers leave out commits for topics that we may not see, without an error: then one
+    Missing says so. decided_only: ask once; pending newer commits and hidden topics are not
+    reported.
     """
     share = [g.group for g in groups if (g.type or "").lower() == "share"]
     others = [g.group for g in groups if g.group not in set(share)]
@@ -88,9 +88,9 @@ async def _maybe_pending(
 ) -> tuple[set[str], list[TopicPartition], list[Missing]]:
     """Groups that may have a first commit pending, and all partitions it could be for.
 
-    Asked for all topics, a coordinator lists only what was committed before: a first commit that
-    is pending shows only on a partition named. It can be there only while a transaction is open on
-    the group's partition of `__consumer_offsets`, that is while its LSO is below its watermark.
+    Asked for all topics, a coordinator lists only what was committed before: a pending first commit
+    shows only on a named partition. It can exist only while a transaction is open on the group's
+    partition of `__consumer_offsets`, that is while its LSO is below its watermark.
     """
     homes = await offsets_partitions(cluster)
     metadata = await cluster.metadata([PROBE_TOPIC])
@@ -221,7 +221,7 @@ def _absent(
 
 
 def _topics(topic: Any, named: Sequence[TopicPartition] | None) -> list[Any] | None:
-    """The request's topics; None, which stands for all, where none are named."""
+    """Return the request's topics; None, which means all, if none are named."""
     if named is None:
         return None
     grouped: dict[str, list[int]] = {}
@@ -244,7 +244,7 @@ async def _share_offsets(
     broker: int,
     names: list[str],
 ) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-    """The first offset that each share group has not finished with, and Kafka's own lag."""
+    """Return the first offset that each share group has not finished with, and Kafka's own lag."""
     request = messages.DescribeShareGroupOffsetsRequest
     question = request(
         groups=[
@@ -285,12 +285,12 @@ CommitPlace = tuple[str, str, int]
 async def pending_holders(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
 ) -> dict[CommitPlace, tuple[OpenTransaction, ...]]:
-    """The open transactions on `__consumer_offsets` that hold newer commits of these places.
+    """Return open transactions on `__consumer_offsets` that hold newer commits of these places.
 
     Read from the open batches of each producer, from the first offset of its transaction on: one
-    partition serves many groups, so an open transaction there proves nothing by itself, and the
-    same producer id may be open elsewhere. Without READ on that topic, or where much lies above
-    the LSO, some are left out.
+    partition serves many groups, so an open transaction there proves nothing on its own, and the
+    same producer id may be open elsewhere. Without READ on that topic, or where much lies above the
+    LSO, some are left out.
     """
     homes = await offsets_partitions(cluster) if pending else ()
     if isinstance(homes, Missing) or not homes:
@@ -333,7 +333,7 @@ async def pending_holders(
 async def pending_producers(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
 ) -> dict[CommitPlace, int]:
-    """The producer id of the newest open transaction that holds each of these commits."""
+    """Return the producer id of the newest open transaction that holds each of these commits."""
     by_commit = await pending_holders(cluster, pending)
     return {
         p: pid for p, holders in by_commit.items() if (pid := holders[-1].producer_id) is not None

@@ -1,8 +1,8 @@
-"""Exact counting over the wire: what became of the offsets between given cuts of many partitions.
+"""Exact counting over the wire: the outcome of the offsets between given cuts of many partitions.
 
-All partitions at once, leaders in parallel; decoding runs in a thread of its own beside reading.
-Below the last stable offset a read_committed Fetch gives the list of aborted transactions; above
-it a second pass at read_uncommitted counts what is open. The rules: `recovery.formats.counting`.
+All partitions at once, leaders in parallel; decoding runs in its own thread alongside reading.
+Below the last stable offset a read_committed Fetch gives the list of aborted transactions; above it
+a second pass at read_uncommitted counts what is open. The rules: `recovery.formats.counting`.
 """
 
 from collections.abc import Iterable
@@ -97,7 +97,7 @@ class _Pieces:
                 check_crc = False  # once for each chunk
         if self._producers is not None:
             for header, visible in data_batches(chunk):
-                # what is open is no output yet, whoever wrote it
+                # open records are no output yet, no matter who wrote them
                 decided = visible and header.base_offset < self.stable
                 self._producers.add(header, visible=decided)
             markers = commit_markers(chunk)

@@ -1,4 +1,4 @@
-"""A cut's parts, asked of the brokers: offsets, instants, and what follows an end."""
+"""A cut's parts, from the brokers: offsets, instants, and what follows an end."""
 
 import asyncio
 import time
@@ -36,10 +36,10 @@ async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFact
 
 
 async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
-    """The partitions of a cut as they are now; those that are gone are not in the result.
+    """Return a cut's partitions as they are now; deleted ones are not in the result.
 
-    Waits for a new leader where the old one has died. Raises IncompleteError where none gives
-    offsets: that says nothing of the log.
+    Waits for a new leader where the old one has died. Raises IncompleteError if none gives offsets:
+    that says nothing about the log.
     """
     places = cut.places()
     bound = time.monotonic() + LEADER_SECONDS
@@ -62,9 +62,9 @@ async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
 
 
 async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> list[PartitionFacts]:
-    """Offsets at a moment when no transaction was open in any partition: its LSO is the high
-    watermark, the markers below it included. Where that moment does not come, those whose LSO has
-    passed the high watermark seen first. Raises IncompleteError after `seconds`."""
+    """Return offsets at a moment when no transaction was open in any partition: its LSO is the high
+    watermark, with the markers below it. If there is no such moment, those whose LSO has passed the
+    high watermark seen first. Raises IncompleteError after `seconds`."""
     bound = time.monotonic() + seconds
     first: dict[TopicPartition, int] = {}
     done: dict[TopicPartition, PartitionFacts] = {}
@@ -94,7 +94,7 @@ async def behind(
     below: Mapping[TopicPartition, Mapping[str, Mapping[str, Any]]],
     max_rate: float | None,
 ) -> dict[TopicPartition, dict[int, Behind]]:
-    """Return what each producer wrote first behind each partition's end of the cut.
+    """Return what each producer wrote first after each partition's end of the cut.
 
     That is its first data and first marker, up to the high watermark that the cut saw.
     """
@@ -137,7 +137,7 @@ async def behind(
 async def offsets_at(
     cluster: Cluster, partitions: Iterable[PartitionMetadata], instant: int
 ) -> dict[TopicPartition, int | None]:
-    """The offset of the first record not older than an instant (ListOffsets), None: none is."""
+    """Return the offset of the first record not older than an instant (ListOffsets), or None."""
     from eoctl.kafka.connection.cluster import by_leader
 
     led, orphaned = by_leader(partitions)

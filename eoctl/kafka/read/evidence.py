@@ -72,13 +72,13 @@ async def start_batches(
 
 
 def high_watermark(w: OpenTransaction, partitions: Mapping[TopicPartition, PartitionFacts]) -> int:
-    """Return the partition's high watermark, or what is above the start if that is more."""
+    """Return the partition's high watermark, or what is above the start if that is greater."""
     start = w.start_offset or 0
     return max(partitions[w.topic_partition].high_watermark or 0, start + 1)
 
 
 def _neighbours(transactions: Sequence[OpenTransaction]) -> list[list[OpenTransaction]]:
-    """Group transactions of a partition whose starts are not further apart than AROUND."""
+    """Group transactions of a partition that start no further than AROUND apart."""
     neighbours: list[list[OpenTransaction]] = []
     for w in sorted(transactions, key=lambda w: (w.topic_partition, w.start_offset or 0)):
         last = neighbours[-1][-1] if neighbours else None
@@ -155,7 +155,7 @@ async def _survivors(
     partitions: Mapping[TopicPartition, PartitionFacts],
     epochs: Mapping[OpenTransaction, int],
 ) -> tuple[dict[OpenTransaction, StartBatch], dict[OpenTransaction, Missing]]:
-    """Read the first batch that is left of each transaction that began below the log start."""
+    """Read the first remaining batch of each transaction that began below the log start."""
     batches: dict[OpenTransaction, StartBatch] = {}
     unread: dict[OpenTransaction, Missing] = {}
     for batch_of in one_per_partition(transactions):
@@ -192,7 +192,7 @@ def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartB
 
 
 def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
-    """Rounds in which each partition stands once: one read serves one range per partition."""
+    """Return rounds with each partition at most once: one read serves one range per partition."""
     rounds: list[list[OpenTransaction]] = []
     counted: Counter[TopicPartition] = Counter()
     for w in transactions:
@@ -219,7 +219,7 @@ def _start_batch(
                     marker_before = known(h.max_timestamp)
             elif first is None:
                 if h.base_offset > w.start_offset:
-                    return None  # that batch is gone
+                    return None  # that batch was deleted
                 first = h
             elif h.is_control and marker_after is None:
                 marker_after = known(h.max_timestamp)
@@ -243,7 +243,7 @@ def _of_header(
 
 
 def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
-    """The groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
+    """Return the groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
     names: set[str] = set()
     for chunk in chunks:
         for h in batch_headers(chunk.records):

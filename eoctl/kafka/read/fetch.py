@@ -2,8 +2,8 @@
 
 The one reader: history, counting, audit, rebuild and the Spark source all use it. It gives the
 bytes as the broker sent them; `recovery.formats` decodes. Leaders are read in parallel; when one
-moves or dies, reading goes on at the same offset from the next one, its leader epoch checked.
-Followers are read where a caller lets it, `client.rack` is set, and the leader names one.
+moves or dies, reading continues at the same offset from the next one, its leader epoch checked.
+Followers are read if the caller allows it, `client.rack` is set, and the leader names one.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ async def read(
     max_rate: float | None = None,
     nearest: bool = False,
 ) -> AsyncGenerator[Chunk | Ended, None]:
-    """Chunks of all ranges, each range's in offset order, and one Ended per range.
+    """Yield chunks of all ranges, each range's in offset order, and one Ended per range.
 
-    most_chunks: so many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
+    most_chunks: this many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
     broker. nearest: a follower in the rack of `client.rack` may be read; replicas are compacted
-    each by itself, so not where records that are gone are judged. Ends early only by the cluster's
+    independently, so not where deleted records are judged. Ends early only by the cluster's
     deadline.
     """
     by_key = {r.topic_partition: r for r in ranges}

@@ -1,7 +1,7 @@
-"""The inside of `fetch.read`: a task per leader, answers cut into chunks, ranges that move on.
+"""The internals of `fetch.read`: a task per leader, answers cut into chunks, ranges that move on.
 
 The next question is under way while an answer is handed on, and answers grow as long as they come
-quickly. What one leader could not give is asked of the next one at the same offset.
+quickly. What one leader could not give is requested from the next one at the same offset.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ NOT_GIVEN = ("OFFSET_MOVED_TO_TIERED_STORAGE", "UNKNOWN_SERVER_ERROR", "KAFKA_ST
 
 
 class Reader:
-    """One reading of many ranges; everything it has to say goes into the queue, None at the end."""
+    """One reading of many ranges; all its results go into the queue, None at the end."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class Reader:
         self._empty: dict[TopicPartition, int] = {}  # answers in a row without any record
         self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch read
         self._moved: set[TopicPartition] = set()
-        self._limits: dict[TopicPartition, int] = {}  # the highest that was told of each
-        self._passed: dict[TopicPartition, int] = {}  # who had nothing more below the limit
-        self._unsure: set[TopicPartition] = set()  # not read on before the leader has told
+        self._limits: dict[TopicPartition, int] = {}  # the highest reported of each
+        self._passed: dict[TopicPartition, int] = {}  # who has nothing more below the limit
+        self._unsure: set[TopicPartition] = set()  # not read on before the leader has answered
         self._followers = Followers(cluster, rack)
         self._progress = time.monotonic()
         self._taken = False
@@ -91,11 +91,11 @@ class Reader:
             await self._queue.put(error)
 
     def taken(self) -> None:
-        """Whoever reads has something now, and may stop the whole event loop while it does."""
+        """Note that the reader has a chunk now; it may block the whole event loop meanwhile."""
         self._taken = True
 
     def back(self) -> None:
-        """End the pause: what stood still meanwhile was not the cluster."""
+        """End the pause: the time that it took is not the cluster's."""
         self._taken = False
         self._moved_on()
 
@@ -107,7 +107,7 @@ class Reader:
                 del todo[key]
         before: dict[TopicPartition, tuple[int | None, int]] = {}
         while todo:
-            if before:  # a broker that others found silent costs this reader no silence of its own
+            if before:  # if others found a broker silent, this reader need not wait for it
                 self._cluster.forgive()
             leaders, gone = await self._leaders(todo)
             self._moved |= {k for k in todo if before.get(k, leaders[k]) != leaders[k]}
@@ -151,7 +151,7 @@ class Reader:
         return not self._taken and time.monotonic() - self._progress > WITHOUT_PROGRESS_SECONDS
 
     def _moved_on(self, pause: float = 0.0) -> None:
-        """There is progress. pause: seconds for which we ask nothing."""
+        """Note progress. pause: seconds without requests."""
         self._progress = max(self._progress, time.monotonic() + pause)
 
     async def _end(self, r: Range, error: str | None = None, detail: str = "") -> None:
@@ -175,7 +175,7 @@ class Reader:
     async def _leaders(
         self, todo: Mapping[TopicPartition, Range]
     ) -> tuple[dict[TopicPartition, tuple[int | None, int]], dict[TopicPartition, tuple[str, str]]]:
-        """Leader and leader epoch of each partition, and why there is no hope for some."""
+        """Leader and leader epoch of each partition, and why some have none for good."""
         metadata = await self._cluster.metadata(sorted({topic for topic, _ in todo}))
         leaders: dict[TopicPartition, tuple[int | None, int]] = {
             p.topic_partition: (
@@ -197,13 +197,13 @@ class Reader:
         todo: Mapping[TopicPartition, Range],
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> dict[TopicPartition, tuple[str, str]]:
-        """Return the partitions whose leader lacks records that were read: of another leader, or
-        of a follower.
+        """Return the partitions whose leader lacks records that another leader or a follower gave.
 
-        What it did not tell is asked again before anything more is read: of records that it gives
-        itself it would only tell that it has them. A new leader that refuses the question for good,
-        as old brokers do, is believed. One that tells of an earlier epoch has no record of the one
-        that was read: after two unclean elections, say, the second back to the first leader.
+        What it did not answer is asked again before anything more is read: about records that it
+        gives itself it would only say that it has them. A new leader that always refuses the
+        question, as old brokers do, is believed. One that answers with an earlier epoch has no
+        record of the one that was read: after two unclean elections, say, the second back to the
+        first leader.
         """
         epochs = {
             key: (leader, epoch, self._epochs[key])
@@ -247,10 +247,10 @@ class Reader:
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
         most: int,
     ) -> dict[TopicPartition, Range]:
-        """Read `mine` from one broker; what it could not give is returned, to be tried again.
+        """Read `mine` from one broker; return what it could not give, to try again.
 
-        The next question is under way while an answer is handed on. Answers grow from FIRST_BYTES
-        to `most`, as long as they come quickly: a slow line must not look like a silent broker.
+        The next request is under way while an answer is passed on. Answers grow from FIRST_BYTES to
+        `most`, as long as they come quickly: a slow line must not look like a silent broker.
         """
         moved: dict[TopicPartition, Range] = {}
         if self._max_rate is not None:
@@ -288,7 +288,7 @@ class Reader:
                 del answer  # its buffer: the chunks are copies
                 for item in items:
                     await self._queue.put(item)
-                    self._moved_on()  # whoever takes it may take long
+                    self._moved_on()  # its consumer may take long
             return moved
         finally:
             pending.cancel()
@@ -329,7 +329,7 @@ class Reader:
         return task
 
     def _not_given(self, key: TopicPartition, error: str, detail: str) -> None:
-        """Take note of what is to be asked again: of the leader as it is then."""
+        """Note what to ask again, from the leader at that time."""
         self._why[key] = (error, detail)
         if key in self._followers.of:
             self._followers.leave(key)
@@ -340,8 +340,8 @@ class Reader:
     def _is_other(self, key: TopicPartition, epoch: int) -> bool:
         """Return True for records of another leader epoch than those before, which are not proven.
 
-        A follower that cuts its log off goes on with the leader's: a proof of these says nothing
-        of those.
+        A follower that truncates its log continues with the leader's: proving these says nothing
+        about the earlier ones.
         """
         return key in self._followers.unproven and self._epochs.get(key, epoch) != epoch
 
@@ -397,7 +397,7 @@ class Reader:
                 else:
                     mine[key] = r
                 return
-            # a new leader's high watermark lags behind what the old one told: wait for it
+            # a new leader's high watermark lags the old one's: wait for it
             settled = key not in self._moved and limit >= highest
             if r.start >= limit and (settled or self._stands_still()):
                 what = "last stable offset" if self._isolation else "high watermark"
@@ -434,7 +434,7 @@ class Reader:
         elif self._chunks[key] == self._most_chunks:
             yield Ended(*key, next_offset, ENOUGH)
         else:
-            # to the end of the line: a broker fills an answer in the order asked
+            # to the end of the line: a broker fills an answer in the requested order
             mine[key] = replace(r, start=next_offset)
 
     async def _pass_gaps(
@@ -444,10 +444,10 @@ class Reader:
         mine: dict[TopicPartition, Range],
         moved: dict[TopicPartition, Range],
     ) -> None:
-        """Go on from the limit if compaction left nothing up to it.
+        """Continue at the limit if compaction left nothing up to it.
 
         An answer holds at least one batch of its first partition that has any (KIP-74): none in
-        several answers means that none is there. That is sure only on the broker's own disk: of a
+        several answers means that there is none. That is sure only for the broker's own disk: for a
         tiered log it also answers so when the remote store is slow.
         """
         for p in answer.partitions:

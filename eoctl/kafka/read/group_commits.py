@@ -22,7 +22,7 @@ TAIL = 1000  # offsets at the end of an output
 async def last_commits(
     cluster: Cluster, group: str
 ) -> tuple[Mapping[TopicPartition, GroupCommit], str | None]:
-    """The commit of each input partition that counts, and else why none could be read.
+    """Return each input partition's latest valid commit, or why none could be read.
 
     Reads the group's whole partition of `__consumer_offsets`, which needs READ on that topic.
     """
@@ -102,9 +102,9 @@ async def _read(
     commits: Mapping[int, LastCommits],
     since: int | None = None,
 ) -> dict[int, _Unread]:
-    """Add what these partitions hold to their `commits`; return those that could not be read whole.
+    """Add what these partitions hold to their `commits`; return those not read completely.
 
-    since: epoch ms; what was written before is left out. None: from the log start.
+    since: epoch ms; earlier records are left out. None: from the log start.
     """
     facts, _ = await collect.partition_offsets(cluster, (), homes)
     first: Mapping[TopicPartition, Mapping[int, int]] = {}

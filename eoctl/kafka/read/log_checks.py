@@ -1,4 +1,4 @@
-"""Checks that a leader's log goes on where the reader left it, and that nothing is missing."""
+"""Check that a leader's log continues where the reader left it, and that nothing is missing."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,7 +23,7 @@ EpochAnswer = tuple[int, int]
 async def record_epoch_ends(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> dict[TopicPartition, int | None]:
-    """The ends of epochs that records carry; None where the leader has no record of such a one."""
+    """Return the ends of epochs that records carry; None if the leader has no such record."""
     told, _ = await told_epochs(cluster, epochs)
     return {
         place: None if latest is None or 0 <= latest[0] < epochs[place][2] else latest[1]
@@ -34,11 +34,11 @@ async def record_epoch_ends(
 async def told_epochs(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> tuple[dict[TopicPartition, EpochAnswer | None], list[Missing]]:
-    """Return what leaders tell of epochs: (the latest that is known, up to that one; its end).
+    """Return what leaders say of epochs: (the latest known one up to that one; its end).
 
-    None where it knows none, and who did not tell. A log that has records of an epoch knows it:
-    where an earlier one is told, those that were read of it elsewhere are not in that log, or were
-    compacted away before this replica was made.
+    None where it knows none; and which leaders did not answer. A log that has records of an epoch
+    knows it: if the answer is an earlier one, the records that were read elsewhere are not in that
+    log, or were compacted away before this replica was made.
     """
     request = messages.OffsetForLeaderEpochRequest
     topic = request.OffsetForLeaderTopic
@@ -74,19 +74,19 @@ async def told_epochs(
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """True if the log from `offset` on is on the broker's own disk."""
+    """Return True if the log from `offset` on is on the broker's own disk."""
     start = await _local_start(cluster, broker, place)
     return start is not None and start <= offset
 
 
 async def is_remote(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """True if the broker says that `offset` is in remote storage and not on its own disk."""
+    """Return True if the broker says that `offset` is in remote storage and not on its own disk."""
     start = await _local_start(cluster, broker, place)
     return start is not None and start > offset
 
 
 async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> int | None:
-    """The start of the log on the broker's own disk (ListOffsets -4, KIP-405); None: not told."""
+    """Return the start of the log on the broker's own disk (ListOffsets -4, KIP-405), if known."""
     named = PartitionMetadata(*place, broker, None, (), None)
     question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
     try:

@@ -1,7 +1,7 @@
 """Single answers that need records: the k-th visible one, times, the tip of a changelog.
 
 Each question is asked of many partitions at once and reads no more of a log than it must. What
-could not be read is told beside the answers, with why.
+could not be read is reported beside the answers, with the reason.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -94,7 +94,7 @@ async def _walk(
                 answers.answers[wants[place]] = None
                 del steps[place]
             else:
-                # k records need k offsets at least: little is read in vain
+                # k records need at least k offsets: little is read for nothing
                 end = min(tops[place], step.position + max(step.left, step.window))
                 ranges.append(Range(*place, step.position, end))
                 step.window *= 2
@@ -114,7 +114,7 @@ async def _walk(
                 answers.unseen[want] = _why(item)
                 del steps[place]
             else:
-                # where nothing is left in a range no chunk said so
+                # for a range with nothing left there was no chunk
                 end = next(r.end for r in ranges if r.topic_partition == place)
                 step.position = max(step.position, end)
 
@@ -165,7 +165,7 @@ async def times(
 async def last_records(
     cluster: Cluster, wants: Sequence[ChangelogTip], starts: Mapping[TopicPartition, int]
 ) -> SearchAnswers[ChangelogTip, Record | None]:
-    """The last visible record below an end. starts: log starts; None: there is none."""
+    """Return the last visible record below an end. starts: log starts; None: there is none."""
     answers: SearchAnswers[ChangelogTip, Record | None] = SearchAnswers()
     for one in in_turn(wants):
         size, left = LEAST_TAIL, dict(one)

@@ -1,9 +1,9 @@
-"""Followers that the leaders name for a reader in a rack (KIP-392), and what is proven of them.
+"""Followers that leaders name for a reader in a rack (KIP-392), and how their records are proven.
 
-A follower gives bytes and judges nothing: whatever it refuses, lacks or has damaged is asked of
-the leader, and so is, when a range has been read, whether the leader's log has those records, too.
-Kafka's consumer does likewise (AbstractFetch.selectReadReplica and FetchCollector), but for the
-last: it may have read from a follower what an unclean election took away.
+A follower gives bytes and judges nothing: what it refuses, lacks or has damaged is requested from
+the leader, which is also asked, after a range was read, whether its log has those records. Kafka's
+consumer does likewise (AbstractFetch.selectReadReplica and FetchCollector), except for the last
+step: it may have read from a follower what an unclean election took away.
 """
 
 import time
@@ -29,8 +29,8 @@ Leaders = Mapping[TopicPartition, tuple[int | None, int]]
 class Followers:
     """The followers that one Reader reads from.
 
-    of: the follower that gives each partition now; the leader gives what is not in it.
-    unproven: partitions of which a follower gave records that no leader was asked about since.
+    of: the follower that now serves each partition; the leader serves the others. unproven:
+    partitions with records of a follower that no leader was asked about since.
     """
 
     def __init__(self, cluster: Cluster, rack: str) -> None:
@@ -45,9 +45,9 @@ class Followers:
     async def choose(
         self, todo: Mapping[TopicPartition, Range], leaders: Leaders, isolation: int
     ) -> None:
-        """Ask the leaders which follower is to be read of each range, if any is.
+        """Ask the leaders which follower to read for each range, if any.
 
-        Only one that has the range's start by the leader's word: below the leader's log start, and
+        Only one that, as the leader says, has the range's start: below the leader's log start, and
         at the end of what it shows, the leader answers.
         """
         self.of = {}
@@ -95,7 +95,7 @@ class Followers:
 
     @property
     def are_due(self) -> bool:
-        """True if the leaders are to be asked again."""
+        """Return True if it is time to ask the leaders again."""
         return bool(self._rack) and time.monotonic() - self._placed > PLACED_SECONDS
 
     def leave(self, key: TopicPartition) -> None:
@@ -104,7 +104,7 @@ class Followers:
         self._behind_since.pop(key, None)
 
     def is_behind(self, key: TopicPartition) -> bool:
-        """Return True if a follower that gave nothing, again, is to be waited for no longer."""
+        """Return True if a follower that again gave nothing is not worth waiting for any longer."""
         now = time.monotonic()
         return now - self._behind_since.setdefault(key, now) > BEHIND_SECONDS
 

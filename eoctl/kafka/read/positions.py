@@ -70,7 +70,7 @@ async def refuse_other_streams(
     """Refuse a stream's positions of other logs; a sentence for each one that is not proven.
 
     Raises RefusedError for a recreated topic and for records that were replaced, and
-    IncompleteError for what a leader does not tell, or what a broker that lags behind may tell.
+    IncompleteError for what a leader does not tell, or what a lagging broker may say.
     """
     mine = [f for f in facts if f.topic_partition in offset.positions]
     scope = [
@@ -101,8 +101,8 @@ async def record_epochs(
 ) -> dict[TopicPartition, int | None]:
     """Return the leader epoch of the record before each offset, in the logs as they are now.
 
-    None: nothing is before it, or compaction or deletion left no batch over that offset. Whoever
-    has read up to the offset knows it from the batches and does not ask. Raises IncompleteError.
+    None: no record is before it, or compaction or deletion left no batch over that offset. A reader
+    that has reached the offset knows it from the batches and need not ask. Raises IncompleteError.
     """
     asked = {place: offset for place, offset in offsets.items() if offset > 0}
     leaders = await _leaders(cluster, asked)
@@ -174,7 +174,7 @@ async def _leaders(
 async def _log_starts(
     cluster: Cluster, partitions: list[PartitionMetadata]
 ) -> dict[TopicPartition, tuple[int, int | None]]:
-    """The log starts, and their leader epochs, of partitions whose leaders answered."""
+    """Return log starts, and their leader epochs, of partitions whose leaders answered."""
     led, _ = by_leader(partitions)
     questions = {
         b: partial(cluster.ask, b, list_offsets(mine, EARLIEST, READ_UNCOMMITTED), most=5)

@@ -20,12 +20,12 @@ Transaction = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A transaction's records in one partition. first, last: offsets of its records.
+    """One transaction's records in one partition. first, last: offsets of its records.
 
     outcome: `commit` or `abort` of the marker at offset `marker` that ended it here, appended at
-    `ended_at` (epoch ms, the broker's clock); None = none was read. lacking: records that are gone,
-    by their sequences: the first of a producer epoch is 0, and each record has its own. next: the
-    sequence that follows. behind: records of the same producer id and epoch behind that marker, so
+    `ended_at` (epoch ms, the broker's clock); None = none was read. lacking: missing records, by
+    their sequences: the first of a producer epoch is 0, and each record has its own. next: the
+    sequence that follows. behind: records of the same producer id and epoch after that marker, so
     that these two name more than one transaction.
     """
 
@@ -78,7 +78,7 @@ def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chun
                 continue
             for (pid, epoch), places in found.items():
                 ended = places.get(place)
-                # the first marker behind its records, with its epoch or a later one, ends it
+                # the first marker after its records, with its epoch or a later one, ends it
                 if pid != header.producer_id or ended is None or ended.outcome is not None:
                     continue
                 if header.producer_epoch >= epoch:

@@ -35,7 +35,7 @@ class Reading:
 
 @dataclass
 class Pump:
-    """One or more passes over partitions. total: offsets of all passes, which progress is told.
+    """One or more passes over partitions. total: offsets of all passes, for reporting progress.
 
     failed: the partitions that could not be read, and why.
     """
@@ -55,7 +55,7 @@ class Pump:
         isolation: int = READ_UNCOMMITTED,
     ) -> None:
         """Call `add` with each chunk, one at a time, in a thread; its EoctlError fails the
-        partition, whose other chunks are passed over.
+        partition, whose other chunks are skipped.
         """
         left = {r.topic_partition: r for r in ranges}
         position = {key: r.start for key, r in left.items()}

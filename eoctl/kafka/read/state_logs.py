@@ -1,4 +1,4 @@
-"""Reading `__transaction_state`: what is new since an earlier reading, and what both hold of ids.
+"""Reading `__transaction_state`: new batches since an earlier reading, and what both say of ids.
 
 Memory does not follow the log: batches go to the cache as they arrive, and a question reads the
 extents that may answer it, one at a time.
@@ -22,7 +22,7 @@ from recovery.inspect.state_log import Former, KeptBatches, state_log
 
 
 class Reading(Protocol):
-    """One reading of a partition, which goes on from what is kept of an earlier one."""
+    """One reading of a partition, which continues what is kept of an earlier one."""
 
     @property
     def last(self) -> BatchHeader | None:
@@ -42,11 +42,11 @@ class Reading(Protocol):
         ...
 
     def retire(self) -> None:
-        """Set aside what was kept, since the log does not hold it any more, and begin again."""
+        """Set the kept batches aside, since the log no longer holds them, and begin again."""
         ...
 
     def set_aside_damaged(self) -> None:
-        """Set aside what was kept, since it cannot be read, and begin again."""
+        """Set the kept batches aside, since they are unreadable, and begin again."""
         ...
 
 
@@ -63,10 +63,10 @@ class Cache(Protocol):
         ...
 
     def former(self, present: Mapping[str, str]) -> Iterable[Former]:
-        """All that was set aside, and what is kept of earlier topics of this cluster.
+        """Return all logs set aside, and those kept of earlier topics of this cluster.
 
         Each can be read until the next one is asked for. present: topic → id now, of all topics:
-        they tell this cluster from another of its id.
+        they distinguish this cluster from another one with its id.
         """
         ...
 
@@ -101,7 +101,7 @@ class Unkept:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The records that are asked for: as `state_log` takes them."""
+    """The requested records, as `state_log` takes them."""
 
     producer_ids: Collection[int]
     transactional_ids: Collection[str] | None
@@ -115,12 +115,12 @@ class _Question:
 
 @dataclass
 class _Partition:
-    """One partition in one look: its reading, and how far it came."""
+    """One partition in one round: its reading, and its progress."""
 
     log: Range  # from log start to high watermark
     reading: Reading
     leader: PartitionMetadata
-    goes_on: bool | None = None  # the log goes on from what is kept; None = not known
+    goes_on: bool | None = None  # the log continues what is kept; None = not known
     answer: StateLog | None = None
 
     @property
@@ -129,7 +129,7 @@ class _Partition:
         return self.answer is None and self.goes_on is not False
 
     def rest(self) -> Range:
-        """The part of the log that is to be read; the last batch that is kept, to compare it."""
+        """Return the part of the log to read, and the last kept batch, to compare it."""
         last = self.reading.last
         if last is None:
             return self.log
@@ -165,7 +165,7 @@ class _Partition:
         self.answer = StateLog(self.log.partition, (), 0, error=error)
 
     def ask(self, question: _Question) -> None:
-        """Answer from what was read; what is kept is read again if it turns out damaged."""
+        """Answer from what was read; kept batches are read again if they turn out damaged."""
         number, last = self.log.partition, self.reading.last
         self.reading.ended(self.log.end)
         try:
@@ -189,7 +189,7 @@ async def noted_state_logs(
     cache: Cache | None,
     newest: int | None = None,
 ) -> list[StateLog]:
-    """Read `state_logs`, and note the topics beside them: they tell later whose the cache is."""
+    """Read `state_logs`, and note the topics beside them: they identify its cluster later."""
     topics = await topic_ids(cluster) if cache is not None else {}
     logs = await state_logs(cluster, partitions, producer_ids, transactional_ids, cache, newest)
     if cache is not None:
@@ -209,8 +209,8 @@ async def state_logs(
 
     With the records of these producer ids and transactional ids (None = of all), as `state_log`
     says. What the cache has is not read again: its last batch is, and must be the same. If it is
-    not there, the leader tells whether compaction took it (the rest is kept with what is new) or
-    the log went another way; then all is read again, and what the cache knew is in `former`.
+    gone, the leader shows whether compaction took it (the rest is kept with what is new) or the log
+    diverged; then all is read again, and what the cache knew is in `former`.
     """
     if not partitions:
         return []
@@ -232,7 +232,7 @@ async def state_logs(
         if r.goes_on is False:
             r.reading.retire()
             r.goes_on = r.reading.last is None or None
-    # twice: what is kept may turn out to be damaged
+    # twice: the kept batches may turn out to be damaged
     for _ in range(2):
         await _read(cluster, [r for r in reads if r.answer is None], question)
     for r in reads:
@@ -245,7 +245,7 @@ async def state_logs(
 
 
 def _may_compare(r: _Partition) -> bool:
-    """Return True if the last batch that is kept lies in the log's range, or nothing is kept."""
+    """Return True if the last kept batch lies in the log's range, or none is kept."""
     last = r.reading.last
     if last is None:
         r.goes_on = True
@@ -253,7 +253,7 @@ def _may_compare(r: _Partition) -> bool:
 
 
 async def _read(cluster: Cluster, reads: Sequence[_Partition], question: _Question) -> None:
-    """Read the rest of these logs, and answer the question of each that goes on."""
+    """Read the rest of these logs, and answer for each log that continues the kept one."""
     by_number = {r.log.partition: r for r in reads}
     ranges = {r.log.partition: r.rest() for r in reads}
     for r in reads:
@@ -273,7 +273,7 @@ async def _read(cluster: Cluster, reads: Sequence[_Partition], question: _Questi
 
 
 async def _go_on(cluster: Cluster, doubted: Sequence[_Partition]) -> None:
-    """Ask the leaders whether these logs go on from what is kept of them."""
+    """Ask the leaders whether these logs continue what is kept of them."""
     epochs = {}
     for r in doubted:
         p, last = r.leader, r.reading.last
@@ -299,7 +299,7 @@ async def topic_ids(cluster: Cluster) -> dict[str, str]:
 async def _with_former(
     cluster: Cluster, cache: Cache | None, logs: Sequence[StateLog], question: _Question
 ) -> list[StateLog]:
-    """The logs with what only the cache knows: it is with the partition of that number.
+    """Return the logs with what only the cache knows, by the partition's number.
 
     Topics are described only if there is an earlier log.
     """

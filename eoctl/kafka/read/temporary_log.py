@@ -1,4 +1,4 @@
-"""A partition of `__transaction_state` that is kept for one reading, where there is no cache.
+"""A partition of `__transaction_state` that is kept for one reading, if there is no cache.
 
 Its batches are in an unlinked temporary file, so that memory does not follow the log.
 """
@@ -19,7 +19,7 @@ MOST_IN_MEMORY = 64 << 10  # bytes of one log
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """What was added at once. hashes: of the ids in it."""
+    """The batches of one `add`. hashes: of the ids in it."""
 
     file: IO[bytes]
     begin: int
@@ -47,7 +47,7 @@ class TemporaryLog:
         weakref.finalize(self, self._file.close)
 
     def add(self, part: LogPart, begun: int | None) -> None:
-        """Add batches, of which those that are known are left out. begun: as in `Wholeness`."""
+        """Add batches, except those that are known. begun: as in `Wholeness`."""
         new = part.after(self.wholeness.end - 1)
         if new is not None:
             self.wholeness.add(new, begun)
@@ -65,7 +65,7 @@ class TemporaryLog:
             self._file.seek(self._size)
             self._file.write(memoryview(part.data)[:size])
         except OSError:
-            if not self._size:  # what was written before is still read
+            if not self._size:  # earlier batches are still read
                 self._file.close()
             self._file = None
             return None

@@ -21,7 +21,7 @@ def data_batches(chunk: Chunk) -> Iterator[tuple[BatchHeader, bool]]:
 
 
 def commit_markers(chunk: Chunk) -> Iterator[int]:
-    """The offsets of a chunk's COMMIT markers. Raises CorruptError."""
+    """Yield the offsets of a chunk's COMMIT markers. Raises CorruptError."""
     for header in batch_headers(chunk.records):
         if header.is_control and header.is_transactional:
             end_marker = marker(chunk.records, header)
@@ -30,7 +30,7 @@ def commit_markers(chunk: Chunk) -> Iterator[int]:
 
 
 def visible_records(chunk: Chunk, start: int, end: int) -> Iterator[Record]:
-    """The visible records of a chunk with offsets in [start, end). Raises CorruptError."""
+    """Yield the visible records of a chunk with offsets in [start, end). Raises CorruptError."""
     for header, is_visible in data_batches(chunk):
         if is_visible and header.last_offset >= start and header.base_offset < end:
             for record in records(chunk.records, header):

@@ -1,8 +1,8 @@
-"""Committing, deleting and forgetting a group's offsets from outside, as admin tools do.
+"""Committing, deleting and forgetting a group's offsets from outside, as admin tools do it.
 
 No member and no generation: the coordinator takes such a commit only while the group has no
-members. Each request is sent once; only an answer that says that it came to the wrong broker, or
-too early, is followed by another one. `ready` is awaited right before each of them.
+members. Each request is sent once; it is repeated only if the answer says that it came to the wrong
+broker, or too early. `ready` is awaited right before each of them.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ class Committed:
 
 
 class NotSentError(Exception):
-    """No coordinator could be asked: nothing was changed. args: one sentence."""
+    """No coordinator could be reached: nothing was changed. args: one sentence."""
 
 
 async def coordinator(cluster: Cluster, group: str) -> int:
-    """The broker that coordinates a group, connected. Raises NotSentError."""
+    """Return the broker that coordinates a group, connected. Raises NotSentError."""
     question = messages.FindCoordinatorRequest(key_type=0, key=group, coordinator_keys=[group])
     bound = cluster.deadline.within(PATIENCE_SECONDS)
     while True:
@@ -65,7 +65,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
 ) -> ErrorsByPlace:
-    """OffsetCommit without a member. Raises NotSentError; WireError: nobody knows."""
+    """OffsetCommit without a member. Raises NotSentError; WireError: outcome unknown."""
     request = messages.OffsetCommitRequest
     topic, partition = (
         request.OffsetCommitRequestTopic,
@@ -105,7 +105,7 @@ async def commit_offsets(
 async def delete_offsets(
     cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
 ) -> ErrorsByPlace:
-    """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: nobody knows."""
+    """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: outcome unknown."""
     groups_places = dict.fromkeys(places, None)
     request = messages.OffsetDeleteRequest
     topic = request.OffsetDeleteRequestTopic
@@ -127,7 +127,7 @@ async def delete_offsets(
 
 
 async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
-    """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: nobody knows."""
+    """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: outcome unknown."""
 
     async def ask(broker: int) -> ErrorsByPlace:
         question = messages.DeleteGroupsRequest(groups_names=[group])

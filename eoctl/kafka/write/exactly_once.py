@@ -82,15 +82,15 @@ async def last_committed(
 ) -> tuple[dict[TopicPartition, CommittedPosition], bool]:
     """Return the group's last commits, and whether an open transaction holds newer ones.
 
-    For a look before `Writer.open`, which ends such a transaction: a process that was killed
-    leaves it open until its timeout. Raises IncompleteError when they cannot be read.
+    For a check before `Writer.open`, which ends that transaction: a killed process leaves it open
+    until its timeout. Raises IncompleteError when they cannot be read.
     """
     end = time.monotonic() + CALL_SECONDS
     while True:
         groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], places)
         rows = [row for g in groups for row in g.offsets]
         if not missing:
-            # librdkafka commits a NUL behind the metadata
+            # librdkafka commits a NUL after the metadata
             positions = {
                 row.topic_partition: CommittedPosition(
                     row.committed_offset, (row.metadata or "").rstrip("\0"), row.leader_epoch
@@ -110,10 +110,10 @@ def _unreadable(group: str, why: str) -> IncompleteError:
 
 
 class Writer:
-    """One transactional producer. Every call blocks: use a thread where a loop runs.
+    """One transactional producer. Every call blocks: use a thread in an event loop.
 
     Raises FencedError when another process took the id over, RefusedError when a right is missing
-    (nothing of the open transaction was written), UnverifiedError when nobody knows whether a
+    (nothing of the open transaction was written), UnverifiedError when it is unknown whether a
     commit happened, and IncompleteError for what may be tried again from the committed position.
     """
 
@@ -129,7 +129,7 @@ class Writer:
             "delivery.timeout.ms": timeout_ms,
             "linger.ms": 20,
             "partitioner": "murmur2_random",  # as Java's producer
-            "message.max.bytes": 1_000_000_000,  # the broker says what is too large
+            "message.max.bytes": 1_000_000_000,  # the broker decides what is too large
             # A record that some producer compressed into its topic has to fit again. librdkafka
             # counts a batch before compression: with this, only one large record exceeds 1 MB.
             "compression.type": "lz4",
@@ -216,13 +216,13 @@ class Writer:
             ) from None
 
     def close(self) -> None:
-        """Forget what is open: the next `open` of this id, or its timeout, ends it."""
+        """Drop the open transaction: the next `open` of this id, or its timeout, ends it."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
 
     def abort(self) -> None:
-        """End the open transaction without its records, as far as that can be said."""
+        """End the open transaction without its records, as far as that can be known."""
         from confluent_kafka import KafkaException
 
         if self._producer is not None:
@@ -233,7 +233,7 @@ class Writer:
                 self.close()
 
     def _bounded(self, function: Any, *given: Any) -> None:
-        """Call librdkafka where it may never return, whatever timeout it is given: it forgets that
+        """Call librdkafka where it may never return, whatever timeout it is given: it ignores that
         while it looks for a coordinator (librdkafka issue 5456). Raises KafkaException."""
         from confluent_kafka import KafkaError, KafkaException
 
@@ -241,11 +241,11 @@ class Writer:
         try:
             asyncio.run(call)
         except TimeoutError:
-            self._producer = None  # it stays in that call: nothing more is asked of it
+            self._producer = None  # it stays in that call and is not used again
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _call(self, what: str, function: Any, *given: Any) -> None:
-        """Call librdkafka, again where it says that it may be tried again."""
+        """Call librdkafka, again if it says that a retry is possible."""
         from confluent_kafka import KafkaException
 
         end = time.monotonic() + CALL_SECONDS

@@ -1,8 +1,8 @@
 """The requests that change a transaction: markers, ends, fences. Each is sent once, to one broker.
 
-What they answer proves nothing (a marker for nothing answers NONE too, and NOT_COORDINATOR may
-come after the change was written): whoever calls these looks afterwards. Only the names in
-MARKER_REFUSED and END_REFUSED say that nothing was changed.
+Their answers prove nothing (a marker for nothing gets NONE too, and NOT_COORDINATOR may come after
+the change was written): callers must check afterwards. Only the names in MARKER_REFUSED and
+END_REFUSED say that nothing was changed.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> 
     if marker.transaction_version:
         answer = await cluster.ask(leader, question, least=2)
     else:
-        # v1 has no such field and means what 0 means
+        # v1 lacks this field and means the same as 0
         answer = await cluster.ask(leader, question, most=1)
     for m in answer.markers:
         for t in m.topics:
@@ -91,7 +91,7 @@ async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> 
 class Answered:
     """The answer of a coordinator. error: Kafka's name or NONE.
 
-    producer_id, producer_epoch: the id's from now on; None = not told (EndTxn below version 5).
+    producer_id, producer_epoch: the id's from now on; None = not given (EndTxn below version 5).
     """
 
     error: str
@@ -102,7 +102,8 @@ class Answered:
 async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -> Answered:
     """EndTxn at exactly this version, with the observed producer id and epoch.
 
-    The coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed nothing.
+    Return the coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed
+    nothing.
     """
     answer = await cluster.ask(
         coordinator,

@@ -86,7 +86,7 @@ def _checked(kind: str, options: dict[str, Any]) -> Options:
 async def making(
     lab: "Lab", kind: str, options: Options
 ) -> AsyncIterator[tuple[list[GroundTruth], list[Producer]]]:
-    """The truths and the producers of what was left open, connected until the block ends."""
+    """Yield the truths and the producers of open transactions, connected until the block ends."""
     try:
         async with Client.of(lab.client_properties()) as client:
             await KINDS[kind].check(client)
@@ -100,7 +100,7 @@ async def making(
 
 
 async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth]:
-    """Make it in a process of its own that stays, and that `lab down` ends."""
+    """Make it in its own process, which stays until `lab down` ends it."""
     spec = {"lab": lab.name, "kind": kind, "options": asdict(options) | {"hold": False}}
     process, answer = start_owner(lab, spec)
     end = time.monotonic() + OWNER_SECONDS
@@ -115,7 +115,7 @@ async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth
 
 
 def start_owner(lab: "Lab", spec: Mapping[str, Any]) -> tuple[Process, Path]:
-    """Start a process of `eoctl.lab.breaks.owner`; it, and the file in which it answers.
+    """Start a process of `eoctl.lab.breaks.owner`; return it and the file for its answer.
 
     Neither its command line nor its files say what it does: it deletes the spec that it reads.
     """

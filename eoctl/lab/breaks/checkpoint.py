@@ -1,4 +1,4 @@
-"""What a Flink job leaves that died between a checkpoint and its commits, made without Flink.
+"""What a Flink job that died between a checkpoint and its commits leaves, without Flink.
 
 The transactions are real ones under ids as Flink's Kafka sink makes them. The checkpoint is written
 by the lab, in the format that Flink's own classes read (`_metadata`, format 3): it holds the sink's
@@ -21,7 +21,7 @@ Promised = tuple[str, int, int]
 
 
 async def make_checkpoint(stage: Stage) -> list[GroundTruth]:
-    """Two open transactions a subtask: one that checkpoint 7 promises, one begun after it."""
+    """Make two open transactions a subtask: one that checkpoint 7 promises, one begun after it."""
     timeout_ms = await longest_timeout(stage)
     places = await stage.places()
     prefix = stage.options.transactional_id or places[0].topic
@@ -104,14 +104,14 @@ def _writer(prefix: str, subtask: int, of: int) -> bytes:
 
 
 def _operator(at: int, state: str, items: Sequence[bytes]) -> bytes:
-    """An operator with one list state, of which each subtask has one item."""
+    """Return an operator with one list state, with one item of each subtask."""
     subtasks = b"".join(_subtask(n, state, item) for n, item in enumerate(items))
     head = struct.pack(">qqiibi", 0, at, len(items), 128, 0, len(items))
     return head + subtasks
 
 
 def _subtask(number: int, state: str, item: bytes) -> bytes:
-    content = struct.pack(">i", 2) + _sized(item)  # behind the version of operator state
+    content = struct.pack(">i", 2) + _sized(item)  # after the version of operator state
     handle = struct.pack(">bi", 4, 1) + _text(state) + struct.pack(">biq", 0, 1, 4)
     handle += b"\x01" + _text("lab") + _sized(content)
     return struct.pack(">ii", number, 1) + handle + struct.pack(">ibbii", 0, 0, 0, 0, 0)

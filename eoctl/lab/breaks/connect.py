@@ -23,7 +23,7 @@ from recovery.errors import UsageError
 from recovery.plurals import counted
 
 WORKERS = "etl"
-WORKER = "127.0.0.1:8083"  # where nobody answers any more
+WORKER = "127.0.0.1:8083"  # where nobody answers any longer
 _SOURCE = "org.apache.kafka.connect.file.FileStreamSource"
 _COMPACTED = {"cleanup.policy": "compact"}
 _SESSION_MS = 10_000
@@ -119,7 +119,7 @@ def configs(connector: str, topic: str, file: Path) -> list[NewRecord]:
 
 
 def statuses(connector: str, topic: str) -> list[NewRecord]:
-    """Return the records of the topic of states: nobody said that it stopped."""
+    """Return the records of the topic of states: without a record that it stopped."""
     running = {
         "state": "RUNNING",
         "trace": None,

@@ -1,7 +1,7 @@
-"""Histories that are not what they are taken for: a log made anew, moved homes, a topic made anew.
+"""Histories that are not what they seem: a recreated log, moved homes, a recreated topic.
 
-In each a COMMIT was decided, and what stands in `__transaction_state` today does not show it, or
-shows it under a name that means something else by now.
+In each a COMMIT was decided, and `__transaction_state` no longer shows it, or shows it under a name
+that means something else by now.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ async def _lose_commits(stage: Stage, victim: int) -> list[Begun]:
 
 
 async def make_replaced_history(stage: Stage) -> list[GroundTruth]:
-    """Lost COMMITs, then `__transaction_state` is deleted; Kafka makes it anew, from offset 0."""
+    """Lost COMMITs, then `__transaction_state` is deleted; Kafka recreates it, from offset 0."""
     async with stoppable(stage) as victim:
         begun = await _lose_commits(stage, victim)
         await admin.delete_topic(stage.client, TRANSACTION_STATE)
@@ -78,7 +78,7 @@ async def make_grown_history(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_topic_made_anew(stage: Stage) -> list[GroundTruth]:
-    """An id (v1) committed in a topic; the topic is made anew, and the same epoch writes there.
+    """An id (v1) committed in a topic; the topic is recreated, and the same epoch writes there.
 
     open: its next transaction, alive. orphan: a write that no coordinator knows of.
     """

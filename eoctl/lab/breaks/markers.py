@@ -37,7 +37,7 @@ LONGEST_SESSION_MS = 30_000
 
 @asynccontextmanager
 async def stoppable(stage: Stage) -> AsyncIterator[int]:
-    """A broker that may be stopped and comes back; the stage asks it only for what it leads."""
+    """Yield a broker that may be stopped and comes back; the stage needs it only as a leader."""
     victim = await stoppable_broker(stage.client)
     settings = await admin.broker_settings(stage.client, victim, [SESSION_TIMEOUT])
     if int(settings[SESSION_TIMEOUT] or 0) > LONGEST_SESSION_MS:
@@ -109,9 +109,9 @@ async def _session_before(stage: Stage, place: BreakPlace, ledger: Ledger) -> No
 
 
 async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
-    """Two commits of one epoch (v1): the first one's marker stands twice, the second's nowhere.
+    """Two commits of one epoch (v1): the first one's marker is there twice, the second's nowhere.
 
-    A coordinator that did not get an answer writes a marker once more. Here a client does so.
+    A coordinator that did not get an answer writes a marker again. Here a client does so.
     """
     async with stoppable(stage) as victim:
         begun = []

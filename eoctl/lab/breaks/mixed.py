@@ -13,7 +13,7 @@ from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
 
-# Roll a segment at the next write a second later; compact whatever is there.
+# Roll a segment at the next write a second later; compact whatever exists.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "1000",
@@ -23,7 +23,7 @@ CLEANER_PAUSE = "log.cleaner.backoff.ms"  # 15 s by default
 
 
 async def make_mixed(stage: Stage) -> list[GroundTruth]:
-    """Write, compact, verify what was left, write the same kinds again, leave one open."""
+    """Write, compact, verify the remaining records, write the same kinds again, leave one open."""
     client, truths = stage.client, []
     brokers = list(client.cluster.brokers)
     places = await stage.places(configs=COMPACTED)

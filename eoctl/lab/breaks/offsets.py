@@ -1,4 +1,4 @@
-"""Trouble on `__consumer_offsets`: a lost COMMIT of a group's offsets, and offsets of nobody."""
+"""Trouble on `__consumer_offsets`: a lost COMMIT of a group's offsets, and ownerless offsets."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
-"""Transactions that no coordinator owns: orphans, in the four ways in which they come about.
+"""Transactions that no coordinator owns: orphans, in the four ways that they arise.
 
-Each bears an id that a coordinator gave, as real ones do: `__transaction_state` names its producer
-id. A fifth, `nameless`, bears a producer id that stands in no log: nothing can be said of it.
+Each has an id that a coordinator gave, as real ones do: `__transaction_state` names its producer
+id. A fifth, `nameless`, has a producer id that is in no log: nothing is known about it.
 
 Verification of transactional writes (KIP-890) is switched off for a moment on every broker:
 `transaction.partition.verification.enable` is dynamic per broker. Produce up to version 11 then
@@ -38,7 +38,7 @@ async def make_orphan(stage: Stage) -> list[GroundTruth]:
         pairs = list(zip(places[::2], places[1::2], strict=True))
     else:
         pairs = [(place, place) for place in await stage.places()]
-    # makes `__transaction_state`: where there is none, no coordinator can say that it owns nothing
+    # creates `__transaction_state`: without it no coordinator can say that it owns nothing
     await stage.client.until(lambda: stage.client.coordinator("lab"))
     truths = []
     async with unverified(stage.client):
@@ -82,7 +82,7 @@ async def stray(
     rule: str | None = None,
     repair: str = ABORT,
 ) -> GroundTruth:
-    """Records before, the stray ones, records behind. raised: the id then gets its next epoch."""
+    """Write records, the stray ones, more records. raised: the id then gets its next epoch."""
     options = stage.options
     await ledger.plain(batch(options.records, "before", options.age_seconds))
     start = await ledger.stray(producer, batch(options.records, "stray", options.age_seconds))
@@ -102,7 +102,7 @@ async def stray(
 
 
 async def _fresh(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
-    """The id never had a transaction; whoever owned it has been replaced since."""
+    """The id never had a transaction; its owner has been replaced since."""
     producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
     return [await stray(stage, ledger, producer, "fresh", raised=True)]
@@ -162,7 +162,7 @@ async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[Gr
 
 
 async def make_idle_owner(stage: Stage) -> list[GroundTruth]:
-    """Orphans of ids at rest, whose owners live and may begin to write there at any moment.
+    """Orphans of idle ids whose owners are alive and may begin to write there at any moment.
 
     They speak transactions v1: the epoch of their next transaction is the orphan's.
     """

@@ -62,7 +62,7 @@ class Begun:
 async def begin(
     stage: Stage, place: BreakPlace, producer: Producer, ledger: Ledger | None = None
 ) -> Begun:
-    """Records before, an open transaction, records behind it. ledger: of what came before."""
+    """Write records, an open transaction, more records. ledger: of the earlier records."""
     ledger = ledger or await Ledger.begin(stage.client, place.topic, place.partition)
     await ledger.plain(batch(stage.options.records, "before"))
     start = await ledger.send(producer, batch(stage.options.records, "in-transaction"))
@@ -103,7 +103,7 @@ async def make_open(stage: Stage) -> list[GroundTruth]:
 async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
     """Transactions whose coordinator's clock is ahead of all others: its broker restarts.
 
-    Other brokers lead their data. The ids' logs are moved to that broker, so that they stay there.
+    Other brokers lead their data. The ids' logs are moved to that broker, so that they stay.
     """
     client, timeout_ms = stage.client, await longest_timeout(stage)
     ahead = min(client.cluster.brokers)
@@ -233,7 +233,7 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
         assert transaction.partitions is not None
         await producer.commit()
         pending.append((place, producer, group, transaction.partitions[0]))
-    # One partition of __consumer_offsets serves many groups: one ledger each, told at the end.
+    # One partition of __consumer_offsets serves many groups: one ledger each, reported at the end.
     ledgers = {home: await Ledger.begin(client, *home) for *_, home in pending}
     starts = []
     for place, producer, group, home in pending:

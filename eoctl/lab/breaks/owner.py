@@ -1,9 +1,9 @@
 """The process that owns what a break left open: `python -m eoctl.lab.breaks.owner ANSWER`.
 
-What it is to do stands beside ANSWER, in a file of the suffix .spec that it deletes. It makes the
-break, writes the ground truth to ANSWER, and lives until it is told to end: SIGTERM commits what it
-holds open, SIGKILL leaves that to the coordinator. A spec with `leaves` kills that broker of the
-lab after so many seconds, for a drill.
+Its task is beside ANSWER, in a file with the suffix .spec that it deletes. It makes the break,
+writes the ground truth to ANSWER, and lives until a signal: SIGTERM commits what it holds open,
+SIGKILL leaves that to the coordinator. A spec with `leaves` kills that broker of the lab after that
+many seconds, for a drill.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ COMMIT_SECONDS = 5.0
 
 
 async def own(lab: Lab, kind: str, options: Options, answer: Path) -> None:
-    """Make, tell, hold, commit."""
+    """Make the break, report it, hold it open, commit."""
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     try:
@@ -55,7 +55,7 @@ async def _commit(producers: list[Producer]) -> None:
 
 
 def _tell(answer: Path, content: dict[str, Any]) -> None:
-    """Write the answer in one step: whoever waits sees all of it or nothing."""
+    """Write the answer in one step: a waiting process sees all of it or nothing."""
     fresh = answer.with_suffix(".new")
     fresh.write_text(json.dumps(content), encoding="utf-8")
     fresh.replace(answer)

@@ -22,12 +22,12 @@ PARTITIONS_PER_TOPIC = 10  # when many are made
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a break. Each kind names those it takes beyond the first five.
+    """The options of a break. Each kind lists those it takes beyond the first five.
 
-    variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep
-    a process alive that owns what is open. age_seconds: how old the records say they are.
-    outcome: what was decided before the marker was lost. ahead: how many epochs a foreign marker
-    is ahead of the coordinator.
+    variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep a
+    process alive that owns what is open. age_seconds: the records' age by their timestamps.
+    outcome: what was decided before the marker was lost. ahead: how many epochs a foreign marker is
+    ahead of the coordinator.
     """
 
     topic: str | None = None
@@ -125,19 +125,19 @@ class Stage:
         return self._name([self._place(topic, self.options.partition + i) for i in range(count)])
 
     def _place(self, topic: str, partition: int) -> BreakPlace:
-        # a dot, not a dash: `-1-0` at the end is how Flink's two-phase ids look
+        # a dot, not a dash: Flink's two-phase ids end with `-1-0`
         return BreakPlace(topic, partition, f"{topic}.{partition}")
 
     def _name(self, places: list[BreakPlace]) -> list[BreakPlace]:
         given = self.options.transactional_id
         if given is None:
             return places
-        if self.options.count == 1:  # a trouble on several places is one id's
+        if self.options.count == 1:  # a fault in several places belongs to one id
             return [BreakPlace(p.topic, p.partition, given) for p in places]
         return [BreakPlace(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
 
     def variant(self, *known: str) -> str:
-        """The sort that is asked for, else the first. Raises UsageError for one not known."""
+        """Return the requested sort, else the first. Raises UsageError for an unknown one."""
         chosen = self.options.variant or known[0]
         if chosen not in known:
             raise UsageError(
@@ -153,7 +153,7 @@ class Stage:
         start: int | None = None,
         **known: Any,
     ) -> GroundTruth:
-        """The ground truth of what `ledger` wrote; the id's coordinator is asked what it says.
+        """The ground truth of what `ledger` wrote; with what the id's coordinator says.
 
         producer: of the transaction that began at `start`.
         """
@@ -214,7 +214,7 @@ class BreakKind:
     leaves_open: Callable[[Options], bool] = lambda options: False
 
     async def check(self, client: Client) -> None:
-        """Raises RefusedError when the cluster is not as this kind needs it."""
+        """Raise RefusedError when the cluster is not as this kind needs it."""
         brokers = client.cluster.brokers
         if len(brokers) < self.brokers:
             raise RefusedError(

@@ -1,7 +1,7 @@
 """The ground truth of a break, exact, as it is printed, and the ledger that keeps it.
 
-The truth is known by construction: a Ledger writes one partition and notes what each offset is.
-It is never read back from what eoctl itself says.
+The truth is known by construction: a Ledger writes one partition and notes what each offset is. It
+is never taken from eoctl's own answers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,11 +13,11 @@ from recovery.errors import UnverifiedError
 from recovery.facts import HasPartition
 from recovery.rows.row import Row
 
-# With verification switched off a moment ago, the broker may not have heard of that yet.
+# With verification switched off a moment ago, the broker may not know that yet.
 STRAY_NOT_YET = NOT_NOW | {
     "INVALID_TXN_STATE",
     "INVALID_PRODUCER_ID_MAPPING",
-    "TRANSACTION_ABORTABLE",  # what newer requests are told instead
+    "TRANSACTION_ABORTABLE",  # what newer requests get instead
 }
 
 Content = Literal[
@@ -103,7 +103,7 @@ class Ledger(HasPartition):
 
     @property
     def stable(self) -> int:
-        """The LSO by construction: the first offset of whatever is open, else the end."""
+        """The LSO by construction: the first open offset, else the end."""
         starts = [offsets[0] for offsets in self._open.values()]
         if self._held is not None:
             starts.append(self._held)
@@ -122,7 +122,7 @@ class Ledger(HasPartition):
         return self._note(base, len(records), "open", producer.producer_id)
 
     async def stray(self, producer: Producer, records: Sequence[NewRecord]) -> int:
-        """Transactional records that no coordinator is told of."""
+        """Write transactional records that no coordinator knows about."""
         base = await self.client.until(
             lambda: producer.write(self.topic, self.partition, records), also=STRAY_NOT_YET
         )
@@ -178,7 +178,7 @@ class Ledger(HasPartition):
             )
 
     def truths(self) -> tuple[OffsetTruth, ...]:
-        """Every offset written so far and what it is, in order."""
+        """Return every offset written so far with its truth, in order."""
         return tuple(
             OffsetTruth(offset=offset, content=content)
             for offset, content in sorted(self.content.items())

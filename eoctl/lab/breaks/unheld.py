@@ -1,6 +1,6 @@
 """Transactional ids in trouble although no partition is held: nothing written, or all markers are.
 
-Also the id that a foreign marker has fenced from its own partition: its coordinator is left in
+Also the id that a foreign marker has fenced from its own partition: its coordinator stays in
 Prepare* for good, and whether the partition is held depends on when that marker came.
 """
 
@@ -58,7 +58,7 @@ async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
 async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
     """COMMITs with all markers written that cannot be finished: the state log is below min ISR.
 
-    The markers are held back by the same means until the decision stands.
+    The markers are held back by the same means until the decision is written.
     """
     async with stoppable(stage) as victim:
         client = stage.client
@@ -79,7 +79,7 @@ async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
         for b in begun:
             await b.producer.end(commit=True)
             await prepared(client, b.place.transactional_id)
-        # one broker leads both: it hears of the two changes in this order
+        # one broker leads both: it gets the two changes in this order
         await admin.set_config(client, TOPIC, TRANSACTION_STATE, {MIN_ISR: "2"})
         for topic in {place.topic for place in places}:
             await admin.set_config(client, TOPIC, topic, {MIN_ISR: "1"})
@@ -108,7 +108,7 @@ async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
 
 
 async def _marked(client: Client, ledger: Ledger) -> None:
-    """Wait until nothing is held any more."""
+    """Wait until no partition is held."""
 
     async def attempt() -> None:
         _, stable, end = await client.offsets(ledger.topic, ledger.partition)
@@ -121,7 +121,7 @@ async def _marked(client: Client, ledger: Ledger) -> None:
 async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
     """COMMITs whose coordinator a marker of a later coordinator epoch keeps from writing its own.
 
-    held: that marker came before the transaction. contradicted: it ended this very one, with ABORT.
+    held: that marker came before the transaction. contradicted: it ended this one, with ABORT.
     """
     variant, truths = stage.variant("held", "contradicted"), []
     client, options = stage.client, stage.options
@@ -139,7 +139,7 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
             await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
             await ledger.marked()
         b = await begin(stage, place, producer, ledger)
-        stage.open_producers.clear()  # nobody can end it
+        stage.open_producers.clear()  # nothing can end it
         if variant == "contradicted":
             await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
             await ledger.ended(b.producer_id, commit=False)

@@ -1,6 +1,6 @@
-"""The drills there are: what each plants, what it needs of the lab, and the story it tells.
+"""The drills: what each plants, what it needs from the lab, and its story.
 
-A story tells symptoms: what readers feel, and whom one could ask. Never the cause.
+A story has symptoms: what readers notice, and whom one could ask. Never the cause.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ async def _nothing(stage: Stage) -> list[GroundTruth]:
 
 
 async def behind_marker(scene: Scene) -> None:
-    """An orphan whose id has committed on its partition before."""
+    """Plant an orphan whose id has committed on its partition before."""
     await planting.orphan(scene, "marked")
 
 

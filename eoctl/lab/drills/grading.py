@@ -66,7 +66,7 @@ def _error(case: Case, error: WireError | EoctlError) -> ErrorRow:
 
 
 async def _ending(client: Client, case: Case) -> Ending:
-    """Read the log from the transaction's first batch to its first marker behind it."""
+    """Read the log from the transaction's first batch to the first marker after it."""
     assert case.topic is not None
     assert case.partition is not None
     assert case.start_offset is not None
@@ -85,7 +85,7 @@ async def _ending(client: Client, case: Case) -> Ending:
 
 
 def _fences(lab: "Lab", state: DrillState) -> dict[str, Fence]:
-    """Return the fences of each id that were carried out since the drill began."""
+    """Return each id's fences carried out since the drill began."""
     fences: dict[str, Fence] = {}
     for entry in Journal().find().entries:
         if entry.begun.at < state.started_at or entry.plan.cluster_id != lab.record.cluster_id:

@@ -1,4 +1,4 @@
-"""The marks of a drill: what became of each thing, held against what should have."""
+"""The marks of a drill: the outcome of each case, compared with the correct one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fence that was carried out, by the journal. after_question: its owner had been asked."""
+    """A completed fence, by the journal. after_question: its owner had been asked."""
 
     after_question: bool
 
@@ -99,9 +99,9 @@ def broker(case: Case, *, gone: bool, ready: bool) -> DrillGradeRow:
 def records(
     case: Case, *, present: int, lost: int, doubled: int, whole: bool, done: str
 ) -> DrillGradeRow:
-    """Mark what a topic holds against what it should.
+    """Mark a topic's content against the correct one.
 
-    present: records there. whole: all that should be there are. done: the work, as a participle.
+    present: existing records. whole: none is missing. done: the work, as a participle.
     """
     outcome = counted(present, "record")
     if lost:

@@ -1,6 +1,6 @@
-"""What drills plant in the logs: transactions whose owners live, died, or never were.
+"""What drills plant in the logs: transactions whose owners live, died, or never existed.
 
-Each is a break of eoctl.lab.breaks with a realistic name. The truth that it gives becomes a case.
+Each is a break of eoctl.lab.breaks with a realistic name. Its ground truth becomes a case.
 """
 
 import random
@@ -35,9 +35,9 @@ ENDS = "It is alive, a large batch. It is nearly done: I let it commit now."
 
 @dataclass(slots=True)
 class Scene:
-    """A drill that is being planted: where, its random numbers, and what was made so far.
+    """A drill that is being planted: where, its random numbers, and what exists so far.
 
-    taken: names of topics that the cluster has. leaves: the broker that is to leave.
+    taken: names of topics that the cluster has. leaves: the broker that will leave.
     """
 
     lab: "Lab"
@@ -58,7 +58,7 @@ class Scene:
         return name
 
     def id(self) -> str:
-        """Return a transactional id such as `payments-7-0` or `etl-3`, of an application's own."""
+        """Return a transactional id such as `payments-7-0` or `etl-3`, of one application."""
         used = {case.transactional_id for case in self.cases}
         while True:
             made = f"{self.rng.choice(APPLICATIONS)}-{self.rng.randrange(1, 9)}"
@@ -105,7 +105,7 @@ Plant = Callable[[Scene], Awaitable[None]]
 
 
 async def orphan(scene: Scene, variant: str = "fresh") -> None:
-    """A transaction that nobody owns."""
+    """Plant a transaction that nobody owns."""
     age = scene.rng.randrange(12, 55) * 60.0
     partition = scene.rng.randrange(4)
     [truth] = await scene.break_(
@@ -157,7 +157,7 @@ async def not_flink(scene: Scene) -> None:
 
 
 async def elsewhere(scene: Scene) -> None:
-    """An orphan whose id has a live transaction open on another partition."""
+    """Plant an orphan whose id has a live transaction open on another partition."""
     name = scene.id()
     stray, home = await scene.break_(
         "orphan", scene.topic(), variant="foreign", transactional_id=name
@@ -178,7 +178,7 @@ async def lost_markers(scene: Scene) -> None:
 async def _lost_marker(
     scene: Scene, topic: str, partition: int, outcome: str, tries: int = 3
 ) -> GroundTruth:
-    """Lose a marker; try again where it comes after all, which leaves nothing held."""
+    """Lose a marker; try again if it is written after all, which leaves nothing held."""
     options = {"partition": partition, "outcome": outcome, "transactional_id": scene.id()}
     try:
         [truth] = await scene.break_("marker-lost", topic, **options)
@@ -208,7 +208,7 @@ async def zombies(scene: Scene) -> None:
 
 
 async def checkpoint(scene: Scene) -> None:
-    """A dead Flink job: what its last checkpoint promises, and what it began after it."""
+    """Plant a dead Flink job: what its last checkpoint promises, and what it began later."""
     prefix = f"{scene.rng.choice(('ledger', 'fraud', 'basket'))}-sink"
     promised, later = await scene.break_("checkpoint", scene.topic(), transactional_id=prefix)
     words = (
@@ -245,7 +245,7 @@ def checkpoint_folder(lab: "Lab", case: Case) -> Path:
 
 
 async def leaving(scene: Scene) -> None:
-    """A live transaction whose coordinator will leave, beside an orphan; both stay readable."""
+    """Plant a live transaction with a leaving coordinator, and an orphan; both stay readable."""
     client = scene.client
     victim = await stoppable_broker(client)
     stays = min(broker for broker in client.cluster.brokers if broker != victim)
@@ -267,7 +267,7 @@ async def leaving(scene: Scene) -> None:
 
 
 async def mix(scene: Scene) -> None:
-    """All of these at once, in an order of their own; the broker leaves when they stand."""
+    """Plant all of these in random order; the broker leaves once they exist."""
     await lost_markers(scene)  # stops and starts a broker: before owners hold anything
     plants: list[Plant] = [partial(orphan, variant="marked"), overdue, not_flink, elsewhere]
     scene.rng.shuffle(plants)

@@ -32,7 +32,7 @@ OWNERS_END_SECONDS = 10.0
 
 
 def state_of(lab: "Lab") -> DrillState:
-    """Return the drill that runs in a lab. Raises UsageError where none does."""
+    """Return the drill that runs in a lab. Raises UsageError if there is none."""
     state = DrillState.load(lab.folder)
     if state is None:
         raise UsageError("no drill runs in this lab", remedy="start one: eoctl lab drill NAME")
@@ -42,8 +42,8 @@ def state_of(lab: "Lab") -> DrillState:
 def start(lab: "Lab", name: str, seed: int | None) -> DrillState:
     """Plant a drill. seed: of its names and numbers; None = any.
 
-    Raises UsageError (no such drill, or one runs), RefusedError (the lab is not as it needs it),
-    UnverifiedError (a trouble did not come about; what was planted is cleaned up).
+    Raises UsageError (no such drill, or one runs), RefusedError (the lab does not fit),
+    UnverifiedError (a fault did not arise; what was planted is removed).
     """
     if name not in DRILLS:
         raise UsageError(f"{quoted(name)} is no drill", remedy=f"one of {', '.join(DRILLS)}")
@@ -154,7 +154,7 @@ async def _clean(
     topics: list[str] | tuple[str, ...],
     groups: list[str] | tuple[str, ...],
 ) -> None:
-    """End the owners, then what is still open, then delete what was made."""
+    """End the owners, then open transactions, then delete the topics and groups."""
     mine = [case.owner for case in cases if case.owner is not None]
     await asyncio.to_thread(end_processes, mine, OWNERS_END_SECONDS)
     brokers = sorted(client.cluster.brokers)
@@ -187,5 +187,5 @@ def _delete_groups(lab: "Lab", groups: list[str] | tuple[str, ...]) -> None:
 
     admin_client = AdminClient({**lab.client_properties(), "log_level": 5})
     for done in admin_client.delete_consumer_groups(list(groups)).values():
-        with suppress(KafkaException):  # it committed nothing yet
+        with suppress(KafkaException):  # it has not committed yet
             done.result(20)

@@ -1,6 +1,6 @@
-"""The truth of the drill that runs in a lab, kept so that nobody reads it by the way.
+"""The truth of the drill that runs in a lab, kept so that nobody reads it by chance.
 
-It is hidden, not locked away: the key stands beside it. Whoever decodes it has cheated.
+It is hidden, not locked away: the key is beside it. Whoever decodes it has cheated.
 """
 
 import base64
@@ -20,7 +20,7 @@ from recovery.rows.lab import OwnerAnswer
 
 FILE = "drill.json"
 Role = Literal[
-    "orphan",  # nobody owns it: to be aborted
+    "orphan",  # nobody owns it: abort it
     "dead",  # its owner died: fenced, or aborted at its timeout
     "alive",  # its owner works: to be left alone
     "promised",  # of a dead Flink job, in its checkpoint: to be committed
@@ -36,7 +36,7 @@ Role = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that a drill judges.
+    """One case that a drill judges.
 
     subject: a partition, a broker or a topic, as the grade names it. topic, partition: of subject;
     of a broker: what was moved to it alone, to be moved back. producer_id, start_offset: of
@@ -82,7 +82,7 @@ class DrillState:
 
     @classmethod
     def load(cls, lab_folder: Path) -> Self | None:
-        """Return the drill that runs in a lab; None where none does. Raises UsageError."""
+        """Return the drill that runs in a lab; None if there is none. Raises UsageError."""
         path = lab_folder / FILE
         if not path.exists():
             return None

@@ -1,6 +1,6 @@
-"""Drills on work rather than transactions: a job that died, a state that is gone, duplicates.
+"""Drills on work rather than transactions: a dead job, a lost state, duplicates.
 
-Each judges a topic by reading it whole, against what is known without it.
+Each judges a topic by reading it completely, against what is known without it.
 """
 
 import asyncio
@@ -57,11 +57,11 @@ async def store(scene: Scene) -> None:
 
 
 def _lose_store(lab: "Lab") -> None:
-    LabJob(lab, {}).lose_store().unlink()  # nobody has a dump at night
+    LabJob(lab, {}).lose_store().unlink()  # no dump is at hand at night
 
 
 async def _job_ran(scene: Scene, *options: str) -> None:
-    """Run `lab job` in a process of its own, which may kill itself."""
+    """Run `lab job` in its own process, which may kill itself."""
     for topic in (INPUT, OUTPUT, CHANGELOG):
         if topic in await scene.client.topics():
             raise RefusedError(
@@ -99,7 +99,7 @@ def grade(lab: "Lab", case: Case) -> DrillGradeRow:
 
 
 def _grade_job(lab: "Lab", case: Case) -> DrillGradeRow:
-    """Missing is what lies before the last output that is there: the job may not be done yet."""
+    """Only records before the last existing output can be missing: the job may not be done yet."""
     lost = doubled = present = 0
     whole = True
     for actual, expected in zip(LabJob(lab, {}).outputs(), expected_outputs(), strict=True):

@@ -1,1 +1,1 @@
-"""`audit`: what is to be read is resolved, an engine reads it, the answer is made."""
+"""`audit`: resolve what to read, have an engine read it, and build the answer."""

@@ -1,7 +1,7 @@
-"""Carrying out an audit: what is to be read is resolved, an engine reads it, the answer is made.
+"""Carrying out an audit: resolve what to read, have an engine read it, build the answer.
 
 The engines differ in where partitions are read and judged: in this process, or by tasks of a Spark
-job. What they find is the same value, and the answer is made of that.
+job. What they find is the same value, and the answer is built from it.
 """
 
 import json
@@ -73,10 +73,10 @@ class Audit(ABC, Generic[F]):
 
     @abstractmethod
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> AuditRequest:
-        """The request of a Spark job."""
+        """Return the request of a Spark job."""
 
     def asked(self, audited: AuditedRanges, reading: AuditOptions) -> dict[str, Any]:
-        """Return what each request says: what is read, and how."""
+        """Return what each request reads, and how."""
         return {
             "ranges": tuple(audited.ranges),
             "most": reading.most,
@@ -104,7 +104,7 @@ class RangesAudit(Audit[F]):
 
 @dataclass(frozen=True, slots=True)
 class AuditEngine:
-    """asked: auto, local or spark. spark: the one to use, None where there is none."""
+    """asked: auto, local or spark. spark: the one to use, None if there is none."""
 
     asked: str = "local"
     spark: Spark | None = None
@@ -130,7 +130,7 @@ def audited(
     reading: AuditOptions,
     engine: AuditEngine,
 ) -> Answer:
-    """The answer; which engine was chosen, and why, stands in it.
+    """Return the answer, which names the engine that was chosen and why.
 
     Raises what `with_cluster` and `launch` raise.
     """
@@ -151,7 +151,7 @@ def audited(
 
 
 async def here(cluster: Cluster, audit: Audit[F], reading: AuditOptions) -> Answer:
-    """The answer of the local engine."""
+    """Return the answer of the local engine."""
     ranges = await audit.look(cluster)
     return audit.answer(ranges, await audit.read(cluster, ranges, reading))
 

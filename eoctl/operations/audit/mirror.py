@@ -1,8 +1,8 @@
 """`audit mirror`: a topic against its mirror, in this cluster or another.
 
-First the ends, the mirror's before the source's: what the mirror holds the source held by then.
-Then both partitions are read side by side, and once more only for records without a partner. The
-rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
+First the ends, the mirror's before the source's: so the source held all that the mirror holds. Then
+both partitions are read in parallel, and again only for records without a partner. The rules:
+`recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class MirrorWish:
     """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
 
     ignored: fields of records that are not compared. offset_syncs, checkpoints: their topics, None
-    = those that tell of this topic, `none` = leave them out.
+    = those that mention this topic, `none` = leave them out.
     """
 
     source: Selector

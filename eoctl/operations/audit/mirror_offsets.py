@@ -21,7 +21,7 @@ async def offset_syncs(
 ) -> tuple[str | None, list[OffsetSync]]:
     """The topic that holds them, and all syncs of `source`, oldest first. clusters: source, mirror.
 
-    named: the topic that holds them; None: the only `mm2-offset-syncs...internal` that tells of
+    named: the topic that holds them; None: the only `mm2-offset-syncs...internal` that mentions
     this topic. Raises UsageError where there are several, IncompleteError for an unreadable one.
     """
     by_topic: list[tuple[str, list[OffsetSync]]] = []

@@ -35,10 +35,10 @@ class PartitionMirror:
     since: int | None = None
 
     def cut(self, r: Resolved, *, clocks: bool) -> bool:
-        """True if the range lacks records that the other may hold, of which nothing is told.
+        """True if the range lacks records that the other may hold, and nothing is known of these.
 
-        Retention took them. Or, as nobody's clocks agree, one instant means two places; where both
-        logs have the same timestamps, the instant is the same record in both.
+        Retention took them. Or one instant means two places, since clocks differ; where both logs
+        have the same timestamps, the instant is the same record in both.
         """
         return r.start > 0 and (r.start == r.log_start_offset or not clocks)
 
@@ -144,7 +144,7 @@ class Both:
             mirror_first = chain[0].mirror_first if source_cut else mirror_first
         reach = max((run.source_last for run in (*chain, *moved)), default=-1)
         places = await self._place(of, left.select(left.offset <= reach), extra)
-        # behind all pairs there may be copies of records that no reader of the source gets
+        # after the last pair there may be copies of records that no reader of the source gets
         hidden = places.hidden(chain[-1].mirror_last if chain else -1)
         if ((left.offset > reach) & (left.offset < hidden)).any():
             places = await self._place(of, left.select(left.offset < hidden), extra)
@@ -266,7 +266,7 @@ def _visible(part: ColumnBatch, end: int) -> "NDArray[np.bool_]":
 
 
 def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bool_]":
-    """bool[n]: those below the first pair, where the other log has deleted what was older."""
+    """Return bool[n]: True below the first pair, where the other log has deleted older records."""
     import numpy as np
 
     if not other_cut:
@@ -278,7 +278,7 @@ def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bo
 def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:
     """began: the timestamp of the source's first record.
 
-    Above an instant each record that is not older than it is in the range, wherever it stands.
+    From an instant on, each record that is not older is in the range, at whatever offset.
     """
     if not clocks:
         held = of.source.start == 0
@@ -296,7 +296,7 @@ def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside
 
 
 def _syncs_in_reach(of: PartitionMirror, mine: _At, theirs: _At) -> list[SyncSeen]:
-    """The syncs that both logs reach."""
+    """Return the syncs that both logs reach."""
     return [
         (s, mine.found.get(s.upstream), theirs.found.get(s.downstream))
         for s in of.syncs

@@ -35,7 +35,7 @@ async def resolve(
 ) -> tuple[list[Resolved], list[Missing]]:
     """Return the ranges of the partitions named, and what cannot be read.
 
-    That is a selector that names nothing, and an offset out of range.
+    The latter: a selector that matches nothing, an offset out of range.
     """
     facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
     resolved: list[Resolved] = []
@@ -60,7 +60,7 @@ def _resolved(facts: PartitionFacts, low: int, high: int) -> Resolved | Missing:
 
 
 def as_resolved(facts: PartitionFacts, start: int, end: int) -> Resolved:
-    """[start, end) of a partition whose offsets are all known."""
+    """Return [start, end) of a partition whose offsets are all known."""
     assert facts.log_start_offset is not None
     assert facts.last_stable_offset is not None
     assert facts.high_watermark is not None

@@ -1,7 +1,7 @@
-"""`audit sequences`: gaps, repeats and epochs that go back, from batch headers alone.
+"""`audit sequences`: gaps, repeats and epochs that decrease, from batch headers alone.
 
 All partitions are read at once at read_uncommitted: sequences are the producers' numbers, whatever
-becomes of their transactions. The rule: `recovery.audit.sequences`.
+the outcome of their transactions. The rule: `recovery.audit.sequences`.
 """
 
 from dataclasses import dataclass

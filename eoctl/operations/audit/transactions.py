@@ -1,6 +1,6 @@
 """`audit transactions`: the coordinators' decisions against the markers that partitions hold.
 
-First `__transaction_state` as a whole, then every partition that a decision names up to its high
+First all of `__transaction_state`, then every partition that a decision names up to its high
 watermark, headers only: what was complete in the first has all its markers in the second. The
 rules: `recovery.audit.transactions`.
 """
@@ -29,9 +29,9 @@ from recovery.selectors import Selector
 
 @dataclass(frozen=True)
 class TransactionsAudit(Audit[TransactionsFound]):
-    """Every transaction that is not whole in the partitions named; none = all of decisions.
+    """Transactions that are incomplete in the named partitions; none named = all in decisions.
 
-    skew: how far brokers' clocks may be apart, ms.
+    skew: how far brokers' clocks may differ, ms.
     """
 
     selectors: Sequence[Selector]

@@ -56,14 +56,14 @@ on its way, so that the same command goes on where it ended, `GOES_ON = True`.""
 
 
 def kind_module(kind: str) -> Any:
-    """The module that carries a kind of plan out. Raises UsageError for an unknown kind."""
+    """Return the module that carries a kind of plan out. Raises UsageError for an unknown kind."""
     if kind not in KINDS:
         raise UsageError(f"this version of eoctl does not carry out plans of kind {kind!r}")
     return KINDS[kind]()
 
 
 def can_undo(kind: str) -> bool:
-    """Return True if this kind of change can be put back. A marker that is written cannot."""
+    """Return True if this kind of change can be undone. A written marker cannot."""
     return kind in KINDS and hasattr(kind_module(kind), "undo_plan")
 
 
@@ -71,8 +71,8 @@ def can_undo(kind: str) -> bool:
 class Door:
     """The operator's consent, at the command line or in the dashboard.
 
-    although_it_writes: `yes` passes a plan whose owner wrote between two looks.
-    confirm(question, word): True if the operator typed exactly the word. argv: for the journal.
+    although_it_writes: `yes` accepts a plan whose owner wrote between two checks. confirm(question,
+    word): True if the operator typed exactly the word. argv: for the journal.
     """
 
     context: Context
@@ -85,11 +85,10 @@ class Door:
 
 
 def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
-    """Return True if a plan may be carried out, False if it is only shown; ask where that is due.
+    """Return True if a plan may be carried out, False if it is only shown; ask if necessary.
 
-    undoes: the journal entry that this plan puts back.
-    Raises RefusedError: read-only, expired (unless it was begun in time), another plan than was
-    approved, not confirmed.
+    undoes: the journal entry that this plan undoes. Raises RefusedError: read-only, expired (unless
+    it was begun in time), another plan than was approved, not confirmed.
     """
     if not door.execute:
         return False
@@ -132,9 +131,9 @@ def execute(
 ) -> Outcome:
     """Carry a permitted plan out within `timeout` seconds; see _execute for the errors.
 
-    undoes: the journal entry that this plan puts back. opened: the operation, where it is not
-    the one that the plan's kind names (KINDS). replaces: an unfinished entry that commits as it
-    goes; it is closed, and this plan goes on where it ended.
+    undoes: the journal entry that this plan undoes. opened: the operation, if it is not the one of
+    the plan's kind (KINDS). replaces: an unfinished entry that commits as it goes; it is closed,
+    and this plan continues where it ended.
     """
     if replaces is not None:
         detail = "another plan took its place; what it sent stays, with its position"
@@ -160,9 +159,9 @@ async def _execute(plan: Plan, operation: Operation, door: Door, undoes: str | N
     """Lock, read again, journal, act, verify.
 
     A plan of independent steps gives an outcome for each; one that is all or none refuses all of
-    them until the first has begun. Of any other plan the first step that
-    cannot be done ends it: RefusedError (nothing more was sent), UnverifiedError (it was sent and
-    cannot be seen). An entry that then stays unfinished is named in the error.
+    them until the first has begun. Any other plan ends at the first step that fails: RefusedError
+    (nothing more was sent), UnverifiedError (it was sent and cannot be seen). The error names an
+    entry that stays unfinished.
     """
     answering = await operation.cluster_id()
     if answering != plan.cluster_id:
@@ -194,9 +193,9 @@ def lock_scope(plan: Plan) -> str:
 
 
 def _begun(plan: Plan, undoes: str | None) -> JournalEntry | None:
-    """The entry of this change that was begun and not finished, or else done by this very plan.
+    """Return this change's entry that was begun and not finished, or done by this very plan.
 
-    Raises RefusedError where another change of the same scope is unfinished.
+    Raises RefusedError if another change of the same scope is unfinished.
     """
     content = Journal().find()
     if content.damaged:
@@ -236,7 +235,7 @@ def _at_work(entry: JournalEntry, scope: str) -> RefusedError:
 
 
 def refuse_beside_running(cluster_id: str, scope: str) -> None:
-    """Raises RefusedError while a process of this host carries out a change of this scope."""
+    """Raise RefusedError while a process of this host carries out a change of this scope."""
     content = Journal().find()
     for entry in unfinished(content.entries):
         plan = entry.begun.data["plan"]

@@ -1,4 +1,4 @@
-"""Changes made from here and those still planned: the journal's entries, plan files, their cluster.
+"""Changes made on this host and planned ones: the journal's entries, plan files, their cluster.
 
 Read from this host's files; no cluster is asked.
 """
@@ -18,12 +18,12 @@ from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.plans import PlanFileRow
 from recovery.rows.row import ErrorRow
 
-PLAN = "plan "  # before the name of a plan file, where an entry's id could stand
+PLAN = "plan "  # before the name of a plan file, where an entry's id could be
 MOST = 500  # of the journal's entries on a screen: the newest
 
 
 def journal_row(entry: JournalEntry, content: JournalContent) -> JournalRow:
-    """One change as lists show it."""
+    """Return one change as lists show it."""
     plan, who = entry.begun.data["plan"], entry.begun.data["who"]
     by = [event.data["by"] for event in entry.events if event.event == "undone"]
     return JournalRow(
@@ -50,7 +50,7 @@ def journal_row(entry: JournalEntry, content: JournalContent) -> JournalRow:
 
 
 def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
-    """One line of an entry, in words; plan: the entry's, as the journal holds it."""
+    """Return one line of an entry, in words; plan: the entry's, as the journal holds it."""
     steps = plan["steps"]
     assert isinstance(steps, list)
     data = event.data
@@ -76,7 +76,7 @@ def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
 
 
 def damage(content: JournalContent, journal: Journal | None = None) -> list[ErrorRow]:
-    """The lines of a journal, by default this host's, that cannot be read."""
+    """Return the lines of a journal, by default this host's, that cannot be read."""
     path = str((journal or Journal()).path)
     return [
         ErrorRow(scope="journal", id=path, error="DAMAGED", detail=f"line {number} cannot be read")
@@ -94,12 +94,12 @@ def journal() -> Answer:
 
 
 def plans_folder() -> Path:
-    """The folder in which the dashboard keeps plans and looks for them."""
+    """Return the folder where the dashboard keeps plans and looks for them."""
     return state_dir() / "plans"
 
 
 def plans() -> Answer:
-    """The plan files of the folder of plans, the newest first."""
+    """Return the plan files of the folder of plans, the newest first."""
     files = sorted(plans_folder().glob("*.json"), key=_changed_at, reverse=True)
     return Answer("plans", None, now_ms(), [_plan_row(path) for path in files[:MOST]])
 
@@ -127,7 +127,7 @@ def _plan_row(path: Path) -> PlanFileRow:
 
 
 def named_context(plan: Plan) -> Context:
-    """The context that a plan names. Raises UsageError where it is not known here."""
+    """Return the context that a plan names. Raises UsageError where it is not known here."""
     pairs = list(zip(plan.argv[::2], plan.argv[1::2], strict=True))
     words = dict(pairs)
     return resolve(
@@ -141,14 +141,14 @@ def named_context(plan: Plan) -> Context:
 
 
 def plan_of(about: str) -> Plan:
-    """The plan of `plan FILE`, or of a journal entry. Raises UsageError, RefusedError."""
+    """Return the plan of `plan FILE`, or of a journal entry. Raises UsageError, RefusedError."""
     if about.startswith(PLAN):
         return plan_files.read(Path(about.removeprefix(PLAN)))
     return Journal().get(about).plan
 
 
 def entry_of(about: str) -> JournalEntry:
-    """The journal entry, or the one that carried `plan FILE` out. Raises EoctlError."""
+    """Return the journal entry, or the one that carried `plan FILE` out. Raises EoctlError."""
     if not about.startswith(PLAN):
         return Journal().get(about)
     sha256 = plan_of(about).sha256
@@ -166,7 +166,7 @@ def jobs() -> Answer:
 
 
 def detail(about: str) -> Answer:
-    """One of them whole: `job ID`, `plan FILE`, or a journal entry's id. Raises UsageError.
+    """Return one in full: `job ID`, `plan FILE`, or a journal entry's id. Raises UsageError.
 
     extra: the job's log (its last lines), or the plan as JSON and the entry's row.
     """
@@ -184,7 +184,7 @@ def detail(about: str) -> Answer:
 
 
 def entry_answer(entry: str) -> Answer:
-    """One change, event by event. extra: the entry's row, and its whole plan. Raises UsageError."""
+    """Return one change by events. extra: the entry's row and complete plan. Raises UsageError."""
     journal = Journal()
     content = journal.find()
     one = journal.get(entry)

@@ -1,4 +1,4 @@
-"""Make a plan: what is the same in each is filled in here."""
+"""Make a plan: fill in what all plans share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -40,8 +40,8 @@ class Effect:
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
     untouched: of a step that is not done, all that it changes was seen exactly as it was before.
     final: waiting will not change what was seen. resumable: of a step that is not done, a part was
-    done, which changed what the step was planned on: `perform` goes on with the rest. beyond: of a
-    step that is done, what it changed that the plan did not say, as a sentence; None = nothing.
+    done, which changed what the step was planned on: `perform` does the rest. beyond: of a step
+    that is done, its changes that the plan did not name, as a sentence; None = none.
     """
 
     done: bool | None
@@ -62,25 +62,25 @@ class Operation(Protocol):
     """One kind of change on an open cluster. Errors are of recovery.errors."""
 
     async def cluster_id(self) -> str:
-        """The cluster that answers now."""
+        """Return the id of the cluster that answers now."""
         ...
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Read again, from the cluster, all facts that these steps stand on, by subject.
+        """Read again, from the cluster, all facts that these steps rest on, by subject.
 
         Raises IncompleteError or UnreachableError when one cannot be seen.
         """
         ...
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Do it; the answer, for the journal. Call ensure_held before each write but the first.
+        """Do the step; answer for the journal. Call ensure_held before each write but the first.
 
-        RefusedError: the cluster said no, nothing changed. Any other EoctlError: not known.
+        RefusedError: the cluster refused, nothing changed. Any other EoctlError: not known.
         """
         ...
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether it is done. Reads only, and does not wait for it."""
+        """Check whether the step is done. Reads only, and does not wait for it."""
         ...
 
 
@@ -90,7 +90,7 @@ Op = TypeVar("Op", bound=Operation)
 def on_cluster(
     operation: Callable[["Cluster", "Context", Plan], Op],
 ) -> Callable[[Plan, "Context", float | None], AbstractAsyncContextManager[Op]]:
-    """Return the `opened` of a kind of plan that needs nothing but its cluster."""
+    """Return the `opened` of a kind of plan that needs only its cluster."""
 
     @asynccontextmanager
     async def opened(plan: Plan, context: "Context", seconds: float | None) -> AsyncIterator[Op]:
@@ -170,10 +170,10 @@ class Walk:
         self._outcomes: dict[int, StepOutcome] = {}
         self._sent = entry is not None and entry.touched
         self._started = set[int]()
-        self._resumed = set[int]()  # begun by an earlier run, which `perform` goes on with
+        self._resumed = set[int]()  # begun by an earlier run; `perform` resumes them
 
     async def found_done(self, entry: JournalEntry) -> Outcome | None:
-        """The outcome if everything is still as this plan left it in a finished entry."""
+        """Return the outcome if everything is still as this plan left it in a finished entry."""
         for number, step in self._steps():
             effect = await self._operation.verify(step)
             if not effect.done:
@@ -232,7 +232,7 @@ class Walk:
         return self._outcome(writer.entry)
 
     async def _look_what_is_done(self, writer: Writer, entry: JournalEntry) -> None:
-        """Look at an unfinished entry: done steps stay so; the others must still be right."""
+        """Check an unfinished entry: done steps stay done; the others must still be right."""
         started, done = entry.steps("step-started"), entry.steps("step-done")
         untouched = True
         for number, step in self._steps():
@@ -281,7 +281,7 @@ class Walk:
             ) from None
 
     async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
-        """Look whether somebody else did the step, as one that lost it to another host must."""
+        """Check whether somebody else did the step, as after losing it to another host."""
         effect = await self._look(step)
         if not effect.done:
             return False
@@ -326,7 +326,7 @@ class Walk:
     async def _perform(
         self, writer: Writer, number: int, step: Step
     ) -> tuple[object, EoctlError | None]:
-        """The answer, or why it is not known. Raises RefusedError: nothing was changed by it."""
+        """Return the answer, or why it is unknown. Raises RefusedError: it changed nothing."""
         sent_before = self._sent
         try:
             self._ensure_held()
@@ -344,7 +344,7 @@ class Walk:
                 raise self._half_done(writer, f"{step.target}: {error.what}") from None
             raise
         except EoctlError as error:
-            return None, error  # the answer was lost: only a look can tell
+            return None, error  # the answer was lost: only reading again shows it
 
     def _ensure_held_midway(self) -> None:
         try:
@@ -406,7 +406,7 @@ class Walk:
         return UnverifiedError(what, where=writer.entry, remedy=self._ways_out(writer.entry))
 
     def _half_done(self, writer: Writer, why: str) -> RefusedError:
-        """The refusal of the rest of an entry, which stays unfinished."""
+        """Return the refusal of the rest of an entry, which stays unfinished."""
         done = f"{len(self._outcomes)} of {counted(len(self._plan.steps), 'step')} done"
         if not self._outcomes:
             done = "some of it may have been done"

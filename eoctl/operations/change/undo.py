@@ -10,7 +10,7 @@ from recovery.errors import RefusedError
 
 
 def undo_plan(entry: JournalEntry, context: Context, timeout: float | None) -> Plan:
-    """The plan that puts back what an entry changed. Raises RefusedError where nothing can."""
+    """Return the plan that undoes what an entry changed. Raises RefusedError if none can."""
     if entry.state in ("failed", "abandoned", "undone"):
         raise RefusedError(f"it is {entry.state}: there is nothing to undo", where=entry.id)
     plan = entry.plan

@@ -1,1 +1,1 @@
-"""The dashboard and a bundle ask here for every read command's answer at once."""
+"""The answers of all read commands together, for the dashboard and for bundles."""

@@ -1,6 +1,6 @@
-"""`bundle create`, `bundle open`: look at everything once, and keep it in a file.
+"""`bundle create`, `bundle open`: read everything once, and keep it in a file.
 
-Parts are seen one after the other, so a busy cluster moves on between them; each says when.
+Parts are seen one after the other, so a busy cluster moves on between them; each says at what time.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from recovery.rows.strip import StripRow
 
 HELD_RECORDS, ALL_RECORDS = 1000, 100
 """Newest records kept of each id: of held transactions, and with --history of all ids."""
-MOST_STRIPS = 200  # a bundle is small; a page with more is read by nobody
+MOST_STRIPS = 200  # a bundle is small; nobody reads a page with more
 
 
 async def collect(
@@ -40,9 +40,9 @@ async def collect(
     history: bool,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """Collect all that the read commands see. history: of all ids, not only of held ones.
+    """Collect all that the read commands see. history: of all ids, not only of holding ones.
 
-    on_part: called with a few words on what is looked at next.
+    on_part: called with a few words on what is read next.
     """
     begins = on_part or (lambda words: None)
     live = Live(cluster)
@@ -145,19 +145,19 @@ async def _strips(
 
 
 def create(bundle: Bundle, path: Path) -> Answer:
-    """Write the bundle and say what is in it. Raises UsageError."""
+    """Write the bundle and say what it contains. Raises UsageError."""
     checksum = bundle_files.write(bundle, path)
     return _contents("bundle-create", bundle, path, checksum)
 
 
 def opened(path: Path) -> Answer:
-    """Verify a bundle's checksum and say what is in it. Raises UsageError."""
+    """Verify a bundle's checksum and say what it contains. Raises UsageError."""
     bundle, checksum = bundle_files.read(path)
     return _contents("bundle-open", bundle, path, checksum)
 
 
 def source(path: Path) -> Offline:
-    """The bundle in a file as a Source. Raises UsageError."""
+    """Return the bundle in a file as a Source. Raises UsageError."""
     bundle, _ = bundle_files.read(path)
     return Offline(bundle)
 

@@ -1,6 +1,6 @@
 """The rounds that make the dashboard's snapshots, of a live cluster or of a bundle.
 
-Three kinds run side by side: `look` (offsets, transactions, groups, producers: quick, often),
+Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
 `judge` (verdicts, the page of `why`, a history: with a pause between its two looks) and `keep`
 (plans, journal and jobs of this host). Each gives the parts it renewed and what that cost.
 """
@@ -67,14 +67,14 @@ class LiveCollection:
     _judging: Session | None = None
 
     def empty(self) -> Snapshot:
-        """The snapshot before the first answer."""
+        """Return the snapshot before the first answer."""
         c = self.context
         return Snapshot(
             c.title, now_ms(), read_only=c.read_only, protected=c.protected, argv=c.argv
         )
 
     async def look(self, wants: Wants) -> Round:
-        """Offsets, transactions, groups, producers. What fails whole is the round's problem."""
+        """Offsets, transactions, groups, producers. If all fails, that is the round's problem."""
         if self._looking is None:
             self._looking = Session(self.context, self.seconds)
 
@@ -117,7 +117,7 @@ class LiveCollection:
                 session.close()
 
     def _brokers(self, cluster: Cluster, facts: Facts) -> Answer:
-        """Every broker that was ever seen, or that a partition names; up: it answered."""
+        """Return every broker that was ever seen, or that a partition names; up: it answered."""
         silent = cluster.silent
         for b in cluster.brokers.values():
             self._known[b.id] = BrokerRow(broker=b.id, host=b.host, port=b.port, up=True)
@@ -133,7 +133,7 @@ class LiveCollection:
 
 @dataclass(slots=True)
 class BundleCollection:
-    """A bundle asked as a cluster is. Everything is of the time when it was made."""
+    """A bundle in place of a cluster. Everything is from the time when it was made."""
 
     path: Path
     settings: Settings = field(default_factory=Settings)
@@ -141,7 +141,7 @@ class BundleCollection:
 
     @property
     def source(self) -> Offline:
-        """Raises UsageError for a file that is no whole bundle."""
+        """Open the bundle. Raises UsageError for a file that is not a complete bundle."""
         if self._source is None:
             self._source = bundle.source(self.path)
         return self._source
@@ -176,7 +176,7 @@ class BundleCollection:
         return Round(parts)
 
     async def judge(self, wants: Wants) -> Round:
-        """The verdicts as the rules of this version find them."""
+        """Return the verdicts as the rules of this version find them."""
         try:
             return Round(await _judged(self.source, self.source.context, self.settings, 0, wants))
         except EoctlError as error:
@@ -205,7 +205,7 @@ def _looked(
 
 
 async def _producers(source: Source, facts: Facts, wants: Wants) -> Answer:
-    """The producers of all partitions if the screen wants them, else of the held ones."""
+    """Return the producers of all partitions if the screen wants them, else of the held ones."""
     held = [str(p.topic_partition) for p in facts.partitions if p.held]
     if not wants.producers and not held:
         return Answer("producers", source.cluster_id, now_ms(), [])
@@ -324,7 +324,7 @@ def _groups(
 
 
 def _host_round(wants: Wants) -> Round:
-    """Read what this host keeps; what it cannot read is an error of its own part."""
+    """Read what this host keeps; what it cannot read is an error of that part."""
     questions: dict[str, Callable[[], Answer]] = {
         "plans": changes.plans,
         "journal": changes.journal,

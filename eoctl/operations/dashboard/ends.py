@@ -1,4 +1,4 @@
-"""Transactions that ended between two looks, of what the looks have read anyway."""
+"""Transactions that ended between two snapshots, from what these have read anyway."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -11,14 +11,14 @@ from recovery.rows.row import TxnListRow
 
 
 class EndsCount:
-    """Compares each look with the one before. Keeps the rows of one list, no more."""
+    """Compares each snapshot with the previous one. Keeps the rows of one list, no more."""
 
     def __init__(self) -> None:
         self._list: Answer | None = None
         self._state_end: int | None = None
 
     def since(self, listed: Answer, facts: Facts) -> dict[str, object]:
-        """Return more fields of the list's envelope; none at the first look.
+        """Return more fields of the list's envelope; none at the first snapshot.
 
         ended: at least so many ended, commits and aborts of them; records: of
         `__transaction_state` in these seconds, None where a partition was not seen.

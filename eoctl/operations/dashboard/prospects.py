@@ -1,6 +1,6 @@
-"""When each thing ends by itself, for the dashboard: one more request per judgement, for settings.
+"""When each transaction ends on its own, for the dashboard: one request more, for settings.
 
-`why` reads what waits, which is dear; here the oldest waiting record is the first batch of the
+`why` reads what waits, which is expensive; here the oldest waiting record is the first batch of the
 transaction at the LSO, which the judgement has read anyway.
 """
 

@@ -1,4 +1,4 @@
-"""`report`: a bundle, a journal entry or a whole journal as a page that leaves this machine."""
+"""`report`: a bundle, a journal entry or a whole journal as a page to send to others."""
 
 import asyncio
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def _of_bundle(path: Path) -> Report:
     answer = asyncio.run(runbook(offline, offline.context, settings, pause=0.0))
     entries: list[JournalEntry] = []
     content = JournalContent([], frozenset(), [], 0)
-    with suppress(UsageError, IncompleteError):  # no home, no journal: the bundle tells alone
+    with suppress(UsageError, IncompleteError):  # no home, no journal: then only the bundle
         content = Journal().find()
         entries = [
             e

@@ -35,11 +35,11 @@ KINDS = ("look", "judge", "keep")
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """The screen's wishes beyond what is always collected.
+    """What the screen requests beyond what is always collected.
 
-    producers: of every partition, not only of the held ones. why, strip: TOPIC:P; why "": the worst
-    one. history: a transactional id. detail: a journal entry, a plan file, a job.
-    merge: an application file with a merge log. checkpoint: a Flink checkpoint's folder.
+    producers: of every partition, not only of held ones. why, strip: TOPIC:P; why "": the worst
+    one. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
+    application file with a merge log. checkpoint: a Flink checkpoint's folder.
     """
 
     producers: bool = False
@@ -98,7 +98,7 @@ class Snapshot:
 
     @property
     def silent(self) -> bool:
-        """Return True if the last look failed: what is shown is older."""
+        """Return True if the last check failed, so that the data shown is older."""
         return self.problem is not None and self.problem_of in (None, KINDS[0])
 
 
@@ -113,7 +113,7 @@ class Round:
 
 
 def renewed(snapshot: Snapshot, newest: Round, rounds: Mapping[str, Round]) -> Snapshot:
-    """The snapshot with the newest round's parts; rounds: the last of each kind."""
+    """Return the snapshot with the newest round's parts; rounds: the last of each kind."""
     failed = [kind for kind in KINDS if kind in rounds and rounds[kind].problem is not None]
     return replace(
         replace(snapshot, **newest.parts),  # type: ignore[arg-type]

@@ -2,8 +2,8 @@
 
 Partition p of the input is read in order up to its last stable offset; what was not there before
 goes to partition p of the output, in a transaction that also commits how far the input was read.
-Killed anywhere, the next run goes on from there. Who decides: `recovery.dedup.repeats`; who reads
-and writes: `eoctl.engine.dedup_task`, here or in a Spark job (`eoctl.operations.dedup.spark`).
+After a kill the next run continues from there. Who decides: `recovery.dedup.repeats`; who reads and
+writes: `eoctl.engine.dedup_task`, here or in a Spark job (`eoctl.operations.dedup.spark`).
 """
 
 import asyncio
@@ -49,7 +49,7 @@ DedupProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class DedupRun:
-    """The input of one run. topics: of each topic's name its id and how many partitions.
+    """The input of one run. topics: by name, the topic's id and number of partitions.
 
     unproven: a sentence for each position that may be of a log before this one.
     """
@@ -76,10 +76,10 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
         position = positions.get(facts.topic_partition)
-        if position is None and not pending:  # else the copy looks, when it is decided
+        if position is None and not pending:  # else the copy reads it, once it is decided
             await dedup_task.refuse_written(cluster, output)
         part = _part(facts, position, job)
-        # one without records gets a position too: what is deleted before the next run is missed
+        # one without records gets a position too: deletions before the next run are noticed
         if position is None or part.start < part.end:
             parts.append(part)
         elif part.end < dedup_task.stable(facts):
@@ -122,7 +122,7 @@ def scope(wish: DedupWish) -> str:
 
 
 def is_wish(plan: Plan, wish: DedupWish) -> bool:
-    """Return True if the plan was made for this wish. The rate of reading does not matter."""
+    """Return True if the plan was made for this request. The reading rate does not matter."""
     return DedupWish.of(plan.details["wish"]).settings == wish.settings
 
 
@@ -155,7 +155,7 @@ def _step(job: DedupJob, part: DedupPart, tally: Tally) -> Step:
     return Step(
         action="copy",
         target=f"{wish.output}:{part.partition}",
-        parameters=part.model_dump() | {DIGEST: job.digest},  # what is approved: by which rule, too
+        parameters=part.model_dump() | {DIGEST: job.digest},  # the rule is approved, too
         does=f"from {wish.source}:{part.partition} [{part.start}, {part.end}) "
         + ("nothing is there yet: only the position" if empty else _words(tally)),
         stands_on=("topics",),
@@ -267,7 +267,7 @@ class DedupOperation:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The topics, as they are now."""
+        """Return the topics, as they are now."""
         self._cluster.forgive()
         return {"topics": await _topics(self._cluster, self._wish)}
 
@@ -306,7 +306,7 @@ class DedupOperation:
         await committed(self._cluster, self._wish.group, [place])
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether everything up to the step's end is copied."""
+        """Check whether everything up to the step's end is copied."""
         self._cluster.forgive()
         place = TopicPartition(self._wish.source, int(step.parameters["partition"]))
         now, pending = await last_committed(self._cluster, self._wish.group, [place])

@@ -1,6 +1,6 @@
 """The topic of a clean copy, made as its input is: partitions, replicas, settings.
 
-A change of its own before the copy is planned: the copy's plan is held to the topic's id.
+A separate change before the copy is planned: the copy's plan is bound to the topic's id.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,11 +40,11 @@ async def as_input(
 
 
 async def plan(cluster: Cluster, context: Context, wish: DedupWish) -> Plan | None:
-    """Return the plan that creates the output; None: it is there. Raises IncompleteError."""
+    """Return the plan that creates the output; None: it exists. Raises IncompleteError."""
     topics = (await cluster.metadata([wish.source, wish.output])).topics
     source, output = topics.get(wish.source), topics.get(wish.output)
     if source is None or source.error or output is None or output.error != _ABSENT:
-        return None  # what is wrong with them the copy says
+        return None  # the copy says what is wrong with them
     partitions, replicas, settings = await as_input(cluster, source)
     if any(settings.get(key) is None for key in KEPT_SETTINGS):
         raise IncompleteError(

@@ -1,8 +1,8 @@
 """`dedup --engine spark`: the same plan and the same change, by Spark jobs instead of this process.
 
 Lock, journal and verification are the local engine's, and so is what is committed: either engine
-goes on where the other was killed. One job looks what would be copied, for the plan; another one
-copies, a task for each partition.
+resumes where the other was killed. One job finds what would be copied, for the plan; another one
+copies, one task per partition.
 """
 
 import threading
@@ -96,7 +96,7 @@ class OnSpark:
     async def copied(
         self, plan: Plan, parts: Sequence[DedupPart], ensure_held: Callable[[], None]
     ) -> Mapping[str, Any]:
-        """The tally of each partition, whose number is text: see `spark_jobs.dedup`."""
+        """Return the tally of each partition, whose number is text: see `spark_jobs.dedup`."""
         wish = DedupWish.of(plan.details["wish"])
         job = self._job(wish, plan.observed["topics"], parts, plan.cluster_id, copies=True)
         cancel = threading.Event()

@@ -16,7 +16,7 @@ from recovery.inspect.history import History, StateLog, read_history
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
 from recovery.inspect.topic_sightings import Sightings
 
-ALONE = 8  # producer ids whose records are loaded once more, together
+ALONE = 8  # producer ids whose records are loaded again, together
 
 
 async def histories(
@@ -33,7 +33,7 @@ async def histories(
         unread_past = {w: _not_read(w, partitions) for w in transactions if w in starts}
         return unread_past, [partitions]
     starts = starts | {
-        # nobody could read the batch: the epoch that its coordinator decided bounds it
+        # if the batch is unreadable, the epoch that its coordinator decided bounds it
         w: StartBatch(w.producer_id, t.producer_epoch)
         for w in transactions
         if w.start_offset is None and w.producer_id is not None
@@ -49,7 +49,7 @@ async def histories(
         cluster, [p for p in partitions if p.partition in homes], pids, ids, cache
     )
     if any(not any(log.naming(pid) for log in logs) for pid in pids):
-        # an id lives where its records are, and that need not be where its hash points
+        # an id lives where its records are, which may differ from its hash's partition
         others = [p for p in partitions if p.partition not in homes]
         logs += await state_logs(cluster, others, pids, ids, cache)
     sighted = await _sight(cluster, topics, {w.topic_partition for w in candidates}, logs, cache)
@@ -86,7 +86,7 @@ async def histories(
         )
 
     histories = {w: history(w, logs) for w in candidates}
-    # of many at once a part was loaded; where something is to be done each decision counts
+    # of many ids only a part was loaded; where a remedy is due, each decision counts
     short = [
         w
         for w in {*unowned, *_late(candidates, look)}
@@ -103,7 +103,7 @@ async def histories(
         )
         again += [log for log in logs if log.partition not in naming]
         histories |= {w: history(w, again) for w in short if w.producer_id in few}
-    # v1 tells by order; of what nobody owns the markers are shown, and must be explained
+    # v1 shows it by order; markers of what nobody owns are shown, and must be explained
     uncertain = [
         w
         for w, h in histories.items()
@@ -119,9 +119,9 @@ async def histories(
 
 
 def _late(candidates: Sequence[OpenTransaction], look: Look) -> list[OpenTransaction]:
-    """Return those whose id runs past a limit, by the coordinators' clocks; all where none tells.
+    """Return those whose id runs past a limit, by the coordinators' clocks; all if none answers.
 
-    A fence of them is proposed only if no decided data lies under what is open.
+    A fence of them is proposed only if no decided data lies below the open transaction.
     """
     late: list[OpenTransaction] = []
     for w in candidates:

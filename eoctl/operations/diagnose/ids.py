@@ -1,7 +1,7 @@
-"""Judging every transactional id that is not at rest and holds no partition.
+"""Judge every transactional id that is active and holds no partition.
 
-It asks little of a healthy cluster: one listing and one description of what is open, and the
-coordinators' clocks. Only ids in Prepare*, or past a limit, are asked further. The rules are
+It asks little of a healthy cluster: one listing, one description of the open transactions, and the
+coordinators' clocks. Only ids in Prepare*, or past a limit, need more requests. The rules are
 `recovery.diagnose.id_verdicts`.
 """
 
@@ -37,7 +37,7 @@ PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
 
 @dataclass(frozen=True, slots=True)
 class JudgedIds:
-    """The ids, all that is open, what could not be seen, and the pause between two looks."""
+    """The ids, all open transactions, what could not be seen, and the pause between two checks."""
 
     ids: tuple[JudgedId, ...]
     transactions: Transactions
@@ -47,11 +47,11 @@ class JudgedIds:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Ids past a limit by their coordinators' own clocks; None = these cannot be asked.
+    """Ids past a limit by their coordinators' own clocks; None = the clocks cannot be asked.
 
     over_timeout: past their own timeout; over_long, over_stuck: `Settings.long_after`,
     `Settings.stuck_after` since the start of their transaction. unseen: ids of which nothing is
-    known, since their own coordinator did not answer.
+    known because their own coordinator did not answer.
     """
 
     over_timeout: frozenset[str] | None
@@ -60,7 +60,7 @@ class Past:
     unseen: frozenset[str] = frozenset()
 
     def of(self, ids: Collection[str]) -> "Past":
-        """Return what is known of all these ids together: nothing if one of them is unseen."""
+        """Return what is known of all these ids together: nothing if one of them was not seen."""
         return self if self.unseen.isdisjoint(ids) else Past(None, None, None)
 
 
@@ -128,9 +128,9 @@ async def _confirmed(
     missing: Sequence[Missing],
     pause: float | None,
 ) -> JudgedIds:
-    """Return what is judged without transactions that moved on before more could be asked.
+    """Return the verdicts without transactions that moved on before more could be asked.
 
-    A finding, and what could not be judged, is believed of one that is described so once more.
+    A finding, or an unknown, counts only if the transaction is described alike a second time.
     """
     doubtful = [j for j in judged if j.verdict.name not in ("open", "prepare")]
     over: set[str] = set()
@@ -252,7 +252,7 @@ async def _look(
 
 
 def _further(look: IdFacts, settings: Settings) -> bool:
-    """An id in Prepare*, or past a limit, is asked for its partitions and its record."""
+    """Return True if the id needs more requests: it is in Prepare*, or past a limit."""
     row = look.row
     if look.preparing:
         return True
@@ -349,10 +349,10 @@ async def _since_when(
 async def _decided_long_ago(
     cluster: Cluster, look: IdFacts, record: StateRecord | None, settings: Settings
 ) -> bool | None:
-    """Return True if the id is in Prepare* for longer than stuck_after, None if nobody can tell.
+    """Return True if the id is in Prepare* for longer than stuck_after, None if that is unknown.
 
-    Its coordinator appended the Prepare* record by its own clock, as it noted the start: so
-    that clock is asked whether the transaction runs longer than stuck_after and the time between.
+    Its coordinator stamped the Prepare* record, like the start, by its own clock. So that clock is
+    asked whether the transaction runs longer than stuck_after plus the time between both.
     """
     value = record.value if record else None
     row = look.row
@@ -441,7 +441,7 @@ async def past_limits(
 
 
 async def _tells_how_long(cluster: Cluster, broker: int) -> bool:
-    """Return True if a coordinator answers, and lists what is open for longer than a limit."""
+    """Return True if a coordinator can list transactions open for longer than a limit."""
     try:
         connection = await cluster.connection(broker)
     except WireError:

@@ -1,5 +1,5 @@
-"""Looking at every open transaction of a cluster and judging it: what `status`, `why`,
-`txn hanging`, `check` and the remedies begin with.
+"""Read and judge every open transaction of a cluster: what `status`, `why`, `txn hanging`, `check`
+and the remedies begin with.
 
 Only partitions with LSO < HW are asked further; the history is read and the second look is taken
 only when the first leaves a verdict open. The rules are `recovery.diagnose.verdicts`.
@@ -41,7 +41,7 @@ SECOND_LOOK_RULES = frozenset(
 )
 MARKER_SECONDS = 10.0
 """How long the followers of a healthy partition may take for a marker."""
-QUIET = frozenset({"open", "prepare"})  # verdicts that stand where the history cannot be read
+QUIET = frozenset({"open", "prepare"})  # verdicts that hold even if the history cannot be read
 NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
 
 
@@ -128,9 +128,9 @@ async def diagnose(
 async def look_again(
     cluster: Cluster, before: Sequence[Judged], settings: Settings
 ) -> list[Judged | None]:
-    """Judge each once more on a fresh second look; None: it is over.
+    """Judge each again on a fresh second snapshot; None: it is over.
 
-    For the moment before a remedy acts: first look and history are those of `before`.
+    For the moment before a remedy acts: first snapshot and history are those of `before`.
     """
     names = sorted({j.about.topic for j in before})
     metadata = await cluster.metadata(names)
@@ -149,11 +149,10 @@ async def look_again(
 
 
 class Judging:
-    """The verdicts of one diagnosis: a look, and what is asked again before one is given.
+    """The verdicts of one diagnosis: a snapshot, and the requests repeated before one is given.
 
-    A cluster moves on between two answers. So a verdict that asks for something, and one that
-    cannot be given, is given only of a transaction that its leader still shows afterwards
-    (docs/verdicts.md, "In motion").
+    A cluster moves on between two answers. So a verdict that asks for action, and an `unknown`, is
+    given only if the leader still shows the transaction afterwards (docs/verdicts.md, "In motion").
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class Judging:
         ), pause
 
     async def _settled(self, judged: Sequence[Judged]) -> list[Judged]:
-        """Judge once more what is still there of that which no later look settles."""
+        """Judge again what is still open among the verdicts that no later snapshot settles."""
         doubtful = _doubtful(judged)
         if not doubtful:
             return list(judged)
@@ -218,10 +217,10 @@ class Judging:
     async def _confirmed(
         self, doubtful: Sequence[Judged], judged: Sequence[Judged]
     ) -> list[Judged]:
-        """Return what is judged without those of `doubtful` that have ended since.
+        """Return the verdicts without those of `doubtful` that have ended since.
 
-        A marker that is on its leader only keeps the LSO where it was until its followers have it:
-        such a partition is asked again until then, MARKER_SECONDS at most.
+        A marker that only its leader has keeps the LSO where it was until its followers have it:
+        such partitions are asked again until then, for MARKER_SECONDS at most.
         """
         over: set[int] = set()
         left = self._cluster.deadline.seconds_left
@@ -248,7 +247,7 @@ class Judging:
         return await looking.with_coordinators(self._cluster, seen, self._settings)
 
     async def _once(self, look: Look, again: Sequence[Judged] | None = None) -> list[Judged]:
-        """Judge what one look shows. again: only what was judged so before, and is still there."""
+        """Judge what one snapshot shows. again: only what got that verdict and is still open."""
         self._began |= dict.fromkeys(look.samples, look.at)
         self._note(look, with_ids=True)
         opened = open_transactions(look, self._held)
@@ -293,7 +292,7 @@ class Judging:
     async def _with_hidden(self, look: Look, past: Mapping[OpenTransaction, History]) -> Look:
         """Return the look with ids that are open by their log, and that no coordinator lists.
 
-        One that began after the listing is described now; that one is hidden its coordinator says.
+        One that began after the listing is described now; its coordinator says if it is hidden.
         """
         listed = {t.transactional_id for t in look.transactions.rows}
         named = {r.transactional_id for h in past.values() for r in still_open_in_log(h)} - listed
@@ -324,7 +323,7 @@ def _last_epochs(look: Look, opened: Sequence[OpenTransaction]) -> dict[OpenTran
 
 
 def _doubtful(judged: Sequence[Judged]) -> list[Judged]:
-    """Return what asks for something, or could not be judged, and waits for no second look."""
+    """Return verdicts that ask for action, or are unknown, and wait for no second snapshot."""
     return [
         j for j in judged if j.verdict.name not in QUIET and j.verdict.rule not in SECOND_LOOK_RULES
     ]

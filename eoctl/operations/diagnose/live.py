@@ -1,6 +1,6 @@
 """A live cluster as a Source: each question goes to the brokers.
 
-What a question needs is loaded when it is asked: lists start without the rules.
+Modules are loaded when a request needs them: lists start without the rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from recovery.rows.strip import StripRow
 
 AROUND = 100  # offsets on each side of the LSO that `why` draws
-CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
+CHUNKS = 16  # of 4 MiB: read to count the waiting records of one partition
 TOPIC_KEYS = ("cleanup.policy", "retention.ms")
 BROKER_KEYS = ("transactional.id.expiration.ms", "offsets.retention.minutes")
 

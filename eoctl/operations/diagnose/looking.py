@@ -1,7 +1,7 @@
-"""One look at open transactions: many requests, in the order in which their answers fit together.
+"""One snapshot of open transactions: many requests, in the order that makes answers consistent.
 
 Each partition's offsets and producers at one moment, the coordinators after them: an owner that
-ends meanwhile is no orphan. Whether a transaction is still there is asked of its leader alone.
+ends meanwhile is no orphan. Only its leader is asked whether a transaction is still open.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Look:
 async def moment(
     cluster: Cluster, topics: Sequence[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> Look:
-    """Ask the leaders alone: samples without coordinators, enough to see what is over."""
+    """Ask the leaders alone: samples without coordinators, enough to see which ended."""
     at = time.monotonic()
     offsets, rows, missing = await moments.at_one_moment(cluster, topics, partitions)
     refused = {
@@ -66,7 +66,7 @@ async def look(
 
 
 async def with_coordinators(cluster: Cluster, seen: Look, settings: Settings) -> Look:
-    """Return the look with what the coordinators say of what is open there.
+    """Return the snapshot with what the coordinators say of its open transactions.
 
     What waits for a partition whose leader does not answer is seen from the other side: an id in
     Prepare* that names it cannot write its markers.
@@ -144,7 +144,7 @@ async def _none() -> list[IdFacts]:
 
 
 def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
-    """The look with what its coordinator's clock says: begun lately, it was not decided before."""
+    """Return the snapshot; a decision that the coordinator's clock shows to be recent says so."""
     name = look.row.transactional_id
     over_stuck = past.of([name]).over_stuck
     young = over_stuck is not None and name not in over_stuck
@@ -152,7 +152,7 @@ def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
 
 
 def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts]:
-    """Those past a limit, and those that are Ongoing whose coordinator's clock was not asked."""
+    """Return those past a limit, and Ongoing ones whose coordinator's clock was not asked."""
     ongoing = [t for t in rows if t.state == "Ongoing"]
     if past.over_timeout is None or past.over_long is None:
         return ongoing
@@ -161,11 +161,11 @@ def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts
 
 
 def open_transactions(look: Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:
-    """Return each producer's open transaction per held partition, None where nobody could tell.
+    """Return each producer's open transaction per held partition, None where that is unknown.
 
-    One that begins at or above the high watermark holds nothing yet. On a partition that was not
-    seen at all: those of ids in Prepare* that name it. held: the partitions that a look before saw
-    held.
+    One that begins at or above the high watermark holds nothing yet. For a partition that was not
+    seen at all: those of ids in Prepare* that name it. held: the partitions that an earlier
+    snapshot saw held.
     """
     transactions: list[OpenTransaction] = []
     for (topic, partition), sample in sorted(look.samples.items()):

@@ -27,8 +27,8 @@ async def look_for_life(
 ) -> Owners:
     """Read the abort cycles of late transactions' coordinators, and the groups of their names.
 
-    guessed: others whose owner only the name would tell; the groups of their names are read too.
-    A setting that may not be read is left out; nothing is asked if there is no transaction. Groups
+    guessed: others whose owner only the name suggests; the groups of their names are read too. A
+    setting that may not be read is left out; nothing is asked if there is no transaction. Groups
     are asked for by name: a list leaves out without an error those that we may not DESCRIBE.
     """
     if not late and not guessed:

@@ -1,4 +1,4 @@
-"""The pause between two looks, which a command's `--timeout` has to leave room for."""
+"""The pause between two checks, which a command's `--timeout` must leave room for."""
 
 from eoctl.kafka.connection.failures import Deadline
 from recovery.errors import IncompleteError
@@ -9,9 +9,9 @@ LOOK_SECONDS = 1.0
 
 
 def refuse_pause(deadline: Deadline, wait: float, pause: float, of: str = "") -> None:
-    """Raise IncompleteError if the second look does not fit into the deadline.
+    """Raise IncompleteError if the second check does not fit into the deadline.
 
-    wait: seconds until that look; pause: seconds between both. of: what is looked at, in words.
+    wait: seconds until that check; pause: seconds between both. of: what is checked, in words.
     """
     left = deadline.seconds_left
     if left is not None and left < wait + LOOK_SECONDS:

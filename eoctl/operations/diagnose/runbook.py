@@ -1,4 +1,4 @@
-"""`runbook`: all that is open in a cluster, with what is needed to write down what to do now."""
+"""`runbook`: all open transactions of a cluster, with what a note on the next steps needs."""
 
 import time
 from dataclasses import replace
@@ -32,11 +32,11 @@ async def runbook(
     pause: float,
     seconds: float | None = None,
 ) -> Answer:
-    """Return the stories of what is held, and of ids that hold nothing; the rest is `status`'s.
+    """Return the stories of what is held, and of ids that hold nothing; the rest is in `status`.
 
-    seconds: for all of it. A partition whose story does not fit in has a row of what the diagnosis
-    knows, and is among the errors. extra: also `left_out`, how many held partitions are not among
-    the rows.
+    seconds: for all of it. A partition whose story does not fit in has a row with what the
+    diagnosis knows, and is among the errors. extra: also `left_out`, how many held partitions are
+    not among the rows.
     """
     begun = time.monotonic()
     until = None if seconds is None else begun + seconds - TO_WRITE_SECONDS
@@ -73,6 +73,6 @@ def _worst_first(d: Diagnosis) -> list[PartitionFacts]:
 
 
 def _once(d: Diagnosis) -> Diagnosis:
-    """Return a diagnosis of one look that says so."""
+    """Return a diagnosis of one snapshot that says so."""
     detail = "no time was left for the second look; give more with --timeout"
     return replace(d, missing=(*d.missing, Missing("cluster", "NO_TIME", detail)))

@@ -35,7 +35,7 @@ async def status(
 
 
 async def status_of(source: Source, context: Context, diagnosis: Diagnosis) -> Answer:
-    """Return the status of a cluster that was judged as a whole."""
+    """Return the status of a completely judged cluster."""
     everywhere = await source.transactions(
         TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
     )

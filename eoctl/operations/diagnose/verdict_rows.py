@@ -21,7 +21,7 @@ HIDDEN = frozenset({"open", "prepare"})  # no finding; shown with --all or when 
 def remedy_argv(
     verdict: Verdict | IdVerdict, connection: Sequence[str], cluster_id: str | None
 ) -> list[str] | None:
-    """The command that shows the remedy's plan; None where eoctl has none.
+    """Return the command that shows the remedy's plan; None if eoctl has none.
 
     It names the cluster and what was judged, never --execute or --yes: pasted, it changes nothing.
     """
@@ -47,7 +47,7 @@ def remedy_argv(
 
 
 def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRow:
-    """A verdict's remedy for eyes and scripts."""
+    """Return a verdict's remedy for eyes and scripts."""
     remedy: Remedy = verdict.remedy
     return RemedyRow(
         action=remedy.action,
@@ -62,7 +62,7 @@ def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRo
 def hanging_row(
     j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None
 ) -> TxnHangingRow:
-    """One judged transaction, or id that holds no partition, as a row."""
+    """Return one judged transaction, or id that holds no partition, as a row."""
     if isinstance(j, JudgedId):
         return _id_row(j, connection, cluster_id)
     v, sample = j.verdict, j.newest
@@ -146,9 +146,9 @@ def _only_id(j: Judged) -> str | None:
 def hanging_answer(
     d: Diagnosis, connection: Sequence[str], *, show_all: bool, verdicts: Sequence[str] = ()
 ) -> Answer:
-    """The answer of `txn hanging`: findings and unknowns; open and prepare with show_all.
+    """Return the answer of `txn hanging`: findings and unknowns; open and prepare with show_all.
 
-    verdicts: show only these. What is not shown still counts for the exit status.
+    verdicts: show only these. The others still count for the exit status.
     """
     judged = [
         j
@@ -188,7 +188,7 @@ def unknown_as_missing(d: Diagnosis) -> list[Missing]:
 
 
 def _reason(j: Judged | JudgedId) -> str:
-    """Return the evidence of an `unknown`: the answer that it stands on."""
+    """Return the evidence of an `unknown`: the answer that it rests on."""
     return next((f"{e.text}: " for e in j.verdict.evidence if e.code == j.verdict.rule), "")
 
 
@@ -207,7 +207,7 @@ def _subject(j: Judged | JudgedId) -> _Subject:
 
 
 def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[StatusRow]:
-    """One row per verdict that occurs, the worst first; `open` is told in the summary."""
+    """Return a row per verdict that occurs, worst first; the summary shows `open`."""
     rows: list[StatusRow] = []
     for name in ORDER:
         every = [j for j in d.everything if j.verdict.name == name]
@@ -237,7 +237,7 @@ def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[Stat
 
 
 def _worst(judged: Sequence[Judged | JudgedId]) -> tuple[str, str]:
-    """Return what to look at first, and the command line that tells its story."""
+    """Return what to look at first, and the command line that explains it."""
     held = [j for j in judged if isinstance(j, Judged)]
     if held:
         first = max(held, key=lambda j: j.partition.held or 0).about

@@ -76,7 +76,7 @@ async def why(
     anything = not selectors
 
     def worst_or_named(d: Diagnosis) -> None:
-        # which is the worst only a verdict tells
+        # only a verdict shows which one is worst
         ids = [j for j in d.ids if anything and j.verdict.name not in HIDDEN]
         first_look(d, _targets(d, worst_only=False)[:MOST_FIRST], ids[:MOST_FIRST])
 
@@ -104,7 +104,7 @@ async def _of_group(
     """Judge what holds up a group: on its inputs, and on its partition of `__consumer_offsets`.
 
     That partition serves many groups: only transactions with this group in the keys of their open
-    batches hold it. Until such a one ends, no member learns where to read on.
+    batches hold it. Until these end, no member learns where to read on.
     """
     facts, missing = await source.named_groups([group])
     read = sorted({o.topic_partition for g in facts for o in g.offsets})
@@ -148,7 +148,7 @@ async def _of_group(
     rows = []
     for p in targets:
         at_home = p.topic_partition == home
-        # the LSO may be another group's: what holds this one is the transaction with its name
+        # the LSO may be another group's: this one is held by the transaction with its name
         first = next((j for j in mine if at_home and j.about.topic_partition == home), None)
         row = await _row(source, context, d, p, facts, retention.get(p.topic, {}), first)
         rows.append(_own_row(row, group) if at_home else row)
@@ -164,7 +164,7 @@ def _may_hold(j: Judged, group: str) -> bool:
 
 
 def _own_row(row: WhyRow, group: str) -> WhyRow:
-    """The story of a group's own partition: what waits there is its newest commit."""
+    """Return the story of a group's own partition: its newest commit waits there."""
     sentence = (
         f"{group}: its newest offset commit waits in this transaction; until that ends no member "
         "of it learns where to read on (UNSTABLE_OFFSET_COMMIT)"
@@ -177,7 +177,7 @@ def _own_row(row: WhyRow, group: str) -> WhyRow:
 async def _groups(
     source: Source, partitions: Sequence[PartitionFacts]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """The groups that have committed on these partitions, with members and these offsets."""
+    """Return the groups that have committed on these partitions, with members and these offsets."""
     return await source.groups([p.topic_partition for p in partitions]) if partitions else ([], [])
 
 
@@ -270,7 +270,7 @@ async def _of_id(
 
 
 def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | None:
-    """An id that holds no partition, if nothing worse holds one; `open` and `prepare` never."""
+    """Return an id that holds no partition, unless one is worse; never `open` and `prepare`."""
     held = {p.topic_partition for p in targets}
     worst = min(
         (ORDER.index(j.verdict.name) for j in d.judged if j.about.topic_partition in held),
@@ -282,7 +282,7 @@ def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | Non
 
 
 async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
-    """The story of an id that holds no partition."""
+    """Return the story of an id that holds no partition."""
     answer = await history(source, [j.name], [], newest=HISTORY_RECORDS)
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
@@ -355,7 +355,7 @@ async def rows_of(
 ) -> tuple[list[WhyRow], list[Missing]]:
     """Return the stories of some partitions of a diagnosis, and what of them could not be seen.
 
-    transactional_id: whose transaction each story is about; None: the one at the LSO.
+    transactional_id: the id whose transaction each story is about; None: the one at the LSO.
     """
     facts, missing = await _groups(source, partitions)
     retention, more = await source.topic_configs(sorted({p.topic for p in partitions}))
@@ -385,10 +385,10 @@ async def rows_until(
     partitions: Sequence[PartitionFacts],
     until: float | None,
 ) -> tuple[list[WhyRow], list[Missing], list[Missing]]:
-    """Return the stories of many partitions as far as they are read by then, and what is missing.
+    """Return the stories of many partitions as far as time allows, and what is missing.
 
-    until: on the monotonic clock; None = without a bound. The last value: partitions of which only
-    the diagnosis is in the rows, since no time was left.
+    until: on the monotonic clock; None = without a bound. The last value: partitions whose rows
+    hold only the diagnosis because time ran out.
     """
     few = asyncio.Semaphore(STORIES_AT_ONCE)
     cut: list[Missing] = []
@@ -412,7 +412,7 @@ async def rows_until(
 
 
 async def in_time(work: Coroutine[Any, Any, T], until: float | None) -> T | None:
-    """Return the result, or None where it is not there by then."""
+    """Return the result, or None if it is late."""
     if until is None:
         return await work
     left = until - time.monotonic()
@@ -547,7 +547,7 @@ def _holder(d: Diagnosis, p: PartitionFacts) -> Judged | None:
 
 
 def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
-    """The open transaction at the LSO."""
+    """Return the open transaction at the LSO."""
     sample = judged[0].newest if judged else None
     blocking = blocking_producer(sample.producers or ()) if sample else None
     for j in judged:
@@ -625,7 +625,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
 
 
 async def _history(source: Source, j: Judged) -> list[HistoryRow]:
-    """The last records of the ids that bore the producer id."""
+    """Return the last records of the ids that bore the producer id."""
     if j.about.producer_id is None:
         return []
     known = j.history.transactional_ids if j.history else ()
@@ -634,7 +634,7 @@ async def _history(source: Source, j: Judged) -> list[HistoryRow]:
         return []  # all partitions were looked through for its producer id
     pids = [] if ids else [j.about.producer_id]
     answer = await history(source, ids, pids, newest=HISTORY_RECORDS + WRITTEN_SINCE)
-    # what was written since is not of the moment that was judged
+    # later records are not of the moment that was judged
     end = j.history.read_until if j.history else None
     rows = [
         row
@@ -697,7 +697,7 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts, j: Judged | Non
 
 
 def _share_said(row: HeldGroupRow) -> str:
-    """Return a share group's lag, and whether what is undecided holds it."""
+    """Return a share group's lag, and whether undecided records hold it."""
     lag = "lag not told by this Kafka" if row.lag is None else f"lag {row.lag}"
     if row.isolation is None:
         return (

@@ -1,7 +1,7 @@
 """Names for completion: topics and transactional ids of a cluster, cached for 60 s per context.
 
-Whoever presses Tab waits a moment at most: a process of its own asks the cluster and writes the
-cache, so that a slow cluster serves the next Tab. Nothing here says anything or asks anybody.
+Pressing Tab waits a moment at most: a separate process asks the cluster and writes the cache, so
+that a slow cluster serves the next Tab. Nothing here prints or prompts.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ class Names:
 
 
 def names(context: Context, wait_seconds: float) -> Names:
-    """The names of a cluster; older ones, or none, where it does not answer in time."""
+    """Return a cluster's names; older ones, or none, if it does not answer in time."""
     path = _cache_path(context)
     if _age(path) > FRESH_SECONDS:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -64,7 +64,7 @@ def _age(path: Path) -> float:
 
 
 def _ask_in_background(context: Context, path: Path) -> None:
-    """A child that outlives us, without terminal or output: the shell waits for neither."""
+    """Start a child that outlives us, without terminal or output, so the shell does not wait."""
     if os.fork():
         return
     status = 1

@@ -1,4 +1,4 @@
-"""Whose of Kafka Connect's a transactional id is: the id's name, and the group that it names."""
+"""Which Kafka Connect connector owns a transactional id: by the id's name, and its group."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from recovery.rows.row import ConnectRow
 
 
 async def connect_rows(source: Source, names: Sequence[str]) -> dict[str, ConnectRow]:
-    """Return those of the ids that look like Connect's, by name.
+    """Return those of the ids that look like Connect's, by id.
 
-    What could not be seen of groups is not told: then only a hint is left, or nothing.
+    Groups that could not be seen are not reported: then only a hint is left, or nothing.
     """
     groups = sorted({group for name in names for group in possible_groups(name)})
     if not groups:
@@ -34,7 +34,7 @@ def _row(owner: ConnectOwner) -> ConnectRow:
 
 
 def _said(owner: ConnectOwner) -> str:
-    """Return the sentence: what is a name's, and what the group proves."""
+    """Return the sentence: what the name suggests, and what the group proves."""
     if not owner.proven:
         return (
             f"by its name the leader of Kafka Connect's worker group {owner.group}, which has no "

@@ -26,8 +26,8 @@ async def history(
 ) -> Answer:
     """Return the records of these ids, and of each id that ever bore one of the producer ids.
 
-    window: records from this time and before that one (epoch ms). newest: so many records of each
-    id, of which the window then takes those in it; None = all. `left_out`: ids that have more.
+    window: records from this time and before that one (epoch ms). newest: this many records of each
+    id, which the window then filters; None = all. `left_out`: ids that have more.
     """
     state_logs = await source.state_logs(ids, producer_ids, newest)
     since, until = window
@@ -62,7 +62,7 @@ async def history(
 
 
 def unread(state_logs: StateLogs) -> list[Missing]:
-    """The logs that could not be read."""
+    """Return the logs that could not be read."""
     return [
         Missing(
             "partition",

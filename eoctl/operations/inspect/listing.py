@@ -32,7 +32,7 @@ async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer
 
 
 def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
-    """The answer of `lso` from facts, live or out of a bundle."""
+    """Return the answer of `lso` from facts, live or out of a bundle."""
 
     def shown(p: PartitionFacts) -> bool:
         if p.held != 0 or scope.selectors:
@@ -51,7 +51,7 @@ def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
 
 
 async def txn_list(source: Source, filter_: TxnFilter) -> Answer:
-    """Every coordinator's transactions that pass the filter."""
+    """Return every coordinator's transactions that pass the filter."""
     transactions = await source.transactions(filter_, describe=True)
     now = source.now()
     return Answer(
@@ -70,10 +70,10 @@ async def txn_list(source: Source, filter_: TxnFilter) -> Answer:
 
 
 async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
-    """The named transactional ids, with their partitions."""
+    """Return the named transactional ids, with their partitions."""
     transactions, count = await source.find(ids)
     now = source.now()
-    # its own coordinator says so: that is an answer, and nothing is missing from it
+    # its own coordinator says so: that is a complete answer
     absent = [m.id for m in transactions.missing if m.error == coordinators.NOT_FOUND and count]
     missing = [m for m in transactions.missing if m.id not in absent]
     connect = await connect_rows(source, [t.transactional_id for t in transactions.rows])

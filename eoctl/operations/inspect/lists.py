@@ -55,7 +55,7 @@ async def selected(
 
 
 def topics_named(scope: Scope) -> list[str] | None:
-    """The topics to ask for: those named, None = all."""
+    """Return the topics to ask for: those named, None = all."""
     names = [s.literal for s in scope.selectors if s.literal is not None]
     everything = not scope.selectors or len(names) < len(scope.selectors)
     return None if everything else sorted(set(names))
@@ -64,7 +64,7 @@ def topics_named(scope: Scope) -> list[str] | None:
 def choose(
     metadata: ClusterMetadata, scope: Scope
 ) -> tuple[list[PartitionMetadata], list[Missing]]:
-    """The partitions in scope of the topics described, and the selectors that name nothing."""
+    """Return the described topics' partitions in scope, and selectors that match nothing."""
     selectors = scope.selectors
     missing = [
         Missing("topic", t.error, topic_problem(t.error), topic=t.name)
@@ -91,12 +91,12 @@ def choose(
 
 
 def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
-    """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
+    """Return a sentence for each pattern without a match: no error, but seldom intended."""
     return unmatched(scope.selectors, [p.topic_partition for p in chosen])
 
 
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
-    """Offsets of the partitions in scope, and of the held ones what holds them.
+    """Return the offsets of the partitions in scope, and what holds the held ones.
 
     Held ones are asked again, together with their producers: a busy partition moves on meanwhile,
     and the next transaction is not what held it.
@@ -141,7 +141,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
 
 
 async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Transactions:
-    """The transactional ids whose producer id is one of these, described."""
+    """Return the transactional ids whose producer id is one of these, described."""
     listed = await coordinators.transactions(cluster, producer_ids=sorted(set(producer_ids)))
     return await _described(cluster, listed, listed.rows)
 
@@ -161,7 +161,7 @@ async def _described(
 
 
 def without_history(transactions: Transactions) -> tuple[Missing, ...]:
-    """Say that there is no `__transaction_state`: never begun, or deleted, nobody can tell."""
+    """Say that there is no `__transaction_state`: never created, or deleted: nobody can tell."""
     if transactions.coordinators or transactions.missing:
         return ()
     return (
@@ -176,7 +176,7 @@ def without_history(transactions: Transactions) -> tuple[Missing, ...]:
 
 
 async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
-    """Say that topics may be hidden, where all are asked for: brokers leave those out silently."""
+    """Say that topics may be hidden if all are requested: brokers leave those out silently."""
     if topics_named(scope) is not None:
         return []
     probe = (await cluster.metadata([PROBE_TOPIC])).topics[PROBE_TOPIC]
@@ -220,7 +220,7 @@ class TxnFilter(Value):
         return tuple(sorted(OPEN_STATES))
 
     def names(self, transactional_id: str) -> bool:
-        """True if the pattern matches, or if there is none."""
+        """Return True if the pattern matches, or if there is none."""
         return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
 
 
@@ -243,7 +243,7 @@ async def look_at_transactions(
 async def look_at_producers(
     cluster: Cluster, scope: Scope, producer_ids: Sequence[int], *, resolve: bool
 ) -> Facts:
-    """The producers of the partitions in scope; resolve: and who owns their producer ids."""
+    """Return the producers of the partitions in scope; resolve: and who owns their producer ids."""
     _, chosen, missing = await selected(cluster, scope)
     missing += await hidden_topics(cluster, scope)
     states, more = await collect.producers(cluster, chosen)
@@ -278,7 +278,7 @@ async def _behind_owners(
     states: Mapping[TopicPartition, tuple[ProducerFacts, ...]],
     transactions: Transactions,
 ) -> dict[TopicPartition, tuple[ProducerFacts, ...]]:
-    """Look again where an older epoch has something open: the fence may have come in between."""
+    """Check again if an older epoch has something open: the fence may have come in between."""
     newest = {t.producer_id: t.producer_epoch or 0 for t in transactions.rows}
     places = {
         place

@@ -1,4 +1,4 @@
-"""`context test`: what of this machine and of the clocks stands in the way. Looks only."""
+"""`context test`: what on this machine, or in the clocks, would fail. Reads only."""
 
 import locale
 import os

@@ -1,4 +1,4 @@
-"""A bundle as a Source: the questions of the read commands answered from what was seen."""
+"""A bundle as a Source: answers the read commands' requests from what was seen."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ class Offline:
 
     @property
     def context(self) -> Context:
-        """The context that the bundle was made with, of which no connection can be made."""
+        """Return the context that the bundle was made with; it allows no connection."""
         o = self._bundle.origin
         return Context(
             name=o.name,
@@ -78,7 +78,7 @@ class Offline:
     def _chosen(
         self, scope: Scope, missing: Iterable[Missing]
     ) -> tuple[list[PartitionMetadata], tuple[Missing, ...]]:
-        """The partitions in scope, and of what was missing all that concerns them."""
+        """Return the partitions in scope, and all missing facts that concern them."""
         chosen, vain = choose(self._metadata(topics_named(scope)), scope)
         partitions = {p.topic_partition for p in chosen}
         topics = {topic for topic, _ in partitions}
@@ -208,7 +208,7 @@ class Offline:
     async def diagnose(
         self, scope: Scope, settings: Settings, *, pause: float, on_first_look: OnFirstLook = None
     ) -> Diagnosis:
-        del on_first_look  # both looks were taken
+        del on_first_look  # both checks were made
         d = judged_again(self._bundle)
         default = Settings(two_phase_patterns=d.settings.two_phase_patterns)
         comparable = replace(settings, two_phase_patterns=d.settings.two_phase_patterns)

@@ -1,6 +1,6 @@
-"""`offsets count` and `offsets show`: exact counts of ranges, and where groups stand.
+"""`offsets count` and `offsets show`: exact counts of ranges, and the positions of groups.
 
-Nothing is clamped and nothing guessed: a range that is not there, or could not be read, is a row
+Nothing is clamped and nothing guessed: a range that does not exist, or could not be read, is a row
 with an error.
 """
 
@@ -64,9 +64,9 @@ async def count_offsets(
 async def bounded(
     cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
 ) -> tuple[list[PartitionFacts], dict[TopicPartition, tuple[int, int]], list[Missing]]:
-    """The partitions named, the offsets that the range means in each, and what was not seen.
+    """Return the named partitions, the offsets of the range in each, and what was not seen.
 
-    A partition whose offsets were not told has no range; a range may run backwards.
+    A partition whose offsets no broker gave has no range; a range may run backwards.
     """
     metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
     facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
@@ -149,14 +149,14 @@ async def against_logs(
 
 
 def _states(groups: Sequence[GroupFacts]) -> list[dict[str, object]]:
-    """Every group that was looked at, those without any offset included."""
+    """Return every group that was read, even those without any offset."""
     return [{"group": g.group, "type": g.type, "state": g.state} for g in groups]
 
 
 async def _partitions_of(
     cluster: Cluster, offsets: Sequence[GroupOffsetFacts]
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
-    """The partitions that offsets were committed for, after the offsets were read."""
+    """Return the partitions that offsets were committed for, after the offsets were read."""
     facts, missing = await at_places(cluster, {o.topic_partition for o in offsets})
     return {f.topic_partition: f for f in facts}, missing
 
@@ -164,7 +164,7 @@ async def _partitions_of(
 async def at_places(
     cluster: Cluster, places: Collection[TopicPartition]
 ) -> tuple[list[PartitionFacts], list[Missing]]:
-    """The offsets of these partitions, of those among them that exist."""
+    """Return the offsets of these partitions, of those among them that exist."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
     topics = metadata.topics.values()
     partitions = [p for t in topics for p in t.partitions if p.topic_partition in places]

@@ -1,10 +1,10 @@
-"""`context test`: what these credentials see, what they do not, and which commands that allows.
+"""`context test`: what these credentials can see, what they cannot, and which commands that allows.
 
-What it looks at on this machine: `eoctl.operations.inspect.machine`.
+What it checks on this machine: `eoctl.operations.inspect.machine`.
 
-Topics, groups and the cluster tell their authorized operations (KIP-430). Transactional ids have no
-such question: DESCRIBE is probed at the coordinators, WRITE is read from the ACLs. Nothing that
-could change the cluster is sent; what only trying would tell is `None`, with what would settle it.
+Topics, groups and the cluster report their authorized operations (KIP-430). For transactional ids
+no request does: DESCRIBE is probed at the coordinators, WRITE is read from the ACLs. Nothing that
+could change the cluster is sent; what only trying would show is `None`, with what would settle it.
 """
 
 import uuid
@@ -32,14 +32,14 @@ from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.row import ContextTestRow
 
-MOST_GROUPS = 1000  # asked for their operations; of more the first ones stand for all
+MOST_GROUPS = 1000  # asked for their operations; of more, the first ones represent all
 MOST_NAMED = 5
 
 
 async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
     """One row per right that commands need, one per command, then those of this machine.
 
-    Asks only; changes nothing.
+    Only reads; changes nothing.
     """
     rows = [
         _right(
@@ -164,7 +164,7 @@ async def _ids_described(cluster: Cluster) -> ContextTestRow:
 
 
 async def _ids_written(cluster: Cluster, cluster_bits: int | WireError | None) -> ContextTestRow:
-    """WRITE on transactional ids: no broker tells, the ACLs do where they may be read."""
+    """Return WRITE on transactional ids: no broker reports it, ACLs do if readable."""
     settle = "to settle it, an administrator asks: kafka-acls.sh --list --transactional-id '*'"
     cannot = ["whether fence is allowed, and abort under an idle id"]
 
@@ -206,7 +206,7 @@ async def _groups(cluster: Cluster) -> list[ContextTestRow]:
     }
     home = await groups.offsets_partitions(cluster)
     if isinstance(home, Missing):
-        # not even asked for: a broker that looks for a coordinator makes this topic where it lacks
+        # not even requested: a broker that looks for a coordinator creates this topic if missing
         detail = "unknown without DESCRIBE on __consumer_offsets: grant that, then ask again"
         return [_right(check, None, detail, why, home.error) for check, why in cannot.items()]
     listed, missing = await groups.list_groups(cluster)

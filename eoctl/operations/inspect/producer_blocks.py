@@ -48,7 +48,7 @@ def in_folder(folder: Path) -> Answer:
             for offset, block in _blocks_in(path):
                 snapshot = path.suffix == ".checkpoint"
                 row = _block_row(block, None if snapshot else offset, path.name)
-                # the log tells more of a block than a snapshot does
+                # the log shows more of a block than a snapshot does
                 if not snapshot or block.last not in by_last:
                     by_last[block.last] = row
         except CorruptError as error:
@@ -79,7 +79,7 @@ def _blocks_in(path: Path) -> Iterator[tuple[int, ProducerIdBlock]]:
 def _blocks_of(data: memoryview, header: BatchHeader) -> Iterator[tuple[int, ProducerIdBlock]]:
     for record in records(data, header):
         block = from_metadata_record(record.value) if record.value else None
-        # the first record of a cluster's life says that nothing was handed out
+        # the first record of a cluster's life says that no id was handed out
         if block is not None and block.last >= block.first:
             yield record.offset, block
 

@@ -1,8 +1,8 @@
 """`producers --segment`: the producers of a partition from its broker's own files. Reads only.
 
-As the broker does when it starts: the newest producer snapshot that is whole, then the log after
-it. What a crash can leave behind (a cut last batch, preallocated zeros, a snapshot beyond the end)
-is passed over with a note; a wrong CRC ends the reading, and the answer is incomplete.
+As the broker does when it starts: the newest complete producer snapshot, then the log after it.
+What a crash can leave (a cut last batch, preallocated zeros, a snapshot beyond the end) is skipped
+with a note; a wrong CRC ends the reading, and the answer is incomplete.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from recovery.rows.segments import SegmentRow
 
 @dataclass(slots=True)
 class Findings:
-    """The parts that were passed over, and those that keep the answer from being complete."""
+    """The parts that were skipped, and those that make the answer incomplete."""
 
     topic: str
     partition: int
@@ -119,7 +119,7 @@ def _read_partition(
 
 
 def _snapshot(folder: Path, end: int, findings: Findings) -> tuple[ProducerTable, int | None]:
-    """The newest producer snapshot that is whole and not beyond the log's end."""
+    """Return the newest complete producer snapshot that is not beyond the log's end."""
     for path in sorted(folder.glob("[0-9]*.snapshot"), reverse=True):
         if not path.stem.isdigit():
             continue
@@ -135,7 +135,7 @@ def _snapshot(folder: Path, end: int, findings: Findings) -> tuple[ProducerTable
 
 
 def _end(log: Path) -> int:
-    """The offset after the last whole batch of a segment; what is broken is told by `_replay`."""
+    """Return the offset after a segment's last complete batch; `_replay` reports damage."""
     end = int(log.stem)
     with suppress(CorruptError):
         for header in batch_headers(mapped(log)):

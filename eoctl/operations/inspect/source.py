@@ -65,7 +65,7 @@ class Source(Protocol):
         ...
 
     async def transactions(self, filter_: TxnFilter, *, describe: bool) -> Transactions:
-        """Every coordinator's transactions that pass the filter."""
+        """Return every coordinator's transactions that pass the filter."""
         ...
 
     async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:

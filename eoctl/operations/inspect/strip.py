@@ -15,7 +15,7 @@ from recovery.rows.strip import StripRow
 from recovery.selectors import parse_selector
 
 AROUND = 400  # offsets on each side of the LSO
-CHUNKS, CHUNK_BYTES = 4, 256 << 10  # what is read of each side at most
+CHUNKS, CHUNK_BYTES = 4, 256 << 10  # read of each side at most
 
 
 async def strip(cluster: Cluster, partition: str) -> Answer:
@@ -41,7 +41,7 @@ async def strip(cluster: Cluster, partition: str) -> Answer:
 async def stretches(
     cluster: Cluster, ends: PartitionFacts, around: int
 ) -> tuple[list[StripRow], list[Missing]]:
-    """Return what stands up to `around` offsets on each side of the LSO; no rows if unreadable."""
+    """Return up to `around` offsets on each side of the LSO; no rows if unreadable."""
     start, lso, high = ends.log_start_offset, ends.last_stable_offset, ends.high_watermark
     if start is None or lso is None or high is None:
         return [], []
@@ -69,7 +69,7 @@ def _responses(chunks: Sequence[Chunk]) -> list[Response]:
 async def _read(
     cluster: Cluster, p: PartitionFacts, start: int, end: int, isolation: int
 ) -> tuple[list[Chunk], int, list[Missing]]:
-    """Chunks, and the offset up to which they tell all."""
+    """Return chunks, and the offset up to which they are complete."""
     if start >= end:
         return [], end, []
     chunks, ended = await read_all(

@@ -45,8 +45,8 @@ def export(
     Folder and files can be read by every user of the machine, the scheduler's too: no secret is
     in them.
 
-    Raises UsageError for what spark-submit cannot do and for a secret that would stand in the
-    spec, RefusedError for a folder that holds something, IncompleteError: disk full.
+    Raises UsageError for what spark-submit cannot do and for a secret that would end up in the
+    spec, RefusedError for a folder that is not empty, IncompleteError: disk full.
     """
     check(access, spark)
     entry = f"{name}.py"
@@ -91,7 +91,7 @@ def export(
 
 
 def check(access: Access, spark: Spark) -> None:
-    """Raises UsageError for what cannot be exported."""
+    """Raise UsageError for what cannot be exported."""
     master = spark.master or ""
     if _on_cluster(spark) and master.startswith(("spark:", "local")):
         raise UsageError(
@@ -121,7 +121,7 @@ def submit_words(spark: Spark, code: str, entry: str) -> list[str]:
             conf[key] = ",".join(anywhere(file.strip()) for file in conf[key].split(","))
     code = ",".join([code, *filter(None, [conf.pop(PY_FILES, "")])])
     words = ["spark-submit"]
-    if spark.master is not None:  # else where spark-submit itself is told to run jobs
+    if spark.master is not None:  # else where spark-submit itself is set to run jobs
         words += ["--master", spark.where]
     if _on_cluster(spark):
         conf.pop(DEPLOY_MODE)
@@ -152,5 +152,5 @@ def _on_cluster(spark: Spark) -> bool:
 
 
 def anywhere(file: str) -> str:
-    """Return a file's path so that it is found from every folder; an address stays as it is."""
+    """Return a file's path so that every folder can use it; an address is unchanged."""
     return file if is_address(file) else str(Path(file).absolute())

@@ -1,8 +1,8 @@
 """Recovery jobs launched from here: list them, show one, cancel one.
 
-A job is a process in a session of its own. Whoever belongs to that session (the JVM, Python
-workers in process groups of their own) and has the job's id in its environment ends with it:
-cancelling asks the job to stop, then looks for what is left, ends that, and looks again.
+A job is a process in its own session. Each process of that session (the JVM, Python workers in
+their own process groups) that has the job's id in its environment ends with it: cancelling asks the
+job to stop, then looks for the rest, ends it, and looks again.
 """
 
 import os
@@ -37,7 +37,7 @@ def list_jobs() -> list[JobRow]:
 
 
 def show(job_id: str) -> tuple[JobRow, list[str]]:
-    """One job, and the last lines of its log. Raises UsageError."""
+    """Return one job, and the last lines of its log. Raises UsageError."""
     folder = Jobs().get(job_id)
     return row(folder), folder.log_tail(20)
 
@@ -69,7 +69,7 @@ def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
 
 
 def end_session(leader: Process, job_id: str) -> None:
-    """SIGTERM, then SIGKILL, to whatever is left of the session that a job led."""
+    """Send SIGTERM, then SIGKILL, to the remaining processes of the session that a job led."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in left_of(leader, job_id):
             with suppress(ProcessLookupError):
@@ -82,9 +82,9 @@ def end_session(leader: Process, job_id: str) -> None:
 def left_of(leader: Process, job_id: str) -> list[int]:
     """Living processes of the session that `leader` led for a job.
 
-    A pid is not given again while a process of its session lives: if another process has the
-    leader's pid now, nothing is left, and a session of that number is somebody else's. So it is
-    after a reboot, and where its processes do not name the job.
+    A pid is not reused while a process of its session lives: if another process has the leader's
+    pid now, none is left, and a session of that number is somebody else's. The same holds after a
+    reboot, and if its processes do not name the job.
     """
     now = identify(leader.pid)
     if now.started != leader.started and now.alive:
@@ -131,7 +131,7 @@ def session_members(session: int) -> list[int]:
 
 
 def state(job: Job) -> JobState:
-    """running, succeeded, failed, cancelled, or lost: no end, and its process is gone."""
+    """running, succeeded, failed, cancelled, or lost: no end recorded, and no process."""
     if job.ended is not None:
         if job.cancelled:
             return "cancelled"
@@ -144,10 +144,10 @@ def state(job: Job) -> JobState:
 
 
 def row(folder: JobFolder) -> JobRow:
-    """A job as it stands now. Raises UsageError for an unreadable record."""
+    """Return a job as it is now. Raises UsageError for an unreadable record."""
     job = folder.read()
     now_state = state(job)
-    if now_state == "lost":  # it may have ended between the two looks
+    if now_state == "lost":  # it may have ended between the two checks
         job = folder.read()
         now_state = state(job)
     last = folder.last_report() or {}

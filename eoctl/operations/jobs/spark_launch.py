@@ -1,4 +1,4 @@
-"""Launching a job on Spark: a process of its own, recorded, followed, cancelled as a whole.
+"""Launch a job on Spark: a separate process, recorded, followed, cancelled with all its children.
 
 Nothing secret is in its command line, its environment's new words, its confs or its record: the
 cluster's access and the address of a remote, which may hold a token, go through a pipe.
@@ -66,7 +66,7 @@ class Spark:
 def read_options(
     master: str | None, remote: str | None, conf: Sequence[str], env_file: Path | None
 ) -> Spark:
-    """The options of a command line. Raises UsageError."""
+    """Return the options of a command line. Raises UsageError."""
     if master and remote:
         raise UsageError("give --master or --remote, not both")
     if remote and not remote.startswith("sc://"):
@@ -196,7 +196,7 @@ def _environment(spark: Spark, job_id: str) -> dict[str, str]:
     if spark.here:
         env.setdefault("PYSPARK_PYTHON", sys.executable)  # elsewhere that path means nothing
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # its pages are for this machine
-    if python := spark.conf.get(PYTHON_CONF):  # which only spark-submit reads by itself
+    if python := spark.conf.get(PYTHON_CONF):  # which only spark-submit reads on its own
         env["PYSPARK_PYTHON"] = python
     env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     return env

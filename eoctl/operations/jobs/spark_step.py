@@ -24,7 +24,7 @@ class Launch:
 
 
 class _EndedError(Exception):
-    """Somebody asked for the end."""
+    """The end was requested."""
 
 
 async def launched(
@@ -69,5 +69,5 @@ async def launched(
             raise asyncio.CancelledError from None  # it was ended before its end
         except asyncio.CancelledError:
             cancel.set()
-            await asyncio.gather(running, return_exceptions=True)  # until nobody writes any more
+            await asyncio.gather(running, return_exceptions=True)  # until all writers have stopped
             raise

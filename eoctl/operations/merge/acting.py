@@ -1,7 +1,7 @@
 """`merge replay` as a change of the cluster: its plan, and carrying it out.
 
-`plan_replay` gives the plan; `opened` its operation, which tells how far it is, and is ended by
-its event.
+`plan_replay` gives the plan; `opened` its operation, which reports progress and is ended by its
+event.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ AT_ONCE = 4  # partitions of a replay that has an end
 class Running:
     """The watch over a replay, and its end. progress: see ReplayProgress.
 
-    cancel: set it, and what was begun is committed and no more is begun.
+    cancel: when set, open work is committed and no more is begun.
     """
 
     progress: ReplayProgress = lambda partition, done, total: None
@@ -66,10 +66,10 @@ async def plan_replay(
     max_rate: float | None = None,
     thoroughly: bool = True,
 ) -> Plan:
-    """The plan of a replay. max_rate: bytes a second read from the inputs of each partition.
-    thoroughly: read the log and look at what it names; else the replay finds out on its way.
+    """Return the plan of a replay. max_rate: bytes a second read from the inputs of each partition.
+    thoroughly: read the log and check what it names; else the replay finds out later.
 
-    Raises RefusedError where log, inputs and output do not lead to one another, IncompleteError.
+    Raises RefusedError if log, inputs and output do not belong together, IncompleteError.
     """
     if merge.output is None:
         raise UsageError("no output is named: there is nothing to replay to")
@@ -140,15 +140,15 @@ def _does(merge: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
 
 
 def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return each topic's id: none of them may be made anew meanwhile."""
+    """Return each topic's id: none of them may be recreated meanwhile."""
     return {topic: {"topic_id": f.topic_id} for (topic, _), f in sorted(facts.items())}
 
 
 def in_the_way(plan: Plan) -> str | None:
-    """Return the entry of an unfinished replay of this log that began otherwise.
+    """Return the entry of an unfinished replay of this log that was started otherwise.
 
-    A new plan takes its place: all that it sent is committed with its position, and the plan was
-    made on what is there; so nothing has to be ended or put back first.
+    A new plan takes its place: all that it sent is committed with its position, and the plan is
+    based on that; so nothing has to be ended or undone first.
     """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     return None if entry is None or entry.plan.same_change(plan) else entry.id
@@ -187,7 +187,7 @@ def asked_again(step: Step) -> Merge:
 
 
 class Replaying:
-    """See `steps.Operation`. One step: all partitions, each by a thread of its own."""
+    """See `steps.Operation`. One step: all partitions, each by its own thread."""
 
     def __init__(self, cluster: Cluster, running: Running, max_rate: int | None) -> None:
         self._cluster, self._running, self._max_rate = cluster, running, max_rate
@@ -199,7 +199,7 @@ class Replaying:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Check that no topic was made anew; `perform` checks the rest under its lock."""
+        """Check that no topic was recreated; `perform` checks the rest under its lock."""
         self._cluster.forgive()
         facts: dict[str, object] = {}
         for step in steps:
@@ -261,7 +261,7 @@ class Replaying:
         }
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether the position is at the tip and the output holds exactly what leads there."""
+        """Check that the position is at the tip and the output holds exactly what leads there."""
         self._cluster.forgive()
         request = asked_again(step)
         logs = await look(self._cluster, request, twice=True)
@@ -317,7 +317,7 @@ class _Either(threading.Event):
 
 
 async def _in_thread(run: Callable[[], None]) -> None:
-    """Run it in a thread of its own, and wait for its end even when cancelled."""
+    """Run it in its own thread, and wait for its end even when cancelled."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

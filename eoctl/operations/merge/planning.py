@@ -1,7 +1,7 @@
 """`merge verify` checks a merge log against its inputs; `merge plan` says what a replay does.
 
 A merge log's partition p records the order in which inputs were merged into the output's partition
-p. The rules are in `recovery.merge_*`; this looks at the cluster and reads. `replay`:
+p. The rules are in `recovery.merge_*`; this reads from the cluster. `replay`:
 `eoctl.operations.merge.acting`.
 """
 
@@ -45,8 +45,8 @@ PAUSE_SECONDS = 0.3  # between two reads of an end
 class Merge:
     """A merge log, the inputs that it orders, and its output.
 
-    partitions: of the log, () = all. bases: where a replay begins, by partition, as (merge offset,
-    output offset). app: whose store says it otherwise.
+    partitions: of the log, () = all. bases: where a replay starts, by partition, as (merge offset,
+    output offset). app: else its store says it.
     """
 
     topic: str
@@ -81,7 +81,7 @@ class Merge:
 
 
 def of_app(app: App, where: str) -> Merge:
-    """The merge log of an application file. Raises UsageError."""
+    """Return the merge log of an application file. Raises UsageError."""
     if app.merge is None:
         raise UsageError("there is no table [app.merge]", where=where)
     if app.mapping:
@@ -99,7 +99,7 @@ def of_app(app: App, where: str) -> Merge:
 def chosen(
     merge: Merge, partitions: tuple[int, ...], given: Mapping[int, tuple[int, int]]
 ) -> Merge:
-    """A request for these partitions, beginning where it is said."""
+    """Return a request for these partitions, with the requested starts."""
     return replace(merge, partitions=partitions, bases=given)
 
 
@@ -144,7 +144,7 @@ class MergeLook:
 
 
 async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
-    """Look at all topics. twice: and whether the ends of log and output are final.
+    """Read all topics' offsets. twice: and whether the ends of log and output are final.
 
     Raises UsageError for a topic that does not exist.
     """
@@ -183,7 +183,7 @@ def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
 
 
 def partitions_of(merge: Merge, logs: MergeLook) -> list[int]:
-    """The merge log's partitions that are asked about. Raises UsageError for one that is not."""
+    """Return the requested partitions of the merge log. Raises UsageError for a missing one."""
     there = sorted(p for topic, p in logs.facts if topic == merge.topic)
     numbers = {*merge.partitions, *merge.bases} if merge.partitions else {*there, *merge.bases}
     for partition in sorted(numbers):
@@ -198,7 +198,7 @@ async def visible(
     ranges: Mapping[TopicPartition, tuple[int, int]],
     writers: Mapping[TopicPartition, ProducerRuns] | None = None,
 ) -> dict[TopicPartition, Counts]:
-    """Read what is in each range; it must be whole. writers: told who wrote it.
+    """Read all visible records of each range. writers: collects who wrote them.
 
     Raises RefusedError, IncompleteError.
     """
@@ -246,8 +246,8 @@ async def bases(
     *,
     certain: bool = True,
 ) -> dict[int, Base]:
-    """The commit that each partition's replay begins at: as asked, else from the application's
-    store, else as an earlier replay began, else the beginning of all.
+    """Return each partition's commit to start the replay at: as requested, else from the
+    application's store, else where an earlier replay began, else the very beginning.
 
     certain: the latter only while the output is empty. Raises RefusedError, IncompleteError.
     """
@@ -294,7 +294,7 @@ async def bases(
 def _stored(
     request: Merge, partition: int, stored: Sequence[StoredPartition], where: str
 ) -> Base | None:
-    """The commit that the store holds for a partition, None where it holds none."""
+    """Return the commit that the store holds for a partition, None where it holds none."""
     assert request.app is not None
     assert request.output is not None
     output = TopicPartition(request.output, partition)
@@ -492,7 +492,7 @@ def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted)
 async def thorough(
     cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> list[MergePlanRow]:
-    """The plan of each partition, its log read up to the tip: what it names has to be there.
+    """Return each partition's plan, its log read up to the tip: all that it names must exist.
 
     Raises RefusedError, IncompleteError.
     """

@@ -1,7 +1,7 @@
 """Reading a merge log and its inputs: records as read_committed (or not) readers see them.
 
-By librdkafka, which decodes in C: a replay looks at every record. What a broker or a right takes
-away is an error with a sentence, never an end of the records.
+By librdkafka, which decodes in C: a replay needs every record. A failing broker or a missing right
+is an error with a sentence, never an end of the records.
 """
 
 import time
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 READ = 10_000  # messages in one call
 HELD_RECORDS, HELD_BYTES = 100_000, 32 << 20  # of one partition, before it is paused
-SILENT_SECONDS = 60.0  # nothing came, and it should have
+SILENT_SECONDS = 60.0  # although records should have come
 
 MessageRun = tuple[TopicPartition, "list[Message]"]
 
@@ -105,7 +105,7 @@ class Stream:
         return max(0.0, self._paid_until - time.monotonic())
 
     def balance(self, waiting: Callable[[TopicPartition], int], place: TopicPartition) -> None:
-        """Pause a partition of which too much waits, resume one of which little does."""
+        """Pause a partition where too much waits, resume one where little does."""
         from confluent_kafka import TopicPartition as Place
 
         records, size = self._seen.get(place, (1, 1))
@@ -120,7 +120,7 @@ class Stream:
             self._consumer.pause([Place(*place)])
 
     def resume_short(self, waiting: Callable[[TopicPartition], int]) -> None:
-        """Resume whatever ran short."""
+        """Resume the partitions that ran short."""
         for place in list(self._paused):
             self.balance(waiting, place)
 

@@ -1,8 +1,8 @@
-"""Replaying one partition of a merge log: read, match, write, all that one transaction at a time.
+"""Replay one partition of a merge log: read, match, write, one transaction at a time.
 
 Each transaction holds outputs and the position after them, so wherever this dies, the next one
-goes on exactly there. Whoever opens the transactional id last fences all others. With `follow` the
-log is extended first, in a transaction of its own, and what comes back from it is then emitted.
+resumes exactly there. The last to open the transactional id fences all others. With `follow` the
+log is extended first, in its own transaction, and what is then read back from it is emitted.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 RECORDS, SECONDS = 100_000, 1.0  # of one transaction
-TIMEOUT_MS = 60_000  # of a transaction whose owner died
-BATCH = 5_000  # records between two looks at the time
+TIMEOUT_MS = 60_000  # of a transaction with a dead owner
+BATCH = 5_000  # records between two checks of the time
 LOGGED = 50_000  # entries that are read ahead
 NEW = 50_000  # entries that are appended to the log in one transaction
 TRIES = 3  # without a commit in between
@@ -125,7 +125,7 @@ def _not_the_same(m: "Message", why: str) -> RefusedError:
 
 
 class PartitionReplay:
-    """One partition's replay. `run` blocks; job.stop ends it after what was begun."""
+    """One partition's replay. `run` blocks; job.stop ends it after the open transaction."""
 
     def __init__(self, job: ReplayRun, base: Base, partition: int) -> None:
         self._job, self.base = job, base
@@ -138,10 +138,10 @@ class PartitionReplay:
         return self._merge[1]
 
     def run(self) -> None:
-        """Replay to the tip as it is at the beginning or, following, until stopped.
+        """Replay to the tip as of the start or, following, until stopped.
 
-        Raises RefusedError (fenced, a log that is not true, another's outputs), and IncompleteError
-        or UnverifiedError when the cluster fails again and again: run the same again.
+        Raises RefusedError (fenced, a false log, another's outputs), and IncompleteError or
+        UnverifiedError when the cluster keeps failing: run the same command again.
         """
         tries = 0
         while True:
@@ -186,7 +186,7 @@ class PartitionReplay:
             logs = await look(cluster, job.merge, twice=True)
             [now] = (await reached(cluster, job.merge, {p: self.base}, logs)).values()
             begin = self.base.merge_offset
-            if job.follow:  # whatever was merged ever is not to be merged again
+            if job.follow:  # records merged before must not be merged again
                 begin, _ = logs.bounds(self._merge, "read_committed")
             span = (begin, now.position.merge_offset)
             before = await asyncio.to_thread(scan, cluster, job.merge, self._merge, *span)
@@ -285,7 +285,7 @@ class _Attempt:
             self._job.progress(self._merge[1], done, self._tip - self._begins)
 
     def _step(self) -> bool:
-        """Nothing can be taken now: read on, or extend the log. False: all is done."""
+        """Read on, or extend the log, as no record can be taken now. False: all is done."""
         replay = self._replay
         entry = replay.waits_for
         if entry is None and self._log_done and not replay.logged:
@@ -296,7 +296,7 @@ class _Attempt:
         idle = entry is not None or self._log_done or self._job.follow
         self._read_inputs(entry, 0.05 if idle else 0.0)
         if self._in_transaction and self._open and entry is None and self._job.follow:
-            self._commit()  # nothing more is known: what was sent need not wait
+            self._commit()  # there is nothing more to send: commit without waiting
         waits = entry is not None or not self._log_done or self._appended
         if waits and time.monotonic() - self._heard > SILENT_SECONDS:
             raise silent(entry.topic_partition if entry is not None else self._merge)
@@ -307,7 +307,7 @@ class _Attempt:
             self._come_to_tip()
         if self._replay.logged >= LOGGED or (self._log_done and not self._job.follow):
             return
-        # librdkafka reads ahead: what is there is there at once
+        # librdkafka reads ahead: existing records arrive immediately
         wait = 0.05 if not self._replay.logged and not self._log_done else 0.0
         for _, messages in self._log.read(wait):
             self._heard = time.monotonic()
@@ -394,7 +394,7 @@ class _Attempt:
                 raise no_record(self._merge, entry)
 
     def _extend(self) -> bool:
-        """Append what arrived to the log, in a transaction of its own. False: nothing did."""
+        """Append what arrived to the log, in its own transaction. False: nothing arrived."""
         new = self._replay.extend(NEW)
         if not new:
             return False

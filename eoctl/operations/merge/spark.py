@@ -32,7 +32,7 @@ RANGE_OFFSETS = 5_000_000
 
 
 def check_engine(engine: str, *, follow: bool) -> None:
-    """Raises UsageError for what the engine asked for does not do."""
+    """Raise UsageError for options that the chosen engine does not support."""
     if engine == "spark" and follow:
         raise UsageError(
             "a Spark job ends at the tip, and cannot follow",
@@ -86,7 +86,7 @@ class _OnSpark(Replaying):
         self._spark, self._context, self._show, self._staging = given
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Replay to the tip as it is at the beginning."""
+        """Replay to the tip as of the start."""
         self._cluster.refuse_read_only()
         merge = asked_again(step)
         request = await self._request(merge)
@@ -154,7 +154,7 @@ class _OnSpark(Replaying):
 
 
 def _logs(merge: Merge, look_: MergeLook, now: Mapping[int, Reached]) -> Any:
-    """Partitions of the log up to their tips, and inputs whose offsets are known."""
+    """Return partitions of the log up to their tips, and inputs whose offsets are known."""
     logs = []
     for place, facts in sorted(look_.facts.items()):
         if facts.error is not None or facts.high_watermark is None:

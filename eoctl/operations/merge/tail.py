@@ -17,10 +17,10 @@ NEWEST = 20  # entries of each partition
 
 
 async def merge_tail(cluster: Cluster, path: Path) -> Answer:
-    """The rows of `merge plan` for an application file, with the tip's last entries.
+    """Return the rows of `merge plan` for an application file, with the tip's last entries.
 
     extra: entries, a list of {partition, merge_offset, topic, input_partition, offset, error}, by
-    offset; holes are what `merge verify` tells, which reads everything. Raises EoctlError.
+    offset; `merge verify`, which reads everything, reports holes. Raises EoctlError.
     """
     request = merge.of_app(read_app_file(path).app, str(path))
     if request.output is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VerifyProgress = Callable[[int, int, int], None]
 """Called with a partition of the log, offsets done, offsets in all."""
 
-_STEP = 1000  # entries between two looks at what the inputs are to be told
+_STEP = 1000  # entries between two rounds of reading what they need of the inputs
 _SILENT_READS = 300
 _CREATE_TIME = 1  # confluent_kafka.TIMESTAMP_CREATE_TIME
 
@@ -41,9 +41,9 @@ async def verify(
     max_rate: float | None = None,
     progress: VerifyProgress | None = None,
 ) -> Answer:
-    """Findings of the partitions asked about; what could not be looked at is in errors."""
+    """Return findings about the requested partitions; what could not be read is in errors."""
     # An application may be running: it reads an input, then logs, then writes outputs. So the log
-    # is looked at before the inputs, and outputs before the log.
+    # is read before the inputs, and outputs before the log.
     logs = await look(cluster, request, twice=False)
     later = await look(cluster, request, twice=False)
     missing = [*logs.missing, *(m for m in later.missing if m not in logs.missing)]
@@ -109,8 +109,8 @@ async def _against_outputs(
             begin |= await bases(cluster, request, [p], logs, certain=False)
         except EoctlError as error:
             missing.append(_unseen(TopicPartition(request.output, p), error))
-    # Commits were read just now, the log long after `logs`: a running application went on. So both
-    # ends are looked at anew, outputs before the log as ever.
+    # Commits were read just now, the log long after `logs`: a running application moved on. So both
+    # ends are read again, outputs before the log as always.
     outputs = await look(cluster, request, twice=False)
     entries = await look(cluster, request, twice=False)
     missing += [*outputs.missing, *(m for m in entries.missing if m not in outputs.missing)]
@@ -148,7 +148,7 @@ class _Outputs:
         self._records.setdefault(place, {})[m.offset() or 0] = _identity(m)
 
     def compare(self, entries: Sequence[tuple[int, MergeEntry | None]]) -> None:
-        """The next entries of the log, None for what is no entry, all their records told."""
+        """Compare the next entries of the log (None: not an entry); all their records are known."""
         done: dict[TopicPartition, int] = {}
         for merge_offset, entry in entries:
             if entry is not None:
@@ -167,7 +167,7 @@ class _Outputs:
 
 
 def _identity(m: "Message") -> Identity | None:
-    """None for a record whose headers' names are not UTF-8."""
+    """Return what identifies a record; None if its headers' names are not UTF-8."""
     try:
         headers = tuple(m.headers() or ())
     except UnicodeDecodeError:
@@ -179,9 +179,9 @@ def _identity(m: "Message") -> Identity | None:
 async def _outputs(
     cluster: Cluster, request: Merge, logs: MergeLook, partition: int
 ) -> _Outputs | None:
-    """What is to be compared; None where there is no output, or retention took what is needed.
+    """Return what to compare; None without an output, or if retention took needed records.
 
-    What is wrong with the output is said by `_against_outputs`.
+    `_against_outputs` says what is wrong with the output.
     """
     if request.output is None:
         return None

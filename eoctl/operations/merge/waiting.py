@@ -1,4 +1,4 @@
-"""Before a replay is planned: a killed one's open transaction has to be over first.
+"""Before a replay is planned: a killed one's open transaction must end first.
 
 Its records make the output's end unknown until the coordinator aborts it, at the latest when its
 timeout has passed. The same command run again waits for that instead of being refused. The one
@@ -24,7 +24,7 @@ _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 async def own_ended(cluster: Cluster, merge: Merge, note: Callable[[str], None]) -> None:
     """Wait, bounded, until no transactional id of these replays has an open transaction.
 
-    note: told once, if there is something to wait for. What cannot be seen is not waited for:
+    note: called once, if there is something to wait for. What cannot be seen is not waited for:
     planning finds out what is wrong. Raises RefusedError while a replay of this host runs.
     """
     refuse_beside_running(cluster.cluster_id or "", scope_of(merge))

@@ -46,8 +46,8 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All of one look. later: checkpoints that Kafka proves to be newer; counted: all partitions
-    of interest were read. ahead: of each coordinator's clock, in ms."""
+    """One complete snapshot. later: checkpoints that Kafka proves to be newer; counted: all
+    partitions of interest were read. ahead: of each coordinator's clock, in ms."""
 
     fates: tuple[Fate, ...]
     later: tuple[int, ...]
@@ -58,7 +58,7 @@ class Seen:
 
 
 async def look(cluster: Cluster, content: FlinkCheckpoint, topics: Sequence[str] = ()) -> Seen:
-    """Look at every transaction of the checkpoint, and at the sinks' others that are open.
+    """Read every transaction of the checkpoint, and the sinks' other open ones.
 
     topics: where its sinks write, for transactions that the coordinators have forgotten.
     """
@@ -134,8 +134,8 @@ async def _amounts(
     records: Iterable[StateRecord],
     topics: Sequence[str],
 ) -> tuple[Mapping[Transaction, Mapping[TopicPartition, Written]], list[Missing]]:
-    """Count what each wrote. Of an open one only from where it began; of one that is over whole
-    logs, unless its commit is recorded: then nobody asks how much it was."""
+    """Count what each wrote: an open one from its start, an ended one over complete logs, unless
+    its commit is recorded: then the amount does not matter."""
     begun: dict[TopicPartition, set[int]] = {}  # partition -> producer ids of open ones
     whole: set[TopicPartition] = set()
     wanted: set[Transaction] = {(t.producer_id, t.producer_epoch or 0) for t in loose}
@@ -183,12 +183,12 @@ async def _amounts(
 
 
 def _topics_of(records: Iterable[StateRecord]) -> set[str]:
-    """The topics that any record of the same ids names."""
+    """Return the topics that any record of the same ids names."""
     return {topic for r in records for topic, _ in getattr(r.value, "partitions", ())}
 
 
 def _begin(producer_ids: Collection[int], here: Iterable[object]) -> int | None:
-    """The first offset of their open transactions; None = not known: the log's start."""
+    """Return the first offset of their open transactions; None = not known: the log's start."""
     starts = [
         start
         for p in here
@@ -201,7 +201,7 @@ def _begin(producer_ids: Collection[int], here: Iterable[object]) -> int | None:
 def _range(facts: PartitionFacts, start: int | None) -> list[Range]:
     low, high = facts.log_start_offset, facts.high_watermark
     if low is None or high is None:
-        return []  # named among what is missing
+        return []  # reported as missing
     return [Range(facts.topic, facts.partition, low if start is None else max(low, start), high)]
 
 
@@ -216,7 +216,7 @@ async def committables(
 
 
 def answer(cluster_id: str | None, folder: CheckpointFolder, seen: Seen) -> Answer:
-    """The answer of one look."""
+    """Return the answer from one snapshot."""
     content = folder.content
     rows = [_row(fate, seen) for fate in seen.fates]
     missing = list(seen.missing)

@@ -1,14 +1,14 @@
-"""`txn commit --checkpoint --execute`: commit what a Flink checkpoint promises, its job being dead.
+"""`txn commit --checkpoint --execute`: commit what a dead job's Flink checkpoint promises.
 
 EndTxn (commit) in version 4 with the checkpoint's own producer id and epoch, which changes nothing
 if either is stale. That version leaves the epoch as it is: the restore that follows sends the same
 and is answered NONE, where version 5 would make it log a loss of data that did not happen. It also
-leaves the epoch open to an owner that still lives: so the job must be dead, which is looked at.
-Of a job that never comes back version 5 shuts it out as well (`Ending.never_restored`).
+leaves the epoch open to an owner that still lives: so the job must be dead, which is checked. Of a
+job that never comes back version 5 shuts it out as well (`Ending.never_restored`).
 
-All transactions of a checkpoint are one plan. None is begun unless all are as they were planned;
-once the first is committed, one that is refused does not keep the others from it: their checkpoint
-promises them just the same, and their deadlines draw near.
+All transactions of a checkpoint are one plan. None is begun unless all are as planned; once the
+first is committed, a refused one does not stop the others: the checkpoint promises them just the
+same, and their deadlines approach.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ _AT_ONCE = 16  # transactions judged side by side
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the operator wants beside the commits, and says of the job.
+    """What the operator wants besides the commits, and says about the job.
 
-    topics: where its sinks write. fence_rest: end what is open and not in the checkpoint.
+    topics: where its sinks write. fence_rest: end open transactions that are not in the checkpoint.
     never_restored: the job does not come back, so that its epochs are raised as well.
     """
 
@@ -63,7 +63,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """How a transaction is judged. interval: between two looks at its producer, in s."""
+    """How a transaction is judged. interval: between two checks of its producer, in s."""
 
     settings: Settings
     interval: float
@@ -77,9 +77,9 @@ async def plan(
     settings: Settings,
     interval: float,
 ) -> Planned:
-    """Plan the commit of all that is open. Raises RefusedError and IncompleteError.
+    """Plan the commit of all open transactions. Raises RefusedError and IncompleteError.
 
-    interval: between two looks at each transaction's producer, in s.
+    interval: between two checks of each transaction's producer, in s.
     """
     seen = await remedy_checkpoint.look(cluster, folder.content, ending.topics)
     where = folder.path
@@ -192,7 +192,7 @@ def _records(fate: Fate) -> int:
 def _still(planned: Mapping[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return the others as they were planned if nothing was added to them and none has grown.
 
-    One that has ended is no sign of life: its timeout ends it, or an earlier run of this plan.
+    An ended one is no sign of life: its timeout, or an earlier run of this plan, ended it.
     """
     same = all(planned.get(name) == records for name, records in now.items())
     return dict(planned) if same else now
@@ -203,7 +203,7 @@ async def _fence(
 ) -> tuple[Step, dict[str, Any]]:
     """Return the step that ends a transaction which the checkpoint does not name, and its facts.
 
-    Its owner is gone by what was said and seen of the job; two looks must not show it alive.
+    Its owner is gone by what the operator said and what was seen; two checks must confirm that.
     """
     wish = Wish("fence", transactional_id=row.transactional_id, owner_is_gone=True)
     pid, partitions = row.producer_id, await remedy_fence.partitions_of(cluster, row)
@@ -265,7 +265,7 @@ async def _step(
 
 
 async def _end_version(cluster: Cluster, coordinator: int) -> int:
-    """4, or 3 of brokers before Kafka 3.8: both leave the epoch as it is."""
+    """Return 4, or 3 for brokers before Kafka 3.8: both leave the epoch unchanged."""
     try:
         connection = await cluster.connection(coordinator)
     except WireError as error:
@@ -280,7 +280,7 @@ async def observe(
     settings: Settings,
     interval: float,
 ) -> dict[str, Any]:
-    """Read again all that these steps stand on: their transactions, the checkpoint, the others."""
+    """Read again all that these steps rest on: their transactions, the checkpoint, the others."""
     if plan_.kind != KIND or not steps:
         return {}
     now: dict[str, Any] = {}

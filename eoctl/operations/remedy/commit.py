@@ -1,7 +1,7 @@
-"""Commit a dead owner's open transaction, since an earlier lost COMMIT lies under it.
+"""Commit a dead owner's open transaction, since an earlier lost COMMIT lies below it.
 
 One marker will decide both: the timeout of the open transaction destroys the committed records, its
-commit saves them and delivers what its owner had written and not decided. Which of the two is
+commit saves them and delivers what its owner had written without a decision. Which of the two is
 right, only the operator can say, and only if the owner is gone: EndTxn with the observed producer
 id and epoch, which changes nothing if either is stale.
 """
@@ -41,7 +41,7 @@ ACTION = "commit-open"
 async def plan(
     cluster: Cluster, context: Context, wish: Wish, settings: Settings, interval: float
 ) -> Planned:
-    """The plan of this commit. Raises RefusedError and IncompleteError."""
+    """Return the plan of this commit. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
     where = wish.partition
     diagnosis = await diagnose(cluster, Scope((parse_selector(where),)), settings, pause=interval)
@@ -113,8 +113,8 @@ async def judged(
 ) -> remedy_fence.Judgement:
     """Judge every partition of the open transaction: all of it is committed, or nothing is.
 
-    Raises RefusedError where its commit would deliver what was aborted, where somebody else may
-    own it and where its owner shows a sign of life; IncompleteError where that cannot be told.
+    Raises RefusedError if its commit would deliver aborted records, if somebody else may own it, or
+    if its owner shows a sign of life; IncompleteError if that is unknown.
     """
     name, pid = row.transactional_id, row.producer_id
     if row.state != "Ongoing":
@@ -138,7 +138,7 @@ async def judged(
 async def stands(
     cluster: Cluster, partitions: Sequence[TopicPartition], producer_id: int
 ) -> dict[TopicPartition, object]:
-    """Return where the producer stands on each partition. Raises IncompleteError."""
+    """Return the producer's position on each partition. Raises IncompleteError."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
     places = set(partitions)
     metadata_rows = [
@@ -170,7 +170,7 @@ async def refuse_life(
     before: dict[TopicPartition, object],
     after: dict[TopicPartition, object],
 ) -> None:
-    """Raises RefusedError where the owner is seen alive, or another id may own it."""
+    """Raise RefusedError where the owner is seen alive, or another id may own it."""
     name = row.transactional_id
     for j in mine:
         for sample in (j.first, j.newest):
@@ -211,8 +211,8 @@ async def _step(
     name, verdict = row.transactional_id, mixed.verdict
     about, harms = [], []
     for j in judgement.mine:
-        # a lost commit of transactions v1 has the open transaction's epoch: no batch tells them
-        # apart, and all is shown
+        # a lost commit of transactions v1 has the open transaction's epoch: no batch distinguishes
+        # them, and all is shown
         mine_only = j.start is not None and j.start.producer_epoch < (row.producer_epoch or 0)
         stake = await remedy_stake.of(
             cluster, j, above=j.start.producer_epoch if mine_only and j.start else None
@@ -265,7 +265,7 @@ def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
 
 
 async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
-    """Look whether a COMMIT marker ended it on each partition: by its coordinator and the logs.
+    """Check by coordinator and logs whether a COMMIT marker ended it on each partition.
 
     raised: see `remedy_fence.ended`.
     """

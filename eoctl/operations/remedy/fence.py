@@ -1,7 +1,7 @@
 """Fence: the coordinator ends an id's transaction and shuts its owner out, compare-and-set.
 
-It judges first. Of a transaction within its limits, of one whose owner shows signs of life, and of
-an idle id only --owner-is-gone makes a plan; of one that is not wholly seen nothing does.
+It judges first. For a transaction within its limits, for one whose owner shows signs of life, and
+for an idle id only --owner-is-gone makes a plan; for one that is not completely seen nothing does.
 """
 
 import asyncio
@@ -68,8 +68,8 @@ from recovery.selectors import parse_selector
 class Look:
     """The facts that a fence of an open transaction is judged on.
 
-    partitions: all that its Ongoing record names. judged: all that is open on them, on two looks of
-    which nothing is missing. counts: of a plan of many.
+    partitions: all that its Ongoing record names. judged: all open transactions on them, from two
+    complete snapshots. counts: of a plan of many.
     """
 
     row: TransactionFacts
@@ -88,7 +88,7 @@ async def plan(
 ) -> Plan:
     """The plan of a fence. Raises RefusedError and IncompleteError.
 
-    look: a look that was taken at many ids at once; None: one is taken at this id alone.
+    look: a snapshot of many ids; None: one is taken of this id alone.
     """
     assert wish.transactional_id is not None
     row = await described(cluster, wish.transactional_id) if look is None else look.row
@@ -259,8 +259,8 @@ class Judgement:
 def facts(row: TransactionFacts, judgement: Judgement, wish: Wish) -> dict[str, Any]:
     """Return what must not change before the fence is sent.
 
-    wrote: where its producer stands on each partition; a move of it is a sign of life. Left out
-    where the operator said that its owner is gone.
+    wrote: its producer's position on each partition; if that moves, the owner is alive. Left out if
+    the operator said that the owner is gone.
     """
     stands = {}
     for j in judgement.mine:
@@ -282,7 +282,7 @@ def _producer(j: Judged) -> ProducerFacts | None:
 
 
 async def described(cluster: Cluster, name: str) -> TransactionFacts:
-    """The id as its coordinator has it. Raises RefusedError for an unknown one."""
+    """Return the id as its coordinator has it. Raises RefusedError for an unknown one."""
     row = await shutting_out.described(cluster, name)
     if row is None:
         raise RefusedError("no coordinator knows this transactional id", where=name)
@@ -297,10 +297,10 @@ async def judged_for(
     interval: float,
     look: Look | None = None,
 ) -> Judgement:
-    """Judge every partition of an id's transaction, two looks `interval` s apart; all must allow
+    """Judge every partition of an id's transaction, two checks `interval` s apart; all must allow
     the fence. Raises RefusedError, IncompleteError.
 
-    look: one that was taken at many ids at once.
+    look: a snapshot of many ids.
     """
     name = row.transactional_id
     if row.state != "Ongoing":
@@ -328,7 +328,7 @@ async def judged_for(
         if sentence is not None:
             errors.append(refusal(judged, sentence, name))
         mine.append(judged)
-    if errors:  # what cannot be judged comes before what is refused, as in the exit status
+    if errors:  # what cannot be judged comes before a refusal, as in the exit status
         raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])
     if wish.owner_is_gone:
         return Judgement(look.partitions, tuple(mine))
@@ -344,8 +344,8 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
     """Return all partitions of the open transaction, proven by its Ongoing record.
 
     A coordinator leaves those out whose topic we may not DESCRIBE, without an error: none visible,
-    or fewer than the record names, is not "none". Raises RefusedError, also where its coordinator
-    could not write its end, IncompleteError.
+    or fewer than the record names, is not "none". Raises RefusedError, also if its coordinator
+    could not write its end; IncompleteError.
     """
     await remedy_raise.refuse_short_log(cluster, row.transactional_id)
     logs = await history.read_state_logs(cluster, [row.transactional_id], (), newest=1)
@@ -406,10 +406,10 @@ async def _refuse_within_limits(
 async def refuse_members(
     cluster: Cluster, mine: Sequence[Judged], name: str, remedy: str = "stop it first"
 ) -> None:
-    """Members of a group whose offsets it holds are a sign of life.
+    """Refuse if a group whose offsets it holds has members, which are a sign of life.
 
-    remedy: what the operator can do. Raises RefusedError; IncompleteError where it could not be
-    seen whether such a group has any.
+    remedy: what the operator can do. Raises RefusedError; IncompleteError if it could not be seen
+    whether such a group has members.
     """
     names = sorted({g for j in mine if j.start for g in j.start.groups})
     if not names:
@@ -432,9 +432,9 @@ async def refuse_members(
 
 
 def shuts_out(step: Step) -> bool:
-    """Return True if the step ends an id's owner with its transaction.
+    """Return True if the step shuts an id's owner out as it ends the transaction.
 
-    The fences of an earlier version of eoctl too, whose plans say only that they do.
+    True also for fences of an earlier version of eoctl, whose plans say only that they do.
     """
     return step.action == "fence" or bool(step.parameters["initialise"])
 
@@ -446,10 +446,10 @@ def _used(step: Step) -> Incarnation:
 async def send(
     cluster: Cluster, step: Step, ensure_held: Callable[[], None]
 ) -> shutting_out.ShutOut | None:
-    """End the transaction, then raise the id until its owner is shut out, where that is planned.
+    """End the transaction, then raise the id until its owner is shut out, if that is planned.
 
-    One that an earlier run has ended is only raised. Whoever has initialised the id meanwhile is
-    left alone, unless the plan was made, and confirmed, for an owner that writes.
+    If an earlier run has ended it, the id is only raised. A process that has initialised the id
+    meanwhile is left alone, unless the plan was made, and confirmed, for an owner that writes.
     """
     p = step.parameters
     insist = bool(p.get("owner_is_gone")) and writes(step)
@@ -522,7 +522,7 @@ async def _end(cluster: Cluster, step: Step, coordinator: int) -> repairs.Answer
 async def _ended_all_the_same(
     cluster: Cluster, step: Step, error: WireError | UnverifiedError
 ) -> Incarnation:
-    """Look whether an EndTxn was carried out whose answer was lost; return the id's incarnation.
+    """Check if an EndTxn was carried out though its answer was lost; return the incarnation.
 
     Raises that error unless the transaction is over and nobody has initialised the id since.
     """
@@ -550,7 +550,7 @@ def _is_half(step: Step, row: TransactionFacts, *, owner_is_gone: bool | None = 
 
 
 async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | None) -> Effect:
-    """Look whether the transaction is over, by its coordinator and each partition's leader.
+    """Check whether the transaction is over, by its coordinator and each partition's leader.
 
     raised: how far this process raised the id; None = an earlier run did, or nobody yet.
     """

@@ -1,8 +1,8 @@
-"""Fences of many ids, planned on one look at all of them.
+"""Fences of many ids, planned on one snapshot of all of them.
 
-The joint look proves no less than one at an id alone: the same questions in the same order, two
-looks at each partition as far apart. Whatever of it is missing, or moved while it was taken, sends
-the ids concerned to a look of their own.
+The joint snapshot proves no less than one of a single id: the same requests in the same order, two
+per partition as far apart. If a part is missing, or moved meanwhile, the ids concerned get a
+snapshot of their own.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ async def plan_each(
 ) -> dict[str, Plan | EoctlError]:
     """Plan each id's fence or say why there is none, by id.
 
-    diagnosis: the one that the wishes come from. An id that it proves is not looked at again.
+    diagnosis: the one that the requests come from. An id that it proves is not checked again.
     """
     names = list(dict.fromkeys(w.transactional_id for w in wishes if w.transactional_id))
     looks = {}
@@ -63,9 +63,9 @@ async def looks_at(
     interval: float,
     before: Diagnosis | None = None,
 ) -> dict[str, remedy_fence.Look]:
-    """Look at all these ids at once; an id for which that proves too little is left out.
+    """Check all these ids together; leave out an id for which that proves too little.
 
-    before: a diagnosis just made. Only ids of which it proves too little are looked at.
+    before: a diagnosis just made. Only ids for which it proves too little are checked.
     """
     rows, _ = await coordinators.find(cluster, names)
     ongoing = [t for t in rows if t.state == "Ongoing"]
@@ -103,7 +103,7 @@ def _proven(
     *,
     everywhere: bool,
 ) -> dict[str, remedy_fence.Look]:
-    """Return the looks of the ids that a diagnosis proves wholly.
+    """Return the snapshots of the ids that a diagnosis proves completely.
 
     everywhere: only where each of an id's partitions was judged, since what the diagnosis was on
     is not known.
@@ -132,7 +132,7 @@ def _is_proven(
     places: Sequence[TopicPartition],
     missing: Iterable[Missing],
 ) -> bool:
-    """Return True if a look at this id alone would not have shown another thing or more.
+    """Return True if a snapshot of this id alone would have shown nothing else.
 
     judged: on its partitions.
     """
@@ -154,7 +154,7 @@ def _concerns(missing: Missing, places: Sequence[TopicPartition]) -> bool:
 
 
 def _is_whole(sample: Sample, row: TransactionFacts) -> bool:
-    """Return True if the look has all that one may have, and the id as it was described."""
+    """Return True if the snapshot is complete, and has the id as it was described."""
     clocks = (sample.over_timeout, sample.over_long, sample.over_stuck)
     return (
         row in sample.transactions.owners(row.producer_id)

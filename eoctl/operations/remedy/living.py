@@ -1,7 +1,7 @@
-"""Whether the owners of a plan's transactions write, and who they are: looked at for all at once.
+"""Whether the owners of a plan's transactions write, and who they are: read for all together.
 
-Where the diagnosis looked at a partition once, it is looked at twice here. What cannot be seen is
-named in the plan; `--yes` alone does not pass it where that is the writing.
+A partition that the diagnosis read once is read twice here. The plan names what cannot be seen; if
+that is whether the owner writes, `--yes` alone is not enough.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ Rows = Mapping[TopicPartition, Sequence[ProducerFacts]]
 
 
 async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
-    """Return the plan with what two looks, `interval` s apart, show of its owners in `about`.
+    """Return the plan with what two checks, `interval` s apart, show of its owners in `about`.
 
-    Its `sha256` stays; its typed word says where an owner writes. Raises IncompleteError where the
-    second look does not fit into the deadline.
+    Its `sha256` stays; its typed word says where an owner writes. Raises IncompleteError if the
+    second check does not fit into the deadline.
     """
     once = {
         place
@@ -116,7 +116,7 @@ async def _look(
 async def _two_looks(
     cluster: Cluster, places: Collection[TopicPartition], ids: Collection[str], interval: float
 ) -> tuple[_Look, _Look, int]:
-    """Return two looks at these partitions and ids, and how many ms lie between."""
+    """Return two snapshots of these partitions and ids, and the ms between them."""
     if not places and not ids:
         return _Look({}, {}), _Look({}, {}), 0
     begun = now_ms()
@@ -128,10 +128,10 @@ async def _two_looks(
 
 
 async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
-    """Raise RefusedError where an owner that wrote nothing while it was planned has written since.
+    """Raise RefusedError if an owner that was silent during planning has written since.
 
-    Of the steps that --owner-is-gone allowed: those of the others stand on where their producers
-    were. A partition or an id that does not answer is left to who judges it.
+    For steps that --owner-is-gone allowed: the others rest on their producers' positions. A
+    partition or an id that does not answer is left to the judging code.
     """
     quiet = [
         (step, row)
@@ -164,7 +164,7 @@ async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
 async def _groups(
     cluster: Cluster, names: Collection[str], held: Collection[str]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """Describe the groups after which the ids are named, and those whose offsets they hold."""
+    """Describe the groups that the ids are named after, and those whose offsets they hold."""
     if not names and not held:
         return [], []
     listed, missing = await groups.list_groups(cluster)
@@ -176,7 +176,7 @@ async def _groups(
 
 
 def _members(mine: Sequence[GroupFacts], missing: Sequence[Missing]) -> dict[str, Any]:
-    """Return the members of the groups, for a plan's row; None of a group is not nobody."""
+    """Return the members of the groups, for a plan's row; None means unknown."""
     members = [
         {"group": g.group, "client": client, "host": host}
         for g in mine

@@ -27,7 +27,7 @@ QUIET = ("open", "prepare")  # no findings: left out of a plan without a word, u
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """plan: None where nothing may be carried out. left_out: every transaction that has no step.
+    """plan: None if nothing may be carried out. left_out: every transaction without a step.
 
     Each with transactional_id, partition, producer_id, verdict, rule and reason.
     """
@@ -45,10 +45,10 @@ async def plan_many(
     pause: float,
     named: bool = False,
 ) -> Many:
-    """One plan of all remedies of a diagnosis that may be carried out; each step for itself.
+    """Plan all remedies of a diagnosis that may be carried out, each step independent.
 
-    An id that is open on several partitions is fenced once. named: each of the diagnosis was
-    marked by hand: then also what is within its limits is listed, with the reason.
+    An id that is open on several partitions is fenced once. named: each verdict of the diagnosis
+    was marked by hand: then transactions within their limits are listed too, with the reason.
     """
     steps: dict[str, Step] = {}
     observed: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def _fences(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[Wish]:
 
 
 async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any]]:
-    """The one marker of this transaction. Raises RefusedError, IncompleteError."""
+    """Return the one marker of this transaction. Raises RefusedError, IncompleteError."""
     verdict = judged.verdict
     action = verdict.remedy.action
     if action not in ("abort", "resolve"):
@@ -156,7 +156,7 @@ def _left_out(judged: Judged, error: EoctlError) -> Mapping[str, Any]:
 
 
 def _worst(steps: Collection[Step]) -> str:
-    """The step that drops most records; of equal ones the first."""
+    """Return the step that drops most records; of equal ones the first."""
 
     def dropped(step: Step) -> int:
         return sum(about["dropped"] or 0 for about in step.about)

@@ -1,7 +1,7 @@
-"""Abort and resolve: one marker to one partition's leader, planned, sent, and looked for after.
+"""Abort and resolve: one marker to one partition's leader, planned, sent, and then verified.
 
-The rule for every marker stands in `recovery.remedy.repairs`: where an idle id could still write
-with the marker's epoch, the plan raises that id first.
+The rule for every marker is in `recovery.remedy.repairs`: where an idle id could still write with
+the marker's epoch, the plan raises that id first.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ from recovery.selectors import parse_selector
 async def plan(
     cluster: Cluster, context: Context, wish: Wish, settings: Settings, pause: float
 ) -> Planned:
-    """The plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
+    """Return the plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
     diagnosis = await diagnose(
         cluster,
@@ -78,7 +78,7 @@ async def plan(
     if judged.verdict.proven_outcome is not None:
         wish = replace(wish, without_proof=False)  # it is known: no need to do without
     if wish.without_proof and judged.second is None:
-        # what can never be known is judged after one look; who may own it is not
+        # what can never be known is judged after one check; who may own it is not
         await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
         if again is None:
@@ -103,7 +103,7 @@ async def plan(
 
 
 def _hits(steps: Sequence[Step], wish: Wish) -> str:
-    """Return what is typed: partition, an outcome that is not evident, an owner shut out."""
+    """Return what must be typed: partition, an outcome not evident, an owner shut out."""
     words = [wish.outcome] if wish.outcome else []
     words += ["without-proof"] if wish.without_proof else []
     words.append(steps[-1].target)
@@ -122,7 +122,7 @@ def _summary(steps: Sequence[Step]) -> str:
 
 
 def refuse(judged: Judged, wish: Wish) -> None:
-    """Raises RefusedError or IncompleteError where this remedy is not for this verdict."""
+    """Raise RefusedError or IncompleteError where this remedy is not for this verdict."""
     sentence = remedy_allowed(
         judged.verdict,
         wish.action,
@@ -165,16 +165,16 @@ def facts(judged: Judged) -> dict[str, Any]:
 
 
 def subject(about: OpenTransaction) -> str:
-    """The name under which a plan keeps what it observed of a transaction."""
+    """Return the name under which a plan keeps what it observed of a transaction."""
     return f"{about.name} pid {about.producer_id}"
 
 
 async def marker_steps(
     cluster: Cluster, judged: Judged, wish: Wish
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
-    """The marker, behind the raise of an idle id where one is needed, and the facts of both.
+    """Return the marker, after the raise of an idle id if one is needed, and the facts of both.
 
-    Raises RefusedError where somebody may write with its epoch and no raise can end that.
+    Raises RefusedError where somebody may write with its epoch and no raise can prevent that.
     """
     about, row = judged.about, judged.newest.producer(judged.about.producer_id or 0)
     leader = judged.partition.leader
@@ -252,7 +252,7 @@ async def _raise(
 
 
 async def _write_version(cluster: Cluster, leader: int) -> int:
-    """The highest version of WriteTxnMarkers that the leader and eoctl speak."""
+    """Return the highest version of WriteTxnMarkers that the leader and eoctl speak."""
     try:
         connection = await cluster.connection(leader)
     except WireError as error:
@@ -297,10 +297,10 @@ async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
 
 
 async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
-    """Send the marker to the partition's leader, and to nobody else, after one more look.
+    """Send the marker to the partition's leader, and to nobody else, after one more check.
 
-    ensure_held: asked once more behind that look. Raises RefusedError: nothing was sent, or the
-    leader refused it before it wrote anything.
+    ensure_held: asked again after that check. Raises RefusedError: nothing was sent, or the leader
+    refused it before it wrote anything.
     """
     p = step.parameters
     try:
@@ -327,7 +327,7 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
 
 
 async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
-    """The last look, the partition before the coordinators. Raises RefusedError: nothing sent."""
+    """Check a last time, partition before coordinators. Raises RefusedError: nothing sent."""
     p = step.parameters
     if "described_epoch" not in p:  # begun by an earlier version of eoctl
         raise RefusedError("its plan does not say on which epoch it stands", where=step.target)
@@ -370,7 +370,7 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Look whether the transaction is over, by DescribeProducers and the LSO."""
+    """Check whether the transaction is over, by DescribeProducers and the LSO."""
     p = step.parameters
     place = TopicPartition(p["topic"], p["partition"])
     pid, start = p["producer_id"], p["start_offset"]
@@ -423,7 +423,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The log from the planned end on: records of the producer, and the marker behind them."""
+    """The log from the planned end on: records of the producer, and the marker after them."""
 
     records: int = 0
     first: int | None = None
@@ -443,9 +443,9 @@ async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) ->
 
 
 async def _end_of(cluster: Cluster, producer_id: int, where: Range) -> End:
-    """Hold the marker's offset against the planned end; where: from that end to the watermark.
+    """Check the marker's offset against the planned end; where: from that end to the watermark.
 
-    The transaction was open up to the planned end, so its marker cannot stand before it.
+    The transaction was open up to the planned end, so its marker cannot be before it.
     """
     if where.start >= where.end:
         return End()

@@ -1,4 +1,4 @@
-"""An operator's wish for a transaction, and the plan that every remedy is made into."""
+"""An operator's request for a transaction, and the plan that every remedy becomes."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ NOT_JUDGED = "id-not-described"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The operator's wish. outcome, and the two acceptances: of resolve and fence."""
+    """The operator's request. outcome, and the two acceptances: of resolve and fence."""
 
     action: Action
     partition: str | None = None  # orders:3
@@ -84,11 +84,11 @@ def judged_with(
 
 
 def refusal(judged: Judged, sentence: str, where: str | None = None) -> EoctlError:
-    """The error for a remedy that its verdict does not allow, in a sentence of `remedy_allowed`.
+    """Return the error for a remedy that its verdict forbids, in words of `remedy_allowed`.
 
-    where: of what the remedy is, if that is not the partition that the sentence names.
+    where: what the remedy is for, if that is not the partition that the sentence names.
 
-    IncompleteError for `unknown`: what could not be judged is told, and what would settle it.
+    IncompleteError for `unknown`: it says what could not be judged, and what would settle it.
     """
     verdict = judged.verdict
     if verdict.name != "unknown":
@@ -132,15 +132,15 @@ class Counts:
 async def step_evidence(
     cluster: Cluster, judged: Judged, outcome: str, counts: Counts | None = None
 ) -> dict[str, Any]:
-    """Return a step's evidence for plan and journal. outcome: what the step makes of it.
+    """Return a step's evidence for plan and journal. outcome: the end that the step gives it.
 
     counts: of a plan of many; None = this partition is read for this one alone.
 
-    records, dropped, freed: data records, of the transaction on this partition, and what becomes
-    of them and of those that wait behind; None where they could not be counted. bytes: of the
-    transaction's batches in the log. counted_whole: false = at least so many.
-    start_offset: of its first record on this partition. looks: what its producer did between two
-    looks, None = there was one; groups_held: those whose offsets it holds.
+    records, dropped, freed: data records of the transaction on this partition, and how many of them
+    and of those waiting after them are dropped or freed; None if not counted. bytes: of the
+    transaction's batches in the log. counted_whole: false = at least this many. start_offset: of
+    its first record on this partition. looks: its producer's positions in two checks, None = there
+    was one; groups_held: those whose offsets it holds.
     """
     verdict, about = judged.verdict, judged.about
     reading = Counts(cluster) if counts is None else counts
@@ -185,7 +185,7 @@ def _known_id(judged: Judged) -> str | None:
 
 
 def exact(value: Any) -> Any:
-    """The value as a plan can hold it: numbers that are not whole as text."""
+    """Return the value as a plan can hold it: numbers that are not whole as text."""
     if isinstance(value, Mapping):
         return {str(key): exact(part) for key, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -200,7 +200,7 @@ async def told_of_id(
 ) -> list[dict[str, Any]]:
     """Return the evidence of a step on an id that holds no partition, for plan and journal.
 
-    Where it could not be judged, the verdict is `unknown`, and what was missing is its evidence.
+    If it could not be judged, the verdict is `unknown`, and the missing facts are its evidence.
     """
     name = row.transactional_id
     judged_ids = await judge_ids(cluster, (), settings, pause=interval, only=name)
@@ -215,7 +215,7 @@ async def told_of_id(
 def told_without_partition(
     row: TransactionFacts, verdict: str, rule: str, evidence: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return a step's evidence of an id of which no record is held, dropped or freed."""
+    """Return a step's evidence for an id with no record held, dropped or freed."""
     return {
         "transactional_id": row.transactional_id,
         "partition": None,

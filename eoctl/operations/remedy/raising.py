@@ -1,7 +1,7 @@
-"""Raising an idle transactional id, so that an owner of its earlier epoch can write no more.
+"""Raise an idle transactional id, so that an owner of its earlier epoch can no longer write.
 
-Comes before a marker whose epoch the id's owner could still write with, and is what a fence of an
-idle id consists of.
+Comes before a marker whose epoch the id's owner could still write with; a fence of an idle id
+consists of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
 async def refuse_short_log(cluster: Cluster, name: str) -> None:
-    """Raise RefusedError if the id's coordinator can write nothing: brokers of its log are away."""
+    """Raise RefusedError if the id's coordinator can write nothing: brokers of its log are down."""
     log = await log_of(cluster, name)
     if log is not None and log.takes_no_record:
         raise RefusedError(
@@ -55,9 +55,9 @@ async def end_version(cluster: Cluster, coordinator: int) -> int | None:
 
 
 async def refuse_timeout(cluster: Cluster, row: TransactionFacts) -> None:
-    """Raise RefusedError where InitProducerId would refuse the id's timeout; nothing was sent yet.
+    """Raise RefusedError if InitProducerId would refuse the id's timeout; nothing was sent yet.
 
-    A setting that may not be read is no reason: then the coordinator's own answer tells.
+    A setting that may not be read is no reason: then the coordinator's own answer decides.
     """
     settings, _ = await configs.broker_configs(cluster, (MAX_TIMEOUT,))
     most = settings.get(str(row.coordinator), {}).get(MAX_TIMEOUT)
@@ -66,7 +66,7 @@ async def refuse_timeout(cluster: Cluster, row: TransactionFacts) -> None:
 
 
 def subject(name: str) -> str:
-    """The name under which a plan keeps what it observed of an id."""
+    """Return the name under which a plan keeps what it observed of an id."""
     return f"id {name}"
 
 
@@ -87,7 +87,7 @@ def step(
     owner_is_gone: bool,
     about: Sequence[dict[str, Any]] = (),
 ) -> Step:
-    """The step that raises the id. about: what was judged, where the raise is the whole plan."""
+    """The step that raises the id. about: what was judged, if the raise is the only step."""
     name = request.transactional_id
     sent = f"InitProducerId, {UNTIL}"
     if request.end_version:
@@ -130,7 +130,7 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
     if row.producer_epoch is None:
         raise RefusedError("it could not be described; nothing was sent", where=step.target)
     ensure_held_first(ensure_held, step.target)
-    # before a marker the plan says that its application must be restarted, whoever that is
+    # before a marker the plan says to restart its application, whichever that is
     insist = not p["owner_is_gone"] or writes(step)
     used, mine = _used(step), incarnation(row)
     planned = Incarnation(p["producer_id"], p["producer_epoch"])
@@ -180,7 +180,7 @@ def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
 
 
 async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
-    """Look whether an owner of the id's earlier epoch is shut out, by its coordinator.
+    """Check by the coordinator whether an owner of the id's earlier epoch is shut out.
 
     raised: by this process; None = by an earlier run, or not yet.
     """
@@ -210,7 +210,7 @@ async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
 
 
 def goes_on(row: TransactionFacts, raised: ShutOut) -> bool:
-    """Return True if an owner has taken for its own the epoch to which the id was raised."""
+    """Return True if an owner continues with the epoch that the id was raised to."""
     return row.state not in CLOSED_STATES and incarnation(row) == raised.at
 
 

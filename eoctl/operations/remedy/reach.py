@@ -1,7 +1,7 @@
-"""How far the transactions of a plan reach: looked at once for all its steps.
+"""How far the transactions of a plan reach: read once for all its steps.
 
-It says whom a remedy concerns beside the partition that it is planned for. No remedy stands on it:
-what cannot be seen is named in the plan, and refuses nothing.
+It says whom a remedy concerns besides the partition that it is planned for. No remedy depends on
+it: what cannot be seen is named in the plan, and refuses nothing.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ Seen = tuple[Value, Sequence[Missing]]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One look for all steps.
+    """One snapshot for all steps.
 
-    holds: producer id → partitions on which something of it is open. Missing by partition; None =
+    holds: producer id → partitions on which it has open transactions. Missing by partition; None =
     of no single one.
     """
 
@@ -49,9 +49,9 @@ class _Look:
 
 
 async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
-    """Return the plan with what each of its transactions reaches in `about` of its step.
+    """Return the plan with each transaction's reach in `about` of its step.
 
-    Its `sha256` stays: none of that is part of what is approved.
+    Its `sha256` stays: the reach is not part of what is approved.
     """
     producer_ids = {
         int(s.parameters["producer_id"])
@@ -115,7 +115,7 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
 
 
 async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Value]:
-    """Return what a look gives; where nothing answers at all, that alone."""
+    """Return what a snapshot gives; if nothing answers at all, that alone."""
     try:
         return await look
     except WireError as error:

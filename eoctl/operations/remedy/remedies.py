@@ -1,6 +1,6 @@
 """The remedies: abort an orphan, fence an owned transaction, resolve a lost marker.
 
-Each is planned on a full diagnosis, judged once more right before it acts, and verified by
+Each is planned on a full diagnosis, judged again right before it acts, and verified by
 DescribeProducers and the LSO, never by what the broker answered. `acting` does the rest.
 """
 
@@ -72,7 +72,7 @@ class RemedyOperation:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Two looks at all partitions of the plan, then one fresh look before each step."""
+        """Check all partitions of the plan twice, then once more before each step."""
         self._cluster.forgive()
         now: dict[str, object] = {}
         for step in steps:
@@ -107,7 +107,7 @@ class RemedyOperation:
             owner_is_gone=bool(step.parameters["owner_is_gone"]),
             is_stopped=bool(step.parameters.get("is_stopped")),
         )
-        # where its producer stands is held against the plan: that look is the first of two
+        # its producer's position is compared with the plan: that check is the first of two
         judgement = await remedy_fence.judged_for(
             self._cluster, row, wish, self._settings, interval=0.0
         )
@@ -155,7 +155,7 @@ class RemedyOperation:
         return {"raised": raised.at.plain, "other": other, "error": raised.error}
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether the step's transaction is over, by its leader or its coordinator."""
+        """Check whether the step's transaction is over, by its leader or its coordinator."""
         self._cluster.forgive()
         raised = self._raised.get(step.target)
         if step.action == "fence":

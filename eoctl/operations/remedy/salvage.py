@@ -2,8 +2,8 @@
 
 All records of one lost transaction are written in one transaction, which also commits how far each
 partition was read (to a group of its own): readers get all of them or none, and once they have,
-that position stands. Killed anywhere, the next run first ends what the killed one left open
-(`Writer.open`), then looks for the position: it is there, and all is done, or nothing is.
+that position is committed. After a kill anywhere, the next run first ends what the killed one left
+open (`Writer.open`), then looks for the position: if it exists all is done, else nothing is.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ def of_transaction(one: Committable) -> FlinkCheckpoint:
 class Lost:
     """One lost transaction. standing: an earlier run committed that it was copied.
 
-    refusal: why it cannot be copied, and what to do. copies: what that run wrote, by partition of
-    its output.
+    refusal: why it cannot be copied, and what to do. copies: what that run wrote, by output
+    partition.
     """
 
     one: Committable
@@ -85,7 +85,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The lost transactions of one look. others: fates of those that are not lost."""
+    """The lost transactions of one snapshot. others: fates of those that are not lost."""
 
     lost: tuple[Lost, ...]
     others: tuple[Fate, ...]
@@ -93,7 +93,7 @@ class Found:
 
 
 async def find(cluster: Cluster, wish: Wish) -> Found:
-    """Look at all that the checkpoint promises; at the lost ones whether they can be copied."""
+    """Read all that the checkpoint promises, and check whether the lost ones can be copied."""
     seen = await look(cluster, wish.content, wish.topics)
     promised = [f for f in seen.fates if f.committable is not None]
     lost = [f for f in promised if f.judgement.fate == "lost"]
@@ -173,7 +173,7 @@ def _outputs(places: Collection[TopicPartition], to: str | None) -> list[TopicPa
 
 
 def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPartition, int]:
-    """Return each partition of the output, and the offset behind which its copies lie."""
+    """Return each partition of the output, and the offset after which its copies lie."""
     return {
         TopicPartition(to or topic, p): -1 if to else last for (topic, p), last in lasts.items()
     }
@@ -211,7 +211,7 @@ async def _copies(
 
 
 def answer(cluster_id: str | None, wish: Wish, found: Found) -> Answer:
-    """The rows of one look. A finding while one is lost or refused."""
+    """Return the rows of one snapshot. A finding while one is lost or refused."""
     rows = [row for lost in found.lost for row in _rows(wish, lost)]
     unknown = [
         Missing("transaction", "UNKNOWN", f.judgement.detail, id=_id_of(f))
@@ -426,7 +426,7 @@ class SalvageOperation:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Look again whether they are lost, all there, and not salvaged meanwhile."""
+        """Check again that they are lost, complete, and not salvaged meanwhile."""
         self._cluster.forgive()
         details = self._plan.details
         ones = tuple(map(_one, steps))
@@ -529,7 +529,7 @@ class SalvageOperation:
         return sum(counts.values()), epochs
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether its position stands, and count its copies in the output."""
+        """Check that its position is committed, and count its copies in the output."""
         self._cluster.forgive()
         one, pieces = _one(step), _pieces(step)
         group = name(one, step.parameters["to"])

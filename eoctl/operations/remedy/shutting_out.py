@@ -1,8 +1,8 @@
-"""Raising a transactional id by requests of our own, until an owner that lives is shut out.
+"""Raise a transactional id with our own requests, until a live owner is shut out.
 
-An owner that lives takes the answer of its next request for its own: it may go on with an epoch
-that eoctl raised. So the id is raised until it is beyond what such an owner can be answered, and
-what the owner begins meanwhile is ended as well. Every request expects the described epoch.
+A live owner takes the answer to its next request as its own: it may continue with an epoch that
+eoctl raised. So the id is raised beyond any epoch that such an owner can be given, and transactions
+that the owner begins meanwhile are ended too. Every request expects the described epoch.
 """
 
 import asyncio
@@ -63,9 +63,9 @@ async def taken_over(
 ) -> ShutOut | None:
     """Return how an idle id was left if somebody else initialised it; None: an earlier run did.
 
-    A raise of eoctl names the epoch before it. Sent again it is answered the present epoch and
-    changes nothing (KIP-360). A client that starts the id names none, and the same request is then
-    refused; so it is after the coordinator moved, which forgets the epoch before.
+    A raise of eoctl names the epoch before it. Sent again it returns the current epoch and changes
+    nothing (KIP-360). A client that starts the id names none, and the same request is then refused;
+    likewise after the coordinator moved, since it forgets the epoch before.
     """
     if is_half_fenced(row, used, outcome=outcome, owner_is_gone=False):
         return None
@@ -82,7 +82,7 @@ async def taken_over(
 
 
 class Raising:
-    """One id on its way up.
+    """One id while it is raised.
 
     by_end: the first request is EndTxn v5 (abort), which raises an idle id too and changes nothing
     if its epoch is stale. insist: also an incarnation that no request of ours made is shut out.
@@ -107,7 +107,7 @@ class Raising:
         self._cut_short = False  # InitProducerId may have aborted what somebody had begun
 
     async def until_shut_out(self, used: Incarnation, mine: Incarnation) -> ShutOut:
-        """Raise the id from `mine` until an owner of `used` is shut out, or as far as may be."""
+        """Raise the id from `mine` until an owner of `used` is shut out, or as far as possible."""
         deadline = self._cluster.silence()
         while not deadline.passed:
             row = await described(self._cluster, self._name)
@@ -143,7 +143,7 @@ class Raising:
     async def _send(
         self, row: TransactionFacts, mine: Incarnation, *, is_open: bool
     ) -> repairs.Answered:
-        """Send one request that expects `mine`: it ends what is open, or raises what is idle."""
+        """Send one request that expects `mine`: end a transaction or raise an idle id."""
         if not self._first:
             self._ensure_held()
         self._first = False

@@ -16,7 +16,7 @@ CHUNKS = 16  # of 4 MiB
 
 
 def refused(judged: Judged) -> str | None:
-    """Return why nobody may decide this in its owner's stead; None where nobody owns it."""
+    """Return why nobody may decide this in its owner's stead; None if it has no owner."""
     about = judged.about
     for sample in (judged.first, judged.newest):
         if not sample.sees_all_coordinators:
@@ -90,7 +90,7 @@ def _key(key: bytes | None) -> str:
 
 
 def costs(values: Mapping[str, Any], outcome: str) -> tuple[str, ...]:
-    """Return what is lost if the outcome is wrong, and then what the other one would lose."""
+    """Return what is lost if the outcome is wrong, then what the other one would lose."""
     stake = values["at_stake"]
     records = f"{'' if stake['whole'] else 'at least '}{counted(stake['records'], 'record')}"
     if stake["records"]:

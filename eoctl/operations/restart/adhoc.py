@@ -27,7 +27,7 @@ class MoveWish:
 
 
 async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
-    """The partitions meant. Raises RefusedError where there are none, IncompleteError."""
+    """Return the move with its partitions. Raises IncompleteError, RefusedError if none match."""
     places: list[TopicPartition]
     if wish.target.kind in ("from-file", "from-store"):
         places = sorted(wish.target.offsets)

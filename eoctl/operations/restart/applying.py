@@ -1,7 +1,7 @@
 """`restart`: planned, applied, put back. What it changes are stores of offsets, nothing else.
 
-Right before it is applied everything is looked at again, outputs are counted again, and the group
-is watched; each store compares and sets. `acting` does the rest.
+Right before it is applied everything is read again, outputs are counted again, and the group is
+watched; each store compares and sets. `acting` does the rest.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class Restarting:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """Everything again; of a plan that was begun, what it wrote counts as not written."""
+        """Read everything again; if the plan was begun, what it wrote counts as not written."""
         self._cluster.forgive()
         if self._plan.kind == UNDO:
             facts_now: Mapping[str, Any] = await _store_facts(self._plan, self._stores)
@@ -143,7 +143,7 @@ class Restarting:
         return facts_now
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Write what is not written yet. RefusedError: nothing was."""
+        """Write what is not written yet. RefusedError: nothing was written."""
         store = _store_of(step, self._stores)
         if step.action == "keep" or store is None:
             return None
@@ -157,7 +157,7 @@ class Restarting:
         return {"written": len(todo)}
 
     async def verify(self, step: Step) -> Effect:
-        """Look whether the store holds the step's positions."""
+        """Check whether the store holds the step's positions."""
         self._cluster.forgive()
         store = _store_of(step, self._stores)
         if store is None:
@@ -196,7 +196,7 @@ def _store_of(step: Step, stores: Stores) -> OffsetStore | None:
 
 
 def undo_plan(entry: JournalEntry, context: Context, seconds: float | None) -> Plan:
-    """Puts back what an entry wrote: offsets, metadata, leader epochs, absence.
+    """Undo what an entry wrote: offsets, metadata, leader epochs, absence.
 
     An undo that was begun before is resumed. Raises RefusedError unless the store still holds
     exactly what was written (of an unfinished entry also what was there before).
@@ -215,7 +215,7 @@ def undo_plan(entry: JournalEntry, context: Context, seconds: float | None) -> P
 
 
 def begun_undo(entry: JournalEntry) -> JournalEntry | None:
-    """An undo of this entry that was left unfinished."""
+    """Return an undo of this entry that was left unfinished."""
     begun = unfinished(Journal().find().entries)
     return next((other for other in begun if other.undoes == entry.id), None)
 
@@ -345,7 +345,7 @@ def going_on_with(plan: Plan) -> JournalEntry | None:
 
 
 def is_abandoned(entry: JournalEntry) -> bool:
-    """Return True if the entry was closed because nothing of it had happened."""
+    """Return True if the entry was closed because none of it had happened."""
     return Journal().get(entry.id).state == "abandoned"
 
 
@@ -368,7 +368,7 @@ def became(plan: Plan) -> Became:
 
 
 def applied(plan: Plan) -> JournalEntry:
-    """The journal entry that applied a plan. Raises RefusedError."""
+    """Return the journal entry that applied a plan. Raises RefusedError."""
     entry = became(plan).applied
     if entry is not None:
         return entry

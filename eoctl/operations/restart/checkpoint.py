@@ -1,4 +1,4 @@
-"""`restart checkpoint`: what a Structured Streaming checkpoint lacks, and a mended copy of it."""
+"""`restart checkpoint`: what a Structured Streaming checkpoint lacks, and a repaired copy of it."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from recovery.rows.checkpoint import CheckpointFileRow
 @dataclass(frozen=True, slots=True)
 class MendRequest:
     """The request. copy: a new folder. progress: a file of Spark's progress events. rewind: go back
-    to an earlier batch where nothing better is safe."""
+    to an earlier batch if nothing better is safe."""
 
     checkpoint: str
     copy: Path | None = None
@@ -27,7 +27,7 @@ def checkpoint(request: MendRequest) -> Answer:
     """Diagnose a checkpoint, and with `execute` make the copy. The checkpoint is only read.
 
     Raises UsageError; IncompleteError where it cannot be read, or changes; RefusedError where no
-    copy is safe; UnverifiedError where the copy is not whole.
+    copy is safe; UnverifiedError where the copy is incomplete.
     """
     if request.execute and request.copy is None:
         raise UsageError("name the mended copy's folder", where="--copy")

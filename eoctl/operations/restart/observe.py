@@ -1,7 +1,7 @@
-"""Looking at everything that a restart is decided from: logs, store and group, ranges counted.
+"""Read everything that a restart is decided from: logs, store and group, ranges counted.
 
-Ends and store are read twice, a moment apart; then the questions of the strategy are answered in
-rounds, each of all partitions at once, every leader in parallel.
+Ends and store are read twice, a moment apart; then the strategy's questions are answered in rounds,
+each for all partitions together, every leader in parallel.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ from recovery.shared.store_tables import KafkaGroupStore
 W = TypeVar("W", bound="Want[Any]")
 A = TypeVar("A")
 
-PAUSE_SECONDS = 1.0  # between two looks at ends, store and group
+PAUSE_SECONDS = 1.0  # between two reads of ends, store and group
 EMPTY = (None, "Empty", "Dead")
 
 Answers = tuple[Mapping[W, A], Mapping[W, str]]
@@ -67,7 +67,7 @@ Answers = tuple[Mapping[W, A], Mapping[W, str]]
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The open stores of what is asked."""
+    """The open stores of a request."""
 
     main: OffsetStore | None
     mirror: OffsetStore | None
@@ -106,9 +106,9 @@ async def look(
     pause: float = PAUSE_SECONDS,
     reading: Reading | None = None,
 ) -> RestartLook:
-    """Observe and decide. pause: seconds between the two looks.
+    """Observe and decide. pause: seconds between the two reads.
 
-    Raises RefusedError (PendingError while commits of the group are not decided), IncompleteError.
+    Raises RefusedError (PendingError while commits of the group are undecided), IncompleteError.
     """
     observer = _Observer(cluster, request, stores, reading or Reading())
     observed = await observer.observe(pause)
@@ -118,9 +118,9 @@ async def look(
 
 
 def refuse_members(contents: Contents, where: str) -> None:
-    """Raises RefusedError while a group has members, or is of a kind that is never written.
+    """Raise RefusedError while a group has members, or is of a kind that is never written.
 
-    Of other stores there is nothing to say.
+    Other stores are never refused.
     """
     refuse_kind(contents.facts.get("type"), where)
     state, members = contents.facts.get("state"), contents.facts.get("members")
@@ -214,7 +214,7 @@ class _Observer:
         return contents
 
     async def _pending(self, contents: Contents | None) -> tuple[PendingCommit, ...]:
-        """The group's commits that transactions hold, and which ids these belong to."""
+        """Return the group's commits that transactions hold, and which ids these belong to."""
         pending = [
             o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs
         ]
@@ -224,7 +224,7 @@ class _Observer:
         return await pending_owners.judged(self._cluster, pending, holders)
 
     async def _answered(self, observed: Observed) -> Observed:
-        """Ask until nothing is wanted any more; each round has a new question."""
+        """Ask until nothing more is needed; each round has a new question."""
         before: set[Want[Any]] = set()
         while wants := self._asked.wants(observed):
             assert not before.issuperset(wants), f"still asking: {wants[0]}"
@@ -358,7 +358,7 @@ class _Observer:
         return {w: tails[w].sources for w in searched.answers}, searched.unseen
 
     async def _commits(self, wants: Sequence[CommitOf]) -> Answers[CommitOf, GroupCommit]:
-        """The records behind what the coordinator told of the group's offsets."""
+        """Return the commit records of the offsets that the coordinator returned."""
         store = self._asked.store
         assert isinstance(store, KafkaGroupStore)
         assert self.contents is not None

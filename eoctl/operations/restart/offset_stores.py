@@ -1,4 +1,4 @@
-"""`offsets show --store`: where stores of offsets stand, against LSO and high watermark."""
+"""`offsets show --store`: the positions in stores, against LSO and high watermark."""
 
 import json
 from collections.abc import Sequence
@@ -27,11 +27,10 @@ async def show_stores(
     *,
     counting: Reading | None = None,
 ) -> Answer:
-    """The positions in the stores named, as `offsets show` tells those of groups.
+    """Return the positions in the named stores, as `offsets show` prints those of groups.
 
     words: as `recovery.restart.store_words` takes them, or an application file: then its mirror
-    too. A store that cannot be read is one of the errors, and the error itself when there is no
-    other.
+    too. A store that cannot be read is one of the errors, and raised if it is the only one.
     """
     missing: list[Missing] = []
     places = None
@@ -75,7 +74,7 @@ def _named(word: str) -> list[tuple[Store, App | None]]:
 
 
 def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetFacts]:
-    """pending: None where a store has no such thing."""
+    """pending: None if a store has none."""
     kafka = described.kind == "kafka-group"
     pending = {o.topic_partition for o in contents.pending}
     facts = [

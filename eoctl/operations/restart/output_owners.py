@@ -1,4 +1,4 @@
-"""Whose the transactional producers of an application's outputs are, and which cannot write."""
+"""Who owns the transactional producers of an application's outputs, and which cannot write."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -25,7 +25,7 @@ from recovery.shared.app_file import named
 
 KIND, UNDO = "restart", "restart-undo"
 STORE, MIRROR = "store", "mirror"
-GUARANTEE = "guarantee"  # a plan's subject: the evidence that it stands on may be gone by then
+GUARANTEE = "guarantee"  # a plan's subject: the evidence that it rests on may be gone by then
 
 _DECISION = TypeAdapter(RestartPlan)
 
@@ -76,7 +76,7 @@ def plan_of(
 
 
 def decision_of(plan: Plan) -> RestartPlan:
-    """The decision that a plan carries out."""
+    """Return the decision that a plan carries out."""
     return _DECISION.validate_json(json.dumps(plan.details["decision"]))
 
 
@@ -179,7 +179,7 @@ def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
 
 
 def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
-    """A mirror gets the input offsets, for tools that look there; never anything else."""
+    """Return the mirror's input offsets, for tools that read them there; never anything else."""
     if store is None or look.mirror is None:
         return ()
     held = look.mirror.kept
@@ -240,7 +240,7 @@ def _keep(store: OffsetStore | None, request: RestartRequest, subjects: tuple[st
 
 
 def parameters(which: str, writes: Sequence[Write], *, dissolve: bool = False) -> dict[str, Any]:
-    """A step's parameters, from which `writes_of` reads the writes again."""
+    """Return a step's parameters, from which `writes_of` reads the writes again."""
     rows = [
         {"topic": w.topic, "partition": w.partition, "before": w.before, "after": w.after}
         for w in writes
@@ -270,7 +270,7 @@ def _is_mirror(stores: Stores, subject: str) -> bool:
 
 
 def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, Any]:
-    """Facts of a run that goes on where another was killed: what it wrote counts as not written.
+    """Return the facts for a run that resumes a killed one: what that wrote counts as not written.
 
     Each partition of a store holds what was there before, or what the plan writes.
     """

@@ -22,7 +22,7 @@ from recovery.shared.log_position import LogPosition
 async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observed) -> RestartPlan:
     """Return the decision with the epoch of the record before each offset that it writes.
 
-    An offset has none where that record is gone; none has one where a record may not be read.
+    An offset has none if that record is gone; all have none if records may not be read.
     """
     moved = (change.after.input for change in changes(decision, observed))
     bare = {entry.topic_partition: entry.offset for entry in moved if entry.leader_epoch is None}
@@ -44,10 +44,10 @@ async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observe
 async def refuse_cut_off(
     cluster: Cluster, decision: RestartPlan, written: Collection[TopicPartition]
 ) -> None:
-    """Refuse to write offsets whose records before them were cut off since the plan.
+    """Refuse to write offsets if the records before them were cut off since the plan.
 
-    written: the partitions that are to be written. Raises RefusedError, also where a leader does
-    not answer; offsets without an epoch are not checked.
+    written: the partitions to write. Raises RefusedError, also if a leader does not answer; offsets
+    without an epoch are not checked.
     """
     planned = {
         entry.input.topic_partition: LogPosition(entry.input.offset, entry.input.leader_epoch)

@@ -1,7 +1,7 @@
 """A restart's subject: an application file, or a group's move without one.
 
 Both ask for facts in rounds and decide from them; the rules are in `recovery.restart.decide` and
-`recovery.restart.adhoc`. Both can be kept in a plan, to be asked again when it is applied.
+`recovery.restart.adhoc`. Both can be kept in a plan, and repeated when it is applied.
 """
 
 import json
@@ -39,10 +39,10 @@ _SECRET = re.compile(rf"({SECRET_KEY.pattern}|passw|pwd)[^&;=\s?/@:]*\s*=", re.I
 
 
 class RestartRequest(Protocol):
-    """One restart to be planned.
+    """One restart to plan.
 
-    app: None without an application file. store: None where nothing is kept or written. topics:
-    all that must be looked at. growing: those whose end decides.
+    app: None without an application file. store: None if nothing is kept or written. topics: all
+    that must be read. growing: those whose end decides.
     """
 
     @property
@@ -162,7 +162,7 @@ def asked_again(details: Mapping[str, Any]) -> RestartRequest:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that somebody names. Raises UsageError."""
+    """Return the text of a file that the user names. Raises UsageError."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -174,7 +174,7 @@ def read_text(path: Path) -> str:
 def read_app_file(path: Path) -> OfApp:
     """The application of a file. Paths in it are relative to its folder. Raises UsageError.
 
-    Source offsets that stand in another file are read, so that a plan keeps them.
+    Source offsets in another file are read, so that a plan keeps them.
     """
     app = parse_app_file(read_text(path), str(path))
     folder = path.absolute().parent
@@ -205,7 +205,7 @@ def read_app_file(path: Path) -> OfApp:
 
 
 def _beside(store: ConnectStore, folder: Path) -> ConnectStore:
-    """The store with its files' paths from the application file's folder on."""
+    """Return the store with its files' paths from the application file's folder on."""
     pems = {name: getattr(store, name) for name in ("ca", "certificate", "key")}
     update = {name: str(folder / pem) for name, pem in pems.items() if pem is not None}
     for name in ("password", "key_password"):
@@ -216,7 +216,7 @@ def _beside(store: ConnectStore, folder: Path) -> ConnectStore:
 
 
 def holds_password(store: Store) -> bool:
-    """A plan and the journal keep the store: no password may stand in it."""
+    """Return True if the store contains a password, which a plan and the journal would keep."""
     kept_elsewhere = ("env:", "file:")
     if isinstance(store, ZooKeeperStore):
         password = store.connect.rpartition("@")[0].partition(":")[2]

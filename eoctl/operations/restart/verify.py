@@ -1,7 +1,7 @@
-"""`restart verify`: looks once more after an apply, for a process that should be dead.
+"""`restart verify`: check again, after an apply, for a process that should be dead.
 
 A zombie shows in three ways: it commits over what was applied, it holds a commit in an open
-transaction, or it writes behind the end that `drop_first` was counted to. Each would double or lose
+transaction, or it writes after the end that `drop_first` was counted to. Each would double or lose
 records once the application starts.
 """
 
@@ -103,7 +103,7 @@ def _compared(
 async def _outputs(
     cluster: Cluster, plan: Plan, outputs: Mapping[TopicPartition, OutputDecision]
 ) -> tuple[list[RestartVerifyRow], list[Missing]]:
-    """The producers that wrote behind the ends that were counted to."""
+    """Return the producers that wrote after the ends that were counted to."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
     partitions: list[PartitionMetadata] = [
         p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in outputs

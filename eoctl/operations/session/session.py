@@ -19,8 +19,8 @@ def with_cluster(
 ) -> Result:
     """Run `use` with an open cluster, all within `timeout` seconds.
 
-    Raises IncompleteError when the time is up, UnreachableError when nobody answers from the
-    first: a cluster that has answered is not unreachable because the time is up.
+    Raises IncompleteError when the time is up, UnreachableError when nobody ever answers: a cluster
+    that has answered is not unreachable because the time is up.
     """
     opened: list[Cluster] = []
     settings = context.settings()
@@ -50,10 +50,10 @@ def with_cluster(
 
 
 class Session:
-    """One cluster asked again and again, by one asker at a time; a failure opens it anew.
+    """One cluster asked repeatedly, by one caller at a time; a failure opens it again.
 
-    busy: seconds in which a request was under way that was answered, since the session began; a
-    broker that stays silent costs the cluster nothing and is not counted.
+    busy: seconds spent on requests that were answered, since the session began; a broker that stays
+    silent costs the cluster nothing and is not counted.
     """
 
     def __init__(self, context: Context, seconds: float | None) -> None:
@@ -75,7 +75,7 @@ class Session:
     async def ask(self, use: Callable[[Cluster], Awaitable[Result]]) -> Result:
         """Run `use` with the open cluster, its requests within the session's seconds.
 
-        Brokers that were silent last time are asked again. Raises what `use` raises, and
+        Brokers that were silent in the last call are asked again. Raises what `use` raises, and
         UnreachableError when nobody answers.
         """
         deadline = Deadline(self.seconds)
@@ -119,7 +119,7 @@ class _Metered(Cluster):
         return answer
 
     def _count(self, begin: float) -> None:
-        # answers come in the order of their ends, so what is new of this one begins at _until
+        # answers come in the order of their ends, so the new part of this one begins at _until
         end = time.monotonic()
         self.busy += max(0.0, end - max(begin, self._until))
         self._until = max(end, self._until)

@@ -147,7 +147,7 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
 
 
 def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
-    """Return why what is compared may not be the whole state."""
+    """Return why the compared entries may not be the complete state."""
     errors = [row.but(detail=f"{side}: {row.detail}") for row in not_complete(manifest)]
     if not errors and not manifest.complete:
         why = f"{side}: its manifest says that it is not complete"
@@ -295,7 +295,7 @@ def _value(side: Side | None) -> StateValue | None:
 
 
 def text(content: bytes) -> str | None:
-    """Bytes as the text they may be; None where they are none that people can read."""
+    """Return bytes as text; None if they are not readable text."""
     try:
         decoded = content.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """`state deliver`: a finished state into another place, as a planned change.
 
-Killed anywhere, the same command or `journal resume` goes on from the finished state; the changelog
-is not read again.
+After a kill anywhere, the same command or `journal resume` continues from the finished state; the
+changelog is not read again.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,14 +23,14 @@ GOES_ON = True
 
 
 class Delivery(Operation, Protocol):
-    """One place for a state. name: as it may be shown."""
+    """One place for a state. name: without secrets."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def note(self) -> str:
-        """Return what the plan's summary says behind the name, once the steps are known."""
+        """Return what the plan's summary says after the name, once the steps are known."""
         ...
 
     async def steps(self) -> Sequence[Step]:
@@ -69,7 +69,7 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
 
 
 def _facts(wish: DeliveryWish, states: list[DeliveredState]) -> Any:
-    """Return what stands in a plan's observed `state`."""
+    """Return the content of a plan's observed `state`."""
     facts = [state.facts for state in states]
     return facts if wish.into.startswith(STREAMS) else facts[0]
 

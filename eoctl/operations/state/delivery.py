@@ -53,7 +53,7 @@ class DeliveryWish:
     stores: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises UsageError, which never shows a url: it may hold a password."""
+        """Raise UsageError, which never shows a url: it may hold a password."""
         for name, word in (
             ("--with-offsets", self.offsets),
             ("--input", self.input),
@@ -105,7 +105,7 @@ class DeliveryWish:
 
     @property
     def topic(self) -> str | None:
-        """The topic, if it is one."""
+        """Return the topic, if the place is one."""
         return self.into.removeprefix(TOPIC) if self.into.startswith(TOPIC) else None
 
     @property
@@ -148,7 +148,7 @@ class DeliveredState:
 
     @property
     def with_headers(self) -> int | None:
-        """Records of the changelog that had headers; None: nobody counted them."""
+        """Return how many records of the changelog had headers; None: they were not counted."""
         counts = [p.counts.get("with_headers") for p in self.partitions.values()]
         known = [count for count in counts if count is not None]
         total = sum(known)
@@ -175,7 +175,7 @@ class DeliveredState:
 
 
 def sources(wish: DeliveryWish) -> list[DeliveredState]:
-    """The states that a wish names: of all changelogs where stores go together, else of one.
+    """Return a request's states: of all changelogs where stores go together, else of one.
 
     Raises what `source` raises.
     """
@@ -186,7 +186,7 @@ def sources(wish: DeliveryWish) -> list[DeliveredState]:
 
 
 def source(wish: DeliveryWish) -> DeliveredState:
-    """The state that a wish names. Raises UsageError; RefusedError where it is not proven."""
+    """Return the state of a request. Raises UsageError; RefusedError if it is not proven."""
     storage, manifest, content = state_folder.read_bytes(wish.folder)
     topics = [t.topic for t in manifest.cut.topics]
     if wish.changelog is None and len(topics) != 1:

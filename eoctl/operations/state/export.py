@@ -1,4 +1,4 @@
-"""`jobs export` of a rebuild: the wish itself, which the job resolves each time that it runs."""
+"""`jobs export` of a rebuild: the request itself, which the job resolves on each run."""
 
 import json
 from dataclasses import replace
@@ -22,8 +22,8 @@ def export_rebuild(
 ) -> Answer:
     """Write the rebuild into a folder for spark-submit.
 
-    It is resolved once, without a result, so that a topic that is not there or a retention that
-    does not follow is told now. Raises what that does, and what `export` raises.
+    It is resolved once, without a result, so that a missing topic or an unknown retention is
+    reported now. Raises what that does, and what `export` raises.
     """
     wish.check()
     jobs.check(context.access, spark)
@@ -36,7 +36,7 @@ def export_rebuild(
 
 
 def _from_anywhere(wish: RebuildWish) -> RebuildWish:
-    """Return the wish with absolute paths: the job runs in another folder. Addresses stay."""
+    """Return the request with absolute paths: the job runs in another folder. Addresses stay."""
     since = None
     if wish.since is not None:
         earlier, manifest = place_of(wish.since, MANIFEST)

@@ -1,9 +1,9 @@
-"""A finished state into the state directory of a Kafka Streams application that is stopped.
+"""A finished state into the state directory of a stopped Kafka Streams application.
 
-The application reads its changelogs on from the offsets that lie beside its stores. So a state is
-right there only while its changelogs have everything that came behind its cut: the rule by which a
-rebuild carries an earlier state on, looked at again right before a task appears. Each task is made
-beside its place, read back, and renamed: the application sees all of it or nothing.
+The application reads its changelogs on from the offsets beside its stores. So a state is right
+there only while its changelogs have everything after its cut: the rule by which a rebuild continues
+an earlier state, checked again right before a task appears. Each task is made beside its place,
+read back, and renamed: the application sees all of it or nothing.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A finished state into a table of a database: an upsert of its rows, or one transaction.
 
 With a table for restart offsets everything is one transaction that compares and sets them, and the
-rows of the state before go with it. Without, rows come some at a time. Rows of another state are
-refused unless `replace` says that they go; the plan says how many.
+previous state's rows are removed in it. Without, rows come some at a time. Rows of another state
+are refused unless `replace` removes them; the plan says how many.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ class IntoTable:
         return ""
 
     async def cluster_id(self) -> str:
-        """The id of the cluster whose state it is."""
+        """Return the id of the cluster that the state is from."""
         return self._source.manifest.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The state, the table, and what the table of restart offsets holds."""
+        """Return the state, the table, and what the table of restart offsets holds."""
         await self._table.check()
         facts: dict[str, object] = {
             "state": self._source.facts,
@@ -153,7 +153,7 @@ class IntoTable:
         }
 
     async def _before(self) -> dict[TopicPartition, StoredValues]:
-        """Return what is stored for the places that matter."""
+        """Return the stored rows for the places that matter."""
         places = self._after()
         contents = await self._offsets_store.read()
         return {e.place: dict(e.kept) for e in contents.entries if e.place in places}

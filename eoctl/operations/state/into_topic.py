@@ -2,7 +2,7 @@
 
 Each transaction also commits how many rows the partition has (group NAME-eoctl-deliver, on the
 topic's own partitions). The first one commits 0 and no row, before any row is sent: a topic with
-records and no such number is nobody's earlier attempt.
+records and no number is not from an earlier attempt.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from recovery.shared.digest import Digest, digest
 from recovery.state.manifest import log_facts
 
 TRANSACTION_MS = 60_000
-AT_ONCE = 2_000  # rows between two looks at the time
+AT_ONCE = 2_000  # rows between two checks of the time
 _SETTINGS = ("message.timestamp.type", "cleanup.policy", "retention.ms", "retention.bytes")
 _KEEPS_TOMBSTONES = ("streams-versioned",)
 
@@ -62,7 +62,7 @@ class IntoTopic:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The state, and the topic with the settings that matter."""
+        """Return the state, and the topic with the settings that matter."""
         self._cluster.forgive()
         topic = (await self._cluster.metadata([self._topic])).topics.get(self._topic)
         if topic is None or topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
@@ -159,7 +159,7 @@ class IntoTopic:
         return oldest
 
     def _refuse_settings(self, settings: Mapping[str, str | None], oldest: int) -> None:
-        """Refuse a topic that would change or drop what is written."""
+        """Refuse a topic that would change or drop written rows."""
         why = None
         facts = log_facts(settings, 0, now_ms())
         if settings.get("message.timestamp.type") != "CreateTime":
@@ -177,7 +177,7 @@ class IntoTopic:
             )
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Send what is not there yet. How many rows, for the journal."""
+        """Send the missing rows. Return how many rows, for the journal."""
         p = int(step.parameters["partition"])
         writer = Writer(
             self._settings, f"{self._group}-{p}", self._group, timeout_ms=TRANSACTION_MS
@@ -193,7 +193,7 @@ class IntoTopic:
             await asyncio.to_thread(writer.abort)
             if sending.rows == sending.first:
                 raise
-            raise IncompleteError(  # not a no: some of it is there
+            raise IncompleteError(  # not a refusal: some of it is written
                 f"{error.what}; {counted(sending.rows, 'row is', 'rows are')} there",
                 where=error.where,
             ) from None
@@ -212,7 +212,7 @@ class IntoTopic:
         if rows is None:
             await asyncio.to_thread(sending.commit, 0)
             return 0
-        end = time.monotonic() + SETTLE_SECONDS  # a new leader's last stable offset may lag behind
+        end = time.monotonic() + SETTLE_SECONDS  # a new leader's last stable offset may lag
         while (visible := await self._visible(p)) != rows:
             if time.monotonic() > end:
                 raise RefusedError(

@@ -25,7 +25,7 @@ from recovery.rows.state import StateDigest, StateRebuildRow
 from recovery.state.manifest import Manifest
 
 NOT_COMPLETE = "NOT_PROVABLY_COMPLETE"
-EARLY = 2  # workers started before it is known how many there is work for
+EARLY = 2  # workers started before it is known how many are needed
 SPARK_OFFSETS = 200_000_000  # below, a session takes longer to start than several cores save
 
 RebuildProgress = Callable[[int, int, int], None]
@@ -89,7 +89,7 @@ def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tu
 
 
 def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answer:
-    """A finished state, as the command shows it."""
+    """Return a finished state, as the command shows it."""
     rows = [
         StateRebuildRow(
             topic=p.topic,

@@ -1,6 +1,6 @@
 """The transactions of a delivery into one partition of a topic, and the number of rows in each.
 
-The number is committed with the rows: whoever reads it later knows the next row to send.
+The number is committed with the rows: a later reader knows the next row to send.
 """
 
 import time
@@ -50,7 +50,7 @@ class Sending:
             self.commit(self.rows + self._open)
 
     def end(self) -> None:
-        """Commit what is open."""
+        """Commit the open transaction."""
         if self._until is not None:
             self.commit(self.rows + self._open)
 

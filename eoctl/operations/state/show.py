@@ -35,10 +35,9 @@ class ShowRequest:
 
 
 def show(request: ShowRequest, seconds: float | None = None) -> Answer:
-    """Entries whose key, or whose key without its window, is the one asked for.
+    """Return entries whose key, or key without its window, is the one asked for.
 
-    A value that its serde does not decode is an error row; the bytes are shown still. Raises
-    UsageError.
+    If a serde cannot decode a value, the entry is an error row with its bytes. Raises UsageError.
     """
     keys, values = (
         serde(request.key_serde, "--key-serde"),

@@ -1,7 +1,7 @@
 """The state of a Structured Streaming query beside a rebuilt one: read by a Spark job, as text.
 
 Spark keeps keys and values as structs in a format of its own, a changelog holds bytes. So both
-sides are made texts: bytes by a serde, a struct (or a column of it) as JSON.
+sides become text: bytes by a serde, a struct (or a column of it) as JSON.
 """
 
 import base64
@@ -129,7 +129,7 @@ def read(
 
 
 def shown(state: CheckpointState) -> list[StateShowRow]:
-    """Return the entries as `state show` tells them: a struct as the JSON that it is."""
+    """Return the entries as `state show` prints them: a struct as JSON."""
     return [
         StateShowRow(
             topic=state.address,

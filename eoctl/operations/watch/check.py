@@ -1,4 +1,4 @@
-"""`check`: look once, hold what was seen against the thresholds of [check], for cron."""
+"""`check`: read once and compare with the thresholds of [check], for cron."""
 
 import time
 from collections.abc import Coroutine, Mapping
@@ -34,7 +34,7 @@ RETENTION = "offsets.retention.minutes"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The answer, and the metrics and verdicts of the same look."""
+    """The answer, and the metrics and verdicts of the same snapshot."""
 
     answer: Answer
     samples: tuple[Sample, ...]
@@ -70,8 +70,8 @@ async def check(
     *,
     pause: float,
 ) -> Checked:
-    """One row per rule that is on, and the metrics. Known gaps of the context are notes."""
-    split_accepted((), context.accept_missing)  # a wrong name is said before anything is asked
+    """Return one row per rule that is on, and the metrics. Known gaps of the context are notes."""
+    split_accepted((), context.accept_missing)  # a wrong name is reported before any request
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause)
     seconds = time.monotonic() - began
@@ -110,7 +110,7 @@ async def check(
 async def _observe(
     source: Source, limits: Thresholds, settings: Settings, pause: float
 ) -> Observed:
-    """Look at all that the enabled rules need, and no more."""
+    """Read all that the enabled rules need, and no more."""
     d = await source.diagnose(Scope(), settings, pause=pause)
     within = limits.producer_id_expiry
     transactions = await source.transactions(TxnFilter(), describe=limits.need_ids)
@@ -148,7 +148,7 @@ async def _observe(
 
 
 def _shortest(configs: Configs, key: str) -> int | None:
-    """Return the least value that a broker has of a setting; None: none is known."""
+    """Return the least value of a setting among the brokers; None: unknown."""
     known = [values.get(key) for values in configs.values()]
     return min((int(v) for v in known if v is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of `exporter`: what was seen last, in the formats of prometheus_client.
+"""The HTTP endpoint of `exporter`: the last snapshots, in the formats of prometheus_client.
 
 A scrape reads memory only; it never waits for a cluster.
 """
@@ -33,7 +33,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return True if only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -91,7 +91,7 @@ def _server(family: int) -> type[WSGIServer]:
             return int(self.socket.getsockname()[1])
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that is gone is no trouble of ours."""
+            """Ignore a client that has gone away."""
 
     return Server
 

@@ -1,4 +1,4 @@
-"""`exporter`: look at clusters again and again, and keep what the last look of each gave."""
+"""`exporter`: read clusters repeatedly, and keep the last snapshot of each."""
 
 import asyncio
 import time
@@ -30,9 +30,9 @@ RESULTS = ("complete", "incomplete", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The way every context is looked at.
+    """How every context is read.
 
-    interval: seconds between two looks; seconds: that the check, and then the groups, may take.
+    interval: seconds between two snapshots; seconds: that the check, and then the groups, may take.
     groups: only these, none = all. max_rate: bytes per second and broker that are read of logs.
     """
 
@@ -53,14 +53,14 @@ class Request:
 
 
 def counting_installed() -> bool:
-    """Tell whether the extra `data` is there, without which no record is counted."""
+    """Return True if the extra `data` is installed, which counting records needs."""
     return installed("numpy") and installed("pyarrow")
 
 
 class Board:
-    """The samples of each context's last look, and how often it was looked at.
+    """The samples of each context's last snapshot, and the number of snapshots.
 
-    Threads of the endpoint read while the loop writes: each look is put here as one value.
+    Threads of the endpoint read while the loop writes: each snapshot is put here as one value.
     """
 
     def __init__(self, contexts: Sequence[str], *, counts_records: bool) -> None:
@@ -98,14 +98,14 @@ async def watch(
     board: Board,
     say: Callable[[str], None],
 ) -> None:
-    """Look at one cluster until cancelled. say: is told of trouble, once until it changes."""
+    """Watch one cluster until cancelled. say: called with a failure, once until it changes."""
     title, known = context.title, ""
     session: Session | None = None
     try:
         while True:
             trouble: list[str] = []
             try:
-                # opened anew after a failure, so that a changed password file is read
+                # opened again after a failure, so that a changed password file is read
                 session = session or Session(context, request.seconds)
                 result, samples = await _look(session, context, settings, request, trouble)
             except EoctlError as error:
@@ -128,7 +128,7 @@ async def watch(
 async def _look(
     session: Session, context: Context, settings: Settings, request: Request, trouble: list[str]
 ) -> tuple[str, list[Sample]]:
-    """One look: its result and all metrics. A failure with the groups leaves the check's.
+    """Take one snapshot: its result and all metrics. If the groups fail, the check's remain.
 
     Raises EoctlError if the check failed.
     """

@@ -70,7 +70,7 @@ SEQUENCES = Table(
 
 
 def _markers(parts: Iterable[NamedMarker]) -> Iterator[str]:
-    """The first one's place is a column of its own."""
+    """The first one's place has its own column."""
     for number, part in enumerate(parts):
         where = f"{part.topic_partition} " if number else ""
         ended = "no marker" if part.marker is None else f"{part.marker} at {part.marker_offset}"

@@ -1,4 +1,4 @@
-"""The columns of a Flink checkpoint's transactions, and of what is salvaged of them."""
+"""The columns of a Flink checkpoint's transactions, and of the records salvaged from them."""
 
 from collections import Counter
 
@@ -19,7 +19,7 @@ def _left(row: CommittableRow) -> Age | None:
 
 
 def what(row: CommittableRow) -> str:
-    """Say what it means: of an open one its deadline and what is lost then."""
+    """Say what it means: for an open one its deadline and what is lost then."""
     records = None if row.records is None else counted(row.records, "record")
     if row.fate == "lost":
         places = ", ".join(

@@ -132,7 +132,7 @@ STATUS = Table(
 
 
 def _older(answer: Answer) -> str:
-    """Say what is missing before the first record of an id."""
+    """Say which records are missing before the first one of an id."""
     left_out = answer.extra.get("left_out")
     if left_out:
         return f"; earlier ones of {some(left_out)} are left out: --newest N shows more"

@@ -261,7 +261,7 @@ def _show_summary(answer: Answer) -> str:
 
 
 def _metadata(row: OffsetsShowRow) -> str | None:
-    """Return what was written beside the offset, without the NUL with which librdkafka ends it."""
+    """Return the metadata of the offset, without the NUL that librdkafka appends."""
     return (row.metadata or "").removesuffix("\0") or None
 
 

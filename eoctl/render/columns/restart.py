@@ -1,4 +1,4 @@
-"""A restart plan for eyes: which way, how far, since when; then what is dropped, and why."""
+"""A restart plan for eyes: direction, distance, since when; then what is dropped, and why."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from recovery.rows.restart import (
     RestartVerifyRow,
 )
 
-TEXT_WIDTH = 80  # of sentences where there is no terminal
+TEXT_WIDTH = 80  # of sentences without a terminal
 _MARKS = {"rewind": "<<", "skip": ">>"}
 
 
@@ -65,9 +65,9 @@ OUTPUTS = Table(
 
 
 def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) -> Iterator[str]:
-    """The plan's lines: inputs, outputs, the sum, the guarantee, what is checked and assumed.
+    """Yield the plan's lines: inputs, outputs, sum, guarantee, checks and assumptions.
 
-    width: of the terminal, None where there is none.
+    width: the terminal's, None without one.
     """
     tables = ((INPUTS, row.inputs), (SOURCES, row.sources), (OUTPUTS, row.outputs))
     for table, rows in tables:
@@ -100,7 +100,7 @@ def _rest(row: RestartPlanRow) -> Iterator[tuple[str, str]]:
 
 
 def sum_of(o: RestartOutput) -> str:
-    """The output offset minus n."""
+    """Return the output offset minus n."""
     between = o.end_offset - o.start
     others = between - o.drop_first
     of_these = (

@@ -44,12 +44,12 @@ def age_of(row: Any) -> Age | None:
 
 
 def age_cell(seconds: float | None, clock: str | None) -> Age | None:
-    """An age for a table: `~` before it where only a producer's clock tells it."""
+    """Return an age for a table: with `~` if only a producer's clock says it."""
     return None if seconds is None else Age(seconds, producer_clock=clock == "producer")
 
 
 def marked(mark: Callable[[Any], str | None]) -> Column:
-    """The column of marks. mark: a row's, or None."""
+    """Return the column of marks. mark: a row's, or None."""
     return Column("mark", "", "mark", mark)
 
 
@@ -75,7 +75,7 @@ DETAIL = Column("detail", "DETAIL", "text")
 
 
 def with_gaps(text: str, answer: Answer) -> str:
-    """The closing sentence, which says so when something could not be seen."""
+    """Return the closing sentence, which says so when something could not be seen."""
     if answer.complete:
         return text
     return f"{text}; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be seen"

@@ -1,4 +1,4 @@
-"""HTML from values: what is no markup yet is escaped, so a name can never become a part of it."""
+"""HTML from values: anything that is not markup yet is escaped, so a name never becomes markup."""
 
 from collections.abc import Iterable
 from html import escape
@@ -40,7 +40,7 @@ def tag(name: str, *children: str, **attributes: str) -> Markup:
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
     """Return labelled texts as a list of terms; a pair whose label is empty, or that of the pair
-    before, goes on with that one.
+    before, continues that one.
     """
     parts: list[Markup] = []
     before = ""
@@ -52,7 +52,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:
-    """Return a table that scrolls by itself where the window is narrow."""
+    """Return a table that scrolls on its own if the window is narrow."""
     head = tag("tr", *(tag("th", h, scope="col") for h in headings))
     body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
     return tag(

@@ -1,4 +1,4 @@
-"""The timeline of a report: what happened, what was looked at and changed, and what is to come."""
+"""The timeline of a report: what happened, what was checked and changed, and what will come."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Moment:
-    """One thing on the timeline. at: epoch ms; clock: whose it is."""
+    """One thing on the timeline. at: epoch ms; clock: the machine that it is from."""
 
     at: int
     kind: Kind
@@ -36,9 +36,9 @@ def moments(
     looks: Iterable[tuple[int, str]],
     events: Iterable[JournalEventRow],
 ) -> list[Moment]:
-    """Return what is known with its time, the oldest first.
+    """Return the events that have a time, oldest first.
 
-    looks: time by our clock, and a sentence.
+    looks: the snapshots' times by our clock, and a sentence.
     """
     found = [Moment(at, "look", said, "our clock") for at, said in looks]
     for row in rows:

@@ -1,4 +1,4 @@
-"""A report as one page: what was seen, what was changed, before and after, the ticket."""
+"""A report as one page: what was seen and changed, before and after, the ticket."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,10 +41,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What a page is made of.
+    """The content of a page.
 
     name: of the bundle, entry or folder. made_at: epoch ms. answer: of `runbook` on the bundle,
-    None without one; looks: when it was looked, and at what. errors: what could not be seen.
+    None without one; looks: the times of snapshots, and their subjects. errors: what could not be
+    seen.
     """
 
     name: str
@@ -184,7 +185,7 @@ def _command(label: str, line: str | None) -> list[Markup]:
 
 
 def _before_and_after(h: TxnHangingRow) -> list[Markup]:
-    """Return the drawing of the verdict's page: what a remedy makes of such a log."""
+    """Return the drawing of the verdict's page: what a remedy does to the log."""
     for entry in find("mixed transaction" if h.mixed else h.verdict, ("verdict",)):
         if entry.drawing:
             drawing = join([text(line) for line in entry.drawing], "\n")

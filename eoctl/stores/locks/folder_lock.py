@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.005
 
 @contextmanager
 def held(folder: Path, *, exclusive: bool) -> Iterator[bool]:
-    """Hold the lock of this folder's logs. False: it could not be had, so nothing may be written.
+    """Hold the lock of this folder's logs. False: it could not be taken, so nothing may be written.
 
     A folder that cannot be written is read without it: nobody else writes there.
     """

@@ -28,11 +28,11 @@ class Lock(Protocol):
     """A lock that this process holds."""
 
     def ensure_held(self) -> None:
-        """Raises RefusedError as soon as the lock cannot be shown to be ours still."""
+        """Raise RefusedError as soon as the lock is no longer provably ours."""
         ...
 
     def release(self) -> None:
-        """Let go; never raises. A lost lock is let go as well."""
+        """Release the lock, even a lost one; never raises."""
         ...
 
 
@@ -67,7 +67,7 @@ def lock_name(cluster_id: str, scope: str) -> str:
 
 
 def held_by(holder: Any) -> str:
-    """The holder that a lock or a journal entry names, in words."""
+    """Return the holder that a lock or a journal entry names, in words."""
     try:
         text = f"{holder['user']} on {holder['host']} (pid {holder['pid']})"
         return f"{text} since {rfc3339(holder['since'])}" if "since" in holder else text
@@ -76,7 +76,7 @@ def held_by(holder: Any) -> str:
 
 
 def refused(scope: str, holder: Any) -> RefusedError:
-    """The refusal that names who is at work."""
+    """Return the refusal that names who is at work."""
     return RefusedError(
         f"locked by {held_by(holder)}", where=scope, remedy="wait until that change has ended"
     )
@@ -129,7 +129,7 @@ async def lock_file(path: Path, scope: str, holder: dict[str, Any], wait: float)
 
 
 def lock_words(zookeeper: str | None) -> str:
-    """The place of a plan's lock, in words: `this host only` or ZooKeeper's hosts."""
+    """Return the place of a plan's lock, in words: `this host only` or ZooKeeper's hosts."""
     if zookeeper is None:
         return FILE_LOCK
     from eoctl.stores.locks.zookeeper_session import without_password

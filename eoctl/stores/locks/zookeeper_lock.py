@@ -1,8 +1,8 @@
-"""A lock in ZooKeeper: one ephemeral node per cluster and scope, made by whoever comes first.
+"""A lock in ZooKeeper: one ephemeral node per cluster and scope, made by the first to come.
 
 One node, not a queue of sequential ones: a `create` whose answer was lost can then be tried again
-without leaving a second node behind. A node is ours when it holds our random name and belongs to
-our session. Its czxid never comes back, so it tells our node from any later one.
+without leaving a second node. A node is ours when it holds our random name and belongs to our
+session. Its czxid is never reused, so it distinguishes our node from any later one.
 """
 
 import json
@@ -100,7 +100,7 @@ def take_zookeeper_lock(
 def _try(
     session: Session, path: str, ours: dict[str, Any], scope: str
 ) -> ZooKeeperLock | EoctlError | None:
-    """The lock; or why it is not ours; or None when the question got no answer."""
+    """Return the lock; or why it is not ours; or None if the request got no answer."""
     from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError
 
     client = session.client
@@ -125,5 +125,5 @@ def _try(
     mine = isinstance(there, dict) and there.get("lock") == ours["lock"]
     if mine and stat.owner_session_id == session.session_id and session.interruptions == before:
         return ZooKeeperLock(session, path, stat.czxid, before)
-    # ours of a session that was lost meanwhile: it goes away by itself
+    # ours, from a session lost meanwhile: ZooKeeper removes it
     return None if mine else refused(scope, there)

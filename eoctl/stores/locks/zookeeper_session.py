@@ -1,7 +1,6 @@
 """A session with ZooKeeper, for locks and for stores of offsets: bounded, and its breaks counted.
 
-kazoo's own words never reach the terminal, and a server that does not answer is never waited for
-longer than told.
+kazoo's own words never reach the terminal, and no wait for a silent server exceeds the given time.
 """
 
 import logging
@@ -19,7 +18,7 @@ LOCK = "lock_zookeeper"
 
 
 def without_password(connect: str) -> str:
-    """The connect string as it may be shown."""
+    """Return the connect string without its password, for display."""
     credentials, at, hosts = connect.rpartition("@")
     return f"{credentials.partition(':')[0]}@{hosts}" if at else hosts
 
@@ -44,9 +43,9 @@ def _no_address(connect: str, where: str) -> UsageError:
 
 
 class Session:
-    """A kazoo client whose state changes are counted, and whose requests never wait long.
+    """A kazoo client that counts its state changes, and has requests that never wait long.
 
-    connect: `[USER:PASSWORD@]HOST:PORT[,...][/FOLDER]`; where: who says so, for errors.
+    connect: `[USER:PASSWORD@]HOST:PORT[,...][/FOLDER]`; where: who set it, for errors.
     """
 
     def __init__(self, connect: str, where: str = LOCK) -> None:
@@ -101,7 +100,7 @@ class Session:
         return known[0] if known and self.client.connected else None
 
     def ask(self, request: Any) -> Any:
-        """The answer of an asynchronous kazoo request, within ANSWER_SECONDS."""
+        """Return the answer of an asynchronous kazoo request, within ANSWER_SECONDS."""
         return request.get(timeout=ANSWER_SECONDS)
 
     def stop(self) -> None:

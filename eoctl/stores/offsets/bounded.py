@@ -1,7 +1,7 @@
-"""Blocking calls (a database, ZooKeeper, a disk) in a thread that nobody waits for too long.
+"""Blocking calls (a database, ZooKeeper, a disk) in a thread that is not awaited for too long.
 
-A call that was given up must not write later, when its server wakes up: it asks `Job.writing`
-right before each request that changes something, and is stopped there.
+An abandoned call must not write later, when its server wakes up: it asks `Job.writing` right before
+each request that changes something, and is stopped there.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class SilentError(Exception):
 
 
 class LostError(Exception):
-    """A change was sent, its answer never came. args: what was told instead."""
+    """A change was sent, its answer never came. args: what came instead."""
 
 
 class BlockingCall:
@@ -39,7 +39,7 @@ class BlockingCall:
         self.heard = time.monotonic()
 
     def answered(self) -> None:
-        """Called by a long call after each answer: its time begins anew."""
+        """Restart the time of a long call; it calls this after each answer."""
         self.heard = time.monotonic()
 
     def writing(self) -> None:
@@ -50,15 +50,15 @@ class BlockingCall:
             self.sent = True
 
     def give_up(self) -> bool:
-        """Send nothing from now on, and return True if something was sent before."""
+        """Stop sending, and return True if something was sent before."""
         with self._lock:
             self._given_up = True
             return self.sent
 
 
 async def bounded(call: Callable[[BlockingCall], Result], seconds: float) -> Result:
-    """`call` in a daemon thread of its own. Raises what it raises, and SilentError once nothing was
-    heard for `seconds`."""
+    """Run `call` in its own daemon thread. Raises what it raises, and SilentError after `seconds`
+    without an answer."""
     job = BlockingCall()
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()

@@ -22,7 +22,7 @@ class CheckpointOffsets(ABC):
         self.name = f"{self.engine} checkpoint {path}"
 
     async def read(self) -> Contents:
-        """Entries: where the job that goes on from this checkpoint begins to read."""
+        """Return entries: where a job restored from this checkpoint begins to read."""
         try:
             return await bounded(lambda job: self._read(), self._seconds)
         except SilentError as error:

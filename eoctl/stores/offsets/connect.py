@@ -1,8 +1,8 @@
 """Source offsets of a connector of Kafka Connect: read from its topics, changed by its workers.
 
-A connector with an `offsets.storage.topic` of its own has them there, in the transactions of its
-records; the workers' topic then holds a copy, and what its own does not have. The topics are what
-tasks start from; the workers' GET must say the same. A PATCH is taken only while the connector is
+A connector with its own `offsets.storage.topic` has them there, in the transactions of its records;
+the workers' topic then holds a copy, and what its own does not have. The topics are what tasks
+start from; the workers' GET must say the same. A PATCH is taken only while the connector is
 STOPPED. Kafka Connect has no compare-and-set: read, compare, PATCH, read again.
 """
 
@@ -201,7 +201,7 @@ class ConnectOffsets:
     async def _records(
         self, ranges: Sequence[Range], isolation: int, where: str
     ) -> list[tuple[Record, int, str]]:
-        """The connector's records, each with its partition and source partition."""
+        """Return the connector's records, each with its partition and source partition."""
         by_key = {r.topic_partition: r for r in ranges}
         found: list[tuple[Record, int, str]] = []
         if not ranges:
@@ -220,7 +220,7 @@ class ConnectOffsets:
 
 
 def _offset(record: Record, where: str) -> str | None:
-    """A record's source offset; None for a tombstone. Raises CorruptError."""
+    """Return a record's source offset; None for a tombstone. Raises CorruptError."""
     if record.value is None:
         return None
     try:

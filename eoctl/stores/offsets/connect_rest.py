@@ -110,7 +110,7 @@ class ConnectRest:
         return shlex.join([*argv, f"{told.url.rstrip('/')}{self._path}/stop"])
 
     def patch(self, job: BlockingCall, offsets: list[dict[str, Any]]) -> None:
-        """Change offsets. Raises RefusedError: nothing was written; LostError: nobody knows."""
+        """Change offsets. Raises RefusedError: nothing was written; LostError: outcome unknown."""
         body = json.dumps({"offsets": offsets}, ensure_ascii=False).encode()
         connection = self._connection()
         try:
@@ -217,7 +217,7 @@ class ConnectRest:
         text = answer.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise http.client.HTTPException(f"more than {MOST_BYTES >> 20} MiB")
-        if answer.length:  # read() with a bound does not tell
+        if answer.length:  # read() with a bound does not show it
             raise http.client.HTTPException("cut in the middle")
         return answer.status, text
 

@@ -1,4 +1,4 @@
-"""Positions in a JSON file, replaced whole: temporary file, fsync, rename, under a lock file.
+"""Positions in a JSON file, replaced completely: temporary file, fsync, rename, under a lock file.
 
 The lock keeps other runs of eoctl out, not the application: so the file is read again right before
 it is replaced.
@@ -70,7 +70,7 @@ class FileOffsets:
         return Contents(True, entries_of(text, self._described.position, self.name))
 
     def _text(self) -> str | None:
-        """None: no such file. Raises IncompleteError."""
+        """Return the text; None: no such file. Raises IncompleteError."""
         try:
             with self._path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)

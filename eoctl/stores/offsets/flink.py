@@ -13,7 +13,7 @@ _ELSEWHERE = {-1: "latest", -2: "earliest", -3: "committed"}
 
 
 class FlinkOffsets(CheckpointOffsets):
-    """The store `flink:DIR#UID`: where each Kafka source of a checkpoint goes on."""
+    """The store `flink:DIR#UID`: where each Kafka source of a checkpoint continues."""
 
     engine = "Flink"
     instead = "set a group to it: eoctl restart plan --group G --from-store"
@@ -23,7 +23,7 @@ class FlinkOffsets(CheckpointOffsets):
         self._path, self._uid = described.path, described.uid
 
     def _read(self) -> Contents:
-        """Entries: the next offset of each partition of which the source has read something."""
+        """Return the next offset of each partition that the source has read from."""
         folder = flink_checkpoint.read(self._path)
         offsets = sources(folder.content, self._uid, where=self.name)
         return Contents(

@@ -1,4 +1,4 @@
-"""Positions as a consumer group's committed offsets; the outputs stand in the metadata.
+"""Positions as a consumer group's committed offsets; the outputs are in the metadata.
 
 Kafka has no compare-and-set for them: read, compare, and commit without a member, which the
 coordinator takes only while the group has none.
@@ -190,7 +190,7 @@ class GroupOffsets:
             await self._dissolve(ensure_held, sent)
 
     async def _dissolve(self, ensure_held: EnsureHeld, sent: bool) -> None:
-        """Delete the group that only a plan had made, once nothing is committed in it."""
+        """Delete a group that only a plan created, once nothing is committed in it."""
         contents = await self.read()
         if not contents.exists or contents.entries:
             return
@@ -221,7 +221,7 @@ class GroupOffsets:
         return ready
 
     async def _look_again(self, writes: Sequence[Write], *, empty: bool) -> None:
-        """Raises UnverifiedError: what was sent before may have been written."""
+        """Check again. Raises UnverifiedError: earlier requests may have been written."""
         bound = self._cluster.deadline.within(commit.PATIENCE_SECONDS)
         while True:
             try:
@@ -259,7 +259,7 @@ class GroupOffsets:
     async def _send(
         self, request: Awaitable[commit.ErrorsByPlace], writes: Sequence[Write], sent: bool
     ) -> None:
-        """Raises RefusedError where nothing was written, else UnverifiedError."""
+        """Send. Raises RefusedError if nothing was written, else UnverifiedError."""
         trouble: str
         try:
             errors = await request

@@ -16,7 +16,7 @@ from recovery.restart.stored import (
 
 
 def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEntry, ...]:
-    """The object's entries, sorted. Raises CorruptError."""
+    """Return the object's entries, sorted. Raises CorruptError."""
     kept = sorted(parse_stored(text, where), key=lambda p: p.input.topic_partition)
     return tuple(
         StoreEntry(at, _plain(p))
@@ -25,12 +25,12 @@ def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEn
 
 
 def kept_of(at: StoredPartition, position: StoredPosition) -> StoredValues:
-    """A position as it stands in the object."""
+    """Return a position as it is in the object."""
     return _plain(as_kept([at], position)[0])
 
 
 def written(text: str | None, writes: Sequence[Write], where: str) -> str | None:
-    """The object after these writes, the others' order kept; None when nothing is left in it."""
+    """Return the object after these writes, in its old order; None if nothing is left in it."""
     after = {w.topic_partition: w.after for w in writes}
     there = (
         []

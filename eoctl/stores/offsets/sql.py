@@ -2,7 +2,7 @@
 
 All changes of one write are one transaction: the rows are locked and compared, each UPDATE and
 DELETE names the old offset and must hit one row, an INSERT that meets another's row is refused.
-Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves a doubt.
+Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves doubt.
 """
 
 from collections.abc import Callable, Sequence

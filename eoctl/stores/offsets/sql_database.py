@@ -1,4 +1,4 @@
-"""The database of a store of positions; its password stands in no text that leaves this module."""
+"""The database of a store of positions; no text that leaves this module contains its password."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _EXTRA = "install eoctl with its extra `sql` and the database's driver"
 class Database:
     """One database. url: SQLAlchemy's, or `env:NAME`, `file:PATH` that hold it.
 
-    shown: what may be told of the address. Raises UsageError.
+    shown: the part of the address that may be shown. Raises UsageError.
     """
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -42,7 +42,7 @@ class Database:
         values = [self._url.password, *_secrets(self._url.query)]
         self._secrets = [Secret(str(value)) for value in values if value]
         host = self._url.host or ""
-        if "@" in host:  # a part of the password would be taken for the host, and told
+        if "@" in host:  # a part of the password would be taken for the host, and shown
             raise UsageError("write an @ in user or password as %40", where=_URL)
         port = f":{self._url.port}" if self._url.port else ""
         place = f"//{host}{port}/" if host else ""
@@ -90,7 +90,7 @@ class Database:
                 connection.execute(text(f"SET LOCAL {name} = {int(self._seconds * part)}"))
 
     def error_words(self, error: "SQLAlchemyError") -> str:
-        """The database's own words, on one line."""
+        """Return the database's own words, on one line."""
         words = str(getattr(error, "orig", None) or error).strip().splitlines()
         return self.hidden(words[0] if words else type(error).__name__)
 

@@ -42,7 +42,7 @@ def identifiers(text: str) -> tuple[str | None, str]:
 
 
 def opened_table(connection: "Connection", described: SqlStore, where: str) -> "Mapped":
-    """The table as it is. Raises IncompleteError when it, or a column, is not there."""
+    """Return the table. Raises IncompleteError if it, or a column, does not exist."""
     from sqlalchemy import Column, MetaData, Table, inspect
     from sqlalchemy.exc import NoSuchTableError
     from sqlalchemy.sql import quoted_name
@@ -95,7 +95,7 @@ class Mapped:
         return query.with_for_update() if lock else query
 
     def read(self, row: Any, where: str) -> tuple[TopicPartition, StoredValues]:
-        """A row's place and what it keeps. Raises CorruptError."""
+        """Return a row's place and what it keeps. Raises CorruptError."""
         values = dict(zip(self.columns, row, strict=True))
         topic = values["topic"]
         if not isinstance(topic, str):
@@ -168,7 +168,7 @@ class Mapped:
 
 
 def row_of(at: StoredPartition, columns: SqlColumns) -> StoredValues:
-    """An entry as a row keeps it, in the columns that the table has."""
+    """Return an entry as a row keeps it, in the columns that the table has."""
     values: dict[str, Any] = {
         "output": _text(json.loads(dump_metadata(at.output))["output"]) if at.output else None,
         "state": None if at.state is None else base64.b64encode(at.state).decode("ascii"),
@@ -182,7 +182,7 @@ def row_of(at: StoredPartition, columns: SqlColumns) -> StoredValues:
 
 
 def position_of(place: TopicPartition, kept: StoredValues, where: str) -> StoredPartition:
-    """The entry of a row, as kept. Raises CorruptError."""
+    """Return the entry of a row, as kept. Raises CorruptError."""
     value: dict[str, Any] = {
         "input": {"topic": place[0], "partition": place[1], "offset": kept["offset"]}
         | {key: kept.get(key) for key in ("cluster_id", "topic_id", "leader_epoch")},
@@ -219,7 +219,7 @@ def _kept_value(key: str, value: Any, where: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Equal text for equal JSON, whatever a column of a JSON type makes of its keys' order."""
+    """Return equal text for equal JSON, in whatever order a JSON column returns the keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

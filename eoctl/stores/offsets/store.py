@@ -1,8 +1,8 @@
 """The one interface to stores of offsets: read everything, compare-and-set, back to absence.
 
-A store keeps one entry for each input partition. `Entry.kept` is that entry exactly as it stands
-there, as JSON; a `Write` names it, so that whatever came in between is found and never overwritten,
-and the reverse of a `Write` puts back what was there. `opening.open_store` opens any of them.
+A store keeps one entry for each input partition. `Entry.kept` is that entry exactly as it is there,
+as JSON; a `Write` names it, so that any change in between is found and never overwritten, and the
+reverse of a `Write` restores the old entry. `opening.open_store` opens any of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ EnsureHeld = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class StoreEntry:
-    """One input partition: `position` in positions (the next offset), `kept` as it stands there."""
+    """One input partition: `position` in positions (the next offset), `kept` as in the store."""
 
     position: StoredPartition
     kept: StoredValues
@@ -47,11 +47,11 @@ class StoreEntry:
 class Contents:
     """The result of one read of a store.
 
-    exists: there is such a group, node, file, key or table. entries: all of them, sorted,
-    whatever their topics. facts: what else must not change meanwhile (a group: type, state and
-    members). pending: a group's commits that an open transaction holds. spark: the checkpoint.
-    flink: what it says besides its offsets. sources: source partition of a source connector →
-    `offset`, its source offset as JSON text, which is no offset of a topic.
+    exists: the group, node, file, key or table exists. entries: all of them, sorted, whatever their
+    topics. facts: other values that must not change meanwhile (a group: type, state and members).
+    pending: a group's commits that an open transaction holds. spark: the checkpoint. flink: what it
+    says besides its offsets. sources: source partition of a source connector → `offset`, its source
+    offset as JSON text, which is no offset of a topic.
     """
 
     exists: bool
@@ -73,7 +73,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Write(HasPartition):
-    """`after` instead of exactly `before`; None is no entry."""
+    """`after` in place of exactly `before`; None means no entry."""
 
     topic: str
     partition: int
@@ -90,7 +90,7 @@ class OffsetStore(Protocol):
 
     @property
     def name(self) -> str:
-        """Return which store, as it may be shown: never with a password."""
+        """Return the store's name for display: never with a password."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class OffsetStore(Protocol):
         ...
 
     async def read(self) -> Contents:
-        """Raises IncompleteError (CorruptError for what is not its format), UnreachableError."""
+        """Read the store. Raises IncompleteError (CorruptError: wrong format), UnreachableError."""
         ...
 
     def kept(self, position: StoredPartition) -> StoredValues:
@@ -109,19 +109,19 @@ class OffsetStore(Protocol):
     async def write(
         self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
     ) -> None:
-        """Do all of them; each partition at most once. ensure_held is asked before each request.
+        """Do all writes, each partition at most once. ensure_held is asked before each request.
 
         dissolve: the store itself was not there before; it is removed once nothing is left in it.
-        Returns: all of it stands there. RefusedError: nothing was written. UnverifiedError: some
-        of it was, or nobody can tell; read again.
+        Returns: all of it is written. RefusedError: nothing was written. UnverifiedError: some of
+        it was, or nobody can tell; read again.
         """
         ...
 
 
 def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
-    """The writes that are not done yet, for a run that goes on where another was killed.
+    """Return the writes that are not done yet, for a run that resumes a killed one.
 
-    Raises RefusedError where neither `before` nor `after` is there.
+    Raises RefusedError where the store holds neither `before` nor `after`.
     """
     by_place = contents.kept
     todo = tuple(w for w in writes if by_place.get(w.topic_partition) != w.after)
@@ -130,7 +130,7 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
 
 
 def refuse_differences(contents: Contents, writes: Sequence[Write], where: str = "") -> None:
-    """Raises RefusedError that names what is not as the writes say it must be."""
+    """Raise RefusedError that names each entry that differs from what the writes expect."""
     by_place = contents.kept
     then = {named(w.topic_partition): w.before for w in writes}
     now = {named(w.topic_partition): by_place.get(w.topic_partition) for w in writes}
@@ -145,7 +145,7 @@ def refuse_differences(contents: Contents, writes: Sequence[Write], where: str =
 
 
 def refuse_loss(kept: StoredPartition, position: StoredPartition, why: str, where: str) -> None:
-    """Refuse a position of which a store would keep less. kept: what would be read again."""
+    """Refuse a position that a store would not keep in full. kept: what a read would return."""
     if kept != position:
         place = position.input
         raise RefusedError(why, where=f"{where}, {place.topic_partition}")
@@ -181,10 +181,10 @@ async def write_at_once(
     seconds: float,
     lost: str,
 ) -> None:
-    """A blocking call that writes all or nothing. It raises LostError where the answer to what it
-    sent did not come: then, and where it says nothing for `seconds`, a look decides.
+    """Run a blocking call that writes all or nothing. It raises LostError if a request got no
+    answer: then, and if it is silent for `seconds`, reading again decides.
 
-    lost: what an UnverifiedError begins with. Raises RefusedError: nothing was written.
+    lost: how an UnverifiedError begins. Raises RefusedError: nothing was written.
     """
     try:
         with unsent():
@@ -198,8 +198,8 @@ async def write_at_once(
 
 
 async def look_for(store: OffsetStore, writes: Sequence[Write], lost: str) -> None:
-    """Look whether the store holds writes whose answer did not come. Raises UnverifiedError
-    where it does not, or cannot be read."""
+    """Check if the store holds writes whose answer did not come. Raises UnverifiedError if it does
+    not, or cannot be read."""
     try:
         if not left(await store.read(), writes):
             return

@@ -1,9 +1,9 @@
 """Positions in a topic of the application: the JSON object is the value under a key.
 
-What a read_committed reader sees of that key is read, from the topic's end backwards. Kafka has no
-compare-and-set: read, compare, write with acks=all, and read again what stands behind, so that a
-record of another writer in between is found. Without a key the topic is a changelog with offsets
-attached, which is only read.
+Reads what a read_committed reader sees of that key, from the topic's end backwards. Kafka has no
+compare-and-set: read, compare, write with acks=all, and read what comes after, so that a record of
+another writer in between is found. Without a key the topic is a changelog with offsets attached,
+which is only read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition,
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import TopicStore
 
-LEAST_TAIL = 1000  # offsets, in the first look
+LEAST_TAIL = 1000  # offsets, in the first read
 MESSAGE_SECONDS = 5.0  # from the lock's yes until the record is given up
 _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in the log
     {
@@ -112,7 +112,7 @@ class TopicOffsets:
     async def _last(
         self, facts: Sequence[PartitionFacts], key: bytes | None
     ) -> dict[TopicPartition, Record]:
-        """The last visible record of each partition, or the last under the key."""
+        """Return the last visible record of each partition, or the last under the key."""
         lows = {f.topic_partition: f.log_start_offset or 0 for f in facts}
         highs = {f.topic_partition: f.last_stable_offset or 0 for f in facts}
         by_partition: dict[TopicPartition, Record] = {}
@@ -155,7 +155,7 @@ class TopicOffsets:
         return records
 
     async def _find(self) -> _LastRecord:
-        """Raises CorruptError when the key stands in two partitions."""
+        """Find the key. Raises CorruptError when it is in two partitions."""
         facts = await self._partitions()
         last = await self._last(facts, self._key)
         ends = {f.partition: f.last_stable_offset or 0 for f in facts}
@@ -217,7 +217,7 @@ class TopicOffsets:
         if after is None and last.text is None:
             return
         offset = await self._produce(after, last.partition, ensure_held)
-        if offset is None:  # no answer: a look decides
+        if offset is None:  # no answer: reading again decides
             await look_for(self, writes, "no answer to what was produced")
         await self._look_for_others(last, offset)
 
@@ -232,9 +232,9 @@ class TopicOffsets:
             )
 
     async def _look_for_others(self, last: _LastRecord, ours: tuple[int, int] | None) -> None:
-        """Raises UnverifiedError where another writer's record came since we read.
+        """Raise UnverifiedError if another writer's record came since we read.
 
-        ours: None where no answer told it: it is the last one, as it was looked for.
+        ours: None if no answer gave its offset: it is the last one, as it was looked for.
         """
         try:
             now = {f.partition: f.high_watermark or 0 for f in await self._partitions()}
@@ -287,13 +287,13 @@ class TopicOffsets:
         reports: list[tuple[Any, Any]] = []
         config = {
             "acks": "all",
-            "retries": 0,  # sent once: a second copy would look like another writer's
+            "retries": 0,  # sent once: a second copy would seem to be another writer's
             "message.timeout.ms": int(min(self._seconds, MESSAGE_SECONDS) * 1000),
             "partitioner": "murmur2_random",  # where Java's producers put this key
             "linger.ms": 0,
         }
         producer = confluent.producer(self._cluster.settings, config)
-        try:  # its metadata first: nothing is to be waited for once the lock was asked for
+        try:  # its metadata first: nothing may wait once the lock was checked
             producer.list_topics(self._described.topic, self._seconds)
         except KafkaException as error:
             raise RefusedError(

@@ -1,9 +1,9 @@
 """Positions in ZooKeeper: a node of decimal text for each partition, or one with the JSON object.
 
 All changes of one write are one multi-operation with the versions that were read: all or nothing,
-and nothing where somebody wrote in between. It is sent only over the connection that it was
-prepared on: once that was interrupted, nothing is sent any more, and a new session looks what
-became of it. So a write whose answer was lost is recognised and never sent twice.
+and nothing if somebody wrote in between. It is sent only over the connection that it was prepared
+on: after an interruption nothing more is sent, and a new session checks the outcome. So a write
+whose answer was lost is recognised and never sent twice.
 """
 
 import re
@@ -97,7 +97,7 @@ class ZooKeeperOffsets:
         from kazoo.exceptions import KazooException, NoAuthError
 
         try:
-            session.ask(session.client.sync_async(self._path))  # a follower may lag behind
+            session.ask(session.client.sync_async(self._path))  # a follower may lag
             if self._described.is_consumer_offsets:
                 return read_consumer(session, self._path)
             nodes = get_all(session, [self._path])
@@ -234,7 +234,7 @@ class ZooKeeperOffsets:
     def _send(
         self, session: Session, job: BlockingCall, transaction: Any, interruptions: int
     ) -> None:
-        """Raises RefusedError: nothing was written; LostError: nobody knows."""
+        """Send. Raises RefusedError: nothing was written; LostError: outcome unknown."""
         from kazoo.exceptions import (
             KazooException,
             NoAuthError,

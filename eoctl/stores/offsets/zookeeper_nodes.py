@@ -21,10 +21,10 @@ def error_words(error: BaseException) -> str:
 
 
 def commit(client: Any, transaction: Any, may_be_sent: Callable[[], bool]) -> Any:
-    """Send a multi-operation; asked right before its bytes go out, on kazoo's own thread.
+    """Send a multi-operation; calls `may_be_sent` just before its bytes go out, on kazoo's thread.
 
-    kazoo keeps a request of a suspended connection and sends it over the next one, which is what
-    must not happen: a look at the state before `commit_async` would come too early.
+    kazoo keeps a request of a suspended connection and sends it over the next one, which must not
+    happen: checking the state before `commit_async` would be too early.
     """
     from kazoo.exceptions import ConnectionLoss
     from kazoo.protocol.connection import ConnectionDropped

@@ -1,7 +1,7 @@
 """The files of a state: Parquet with its rows.
 
 Each file has a name that no other attempt has, and counts only once a manifest lists it with its
-hash: what a killed task leaves behind is never taken for a result.
+hash: the leftovers of a killed task are never taken for a result.
 """
 
 import uuid
@@ -26,7 +26,7 @@ GROUP_ROWS = 1 << 16  # of a row group at least, but for a file's last one
 class StateFile:
     """A Parquet file, or a run. path: its name in the state's storage. size: bytes.
 
-    sha256: empty of a run, which has checksums of its own.
+    sha256: empty for a run, which has its own checksums.
     """
 
     path: str
@@ -117,7 +117,7 @@ def read_rows(storage: Storage, file: StateFile) -> Iterator["pa.RecordBatch"]:
 
 
 def check_file(storage: Storage, file: StateFile) -> None:
-    """Raises RefusedError when a listed file is missing, has changed, or is not in the storage."""
+    """Raise RefusedError when a listed file is missing, has changed, or is not in the storage."""
     listed = PurePosixPath(file.path)
     if listed.is_absolute() or ".." in listed.parts:
         raise RefusedError(

@@ -62,7 +62,7 @@ class TaskRow(HasPartition):
     bytes_by_followers: int = 0
 
     def key(self) -> str:
-        """The key of the task."""
+        """Return the key of the task."""
         place = f"{self.topic}-{self.partition}"
         if self.bucket is not None:
             return f"{place}-bucket-{self.bucket}-of-{self.buckets}"
@@ -76,7 +76,7 @@ class Attempts:
         self._storage = storage
 
     def find(self, key: str) -> TaskRow | None:
-        """The row of an earlier run; None when there is none, or a file of it is gone."""
+        """Return the row of an earlier run; None if there is none, or one of its files is gone."""
         try:
             fields: dict[str, Any] = json.loads(self._storage.get(f"{TASKS}/{key}.json"))
             files, runs = (
@@ -135,9 +135,9 @@ def unfinished(storage: Storage) -> str | None:
 
 
 def begin(storage: Storage, request: str, left: str | None) -> None:
-    """Note what is being made here. left: the unfinished request that was found.
+    """Note what is made here. left: the unfinished request that was found.
 
-    Raises RefusedError where another rebuild is at work, or has begun since.
+    Raises RefusedError if another rebuild is at work, or has begun since.
     """
     with storage.held():
         storage.prove()
@@ -151,7 +151,7 @@ def begin(storage: Storage, request: str, left: str | None) -> None:
 
 
 def check_begun(storage: Storage, request: str) -> None:
-    """Raises RefusedError where what was begun last is another request, or is a state already."""
+    """Raise RefusedError if what was begun last is another request, or already a state."""
     begun = unfinished(storage)
     if begun is not None and json.loads(begun) != json.loads(request):
         raise _another(storage)
@@ -166,9 +166,9 @@ def _another(storage: Storage) -> RefusedError:
 
 
 def publish(storage: Storage, manifest: Manifest) -> None:
-    """Make the state the storage's; then remove what it does not need.
+    """Publish the state in the storage; then remove what it does not need.
 
-    Raises RefusedError where there is a state already, or a file of this one is not there.
+    Raises RefusedError if there is a state already, or a file of this one is missing.
     """
     if _there(storage, MANIFEST, None):
         raise _lost(storage)
@@ -189,7 +189,7 @@ def publish(storage: Storage, manifest: Manifest) -> None:
 
 def _lost(storage: Storage) -> RefusedError:
     """Return the error of a run whose result another one has published."""
-    if not storage.exclusive:  # what this run wrote is nobody's now
+    if not storage.exclusive:  # nobody needs the files of this run now
         tidy(storage, read(storage.shown(MANIFEST)))
     return _published(storage)
 
@@ -200,8 +200,8 @@ def write_cut(storage: Storage, cut: cuts.Cut) -> None:
 
 
 def tidy(storage: Storage, manifest: Manifest) -> None:
-    """Remove unlisted attempts, runs and rows of tasks. They are garbage: what is published is
-    whole without them, also where they cannot be removed now."""
+    """Remove unlisted attempts, runs and rows of tasks. They are garbage: the published state is
+    complete without them, even if they cannot be removed now."""
     listed = {f.path for p in manifest.partitions for f in p.files}
     with suppress(EoctlError):
         storage.delete(name for name in _attempts(storage, DATA) if name not in listed)
@@ -213,9 +213,9 @@ def _attempts(storage: Storage, folder: str) -> list[str]:
 
 
 def sweep(storage: Storage) -> None:
-    """Remove what attempts of earlier runs have left and no finished task lists: it takes room.
+    """Remove leftovers of earlier runs that no finished task lists: they take space.
 
-    Nothing where another run may be at work beside this one: what it writes is not listed yet.
+    Does nothing if another run may be active: its files are not listed yet.
     """
     if not storage.exclusive:
         return
@@ -249,7 +249,7 @@ def read(given: str | Path) -> Manifest:
 
 
 def opened(given: str | Path) -> tuple[Storage, Manifest]:
-    """The storage of a state and its manifest, given as for `read`. Raises UsageError."""
+    """Return the storage of a state and its manifest, given as for `read`. Raises UsageError."""
     storage, manifest, _ = read_bytes(given)
     return storage, manifest
 

@@ -1,6 +1,6 @@
-"""A mark of 16 bytes in each row of a table tells whose it is: a digest of its offset and its key.
+"""A mark of 16 bytes in each row of a table shows its origin: a digest of its offset and key.
 
-Offsets alone don't tell: every changelog begins at 0.
+Offsets alone do not: every changelog begins at 0.
 """
 
 import struct

@@ -44,7 +44,7 @@ class StateRows:
     manifest: Manifest
 
     def rows(self, place: TopicPartition, part: int, parts: int) -> "pa.Table":
-        """The rows of a partition whose key's hash is `part` modulo `parts`."""
+        """Return the rows of a partition with a key hash of `part` modulo `parts`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -70,7 +70,7 @@ class StateRows:
                 yield file.read_row_group(group)
 
     def offsets(self, place: TopicPartition) -> "NDArray[np.int64]":
-        """The offsets of a partition's rows, rising."""
+        """Return the offsets of a partition's rows, rising."""
         import numpy as np
 
         columns = [
@@ -168,7 +168,7 @@ def file_of(listed: ManifestFile) -> StateFile:
 
 
 def part_of(rows: "pa.Table", part: int, parts: int) -> "pa.Table":
-    """Return the rows whose key's hash is `part` modulo `parts`."""
+    """Return the rows with a key hash of `part` modulo `parts`."""
     import numpy as np
 
     if parts == 1:
@@ -186,7 +186,7 @@ class Dump:
     partitions: bool
 
     def of(self, place: TopicPartition) -> "pa.Table | None":
-        """The rows of one partition; None when it has none."""
+        """Return the rows of one partition; None when it has none."""
         return self.rows.get(place, self.rows.get((None, place[1])))
 
 

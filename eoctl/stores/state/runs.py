@@ -1,8 +1,8 @@
-"""Runs: records sorted by their keys' hashes, which one task leaves and another merges.
+"""Runs: records sorted by their keys' hashes, which one task writes and another merges.
 
 A run is groups of about GROUP_BYTES, each an Arrow IPC stream of its own, compressed by lz4: the
-columns of `rows_schema` and `hash`. Behind them is an index of the groups, with their CRC-32C. Any
-number of runs is read side by side, a window of hashes at a time. Nobody but eoctl reads a run:
+columns of `rows_schema` and `hash`. After them is an index of the groups, with their CRC-32C. Any
+number of runs is read in parallel, a window of hashes at a time. Nobody but eoctl reads a run:
 Parquet took three times as long to read, and a SHA-256 of what is deleted soon is not needed.
 """
 
@@ -144,8 +144,8 @@ class RunReader:
 
 
 def windows(readers: Sequence[RunReader], low: int, behind: int) -> list[int]:
-    """Return rising hashes, the last one `behind`: between two of them, or `low` and the first,
-    the runs have about WINDOW_BYTES."""
+    """Return rising hashes that end with `behind`: between two of them, or `low` and the first, the
+    runs have about WINDOW_BYTES."""
     import numpy as np
 
     first = np.concatenate([np.empty(0, np.int64), *(reader.first for reader in readers)])

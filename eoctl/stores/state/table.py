@@ -1,9 +1,8 @@
-"""A table of a database that holds a state: a row for each entry, through SQLAlchemy Core.
+"""A database table that holds a state: a row for each entry, through SQLAlchemy Core.
 
-Columns as in the state's Parquet files. `upsert` writes some rows in a transaction of its own,
-`replace` everything and the restart offsets in one. A row belongs to the state when its partition
-has a row with its offset and its key: all others are counted, and only deleted where that was asked
-for.
+Columns as in the state's Parquet files. `upsert` writes some rows in their own transaction,
+`replace` everything and the restart offsets in one. A row belongs to the state if its partition has
+a row with its offset and key: all others are counted, and deleted only on request.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,7 +94,7 @@ class StateTable:
         return await self._reading(lambda connection, job: self._count(connection, job, live))
 
     async def partition_rows(self, partition: int) -> TableRows:
-        """The partition's rows as they are."""
+        """Return the partition's rows as they are."""
         return await self._reading(
             lambda connection, job: self._rows_there(connection, job, partition)
         )
@@ -107,8 +106,8 @@ class StateTable:
         keep: "NDArray[np.bytes_] | None",
         ensure_held: EnsureHeld,
     ) -> None:
-        """Write rows of a partition, some at a time, each time in a transaction; then, where `keep`
-        is given, delete the partition's rows with other marks.
+        """Write rows of a partition, some per transaction; then, if `keep` is given, delete the
+        partition's rows with other marks.
 
         Raises RefusedError where nothing was written, IncompleteError where some was.
         """
@@ -147,7 +146,7 @@ class StateTable:
                 self._connected(writing=True) as connection,
                 self._transaction(connection, job, ensure_held),
             ):
-                if self._kind == "postgresql":  # nobody adds a row while the old ones are deleted
+                if self._kind == "postgresql":  # no rows may come while old ones are deleted
                     name = connection.dialect.identifier_preparer.format_table(self._table)
                     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
                 store.put(connection, offsets[1])
@@ -370,7 +369,7 @@ class StateTable:
     def _transaction(
         self, connection: "Connection", job: BlockingCall, ensure_held: EnsureHeld
     ) -> Iterator[None]:
-        """Committed at its end, if the lock is still held and nobody gave it up."""
+        """Commit at the end, if the lock is still held and the call not abandoned."""
         held_before(ensure_held, written=job.sent)
         with connection.begin():
             self._database.bound_statements(connection)

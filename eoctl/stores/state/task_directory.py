@@ -1,7 +1,7 @@
 """The files of a task of a Kafka Streams application, written and read by rocksdict.
 
-The RocksDB of rocksdict and that of Streams differ in version: what is written keeps to the table
-format of RocksDB 6.6 and to the settings that Streams opens its stores with. Nothing is left in a
+The RocksDB of rocksdict and that of Streams differ in version: written files keep to the table
+format of RocksDB 6.6 and to the settings that Streams opens its stores with. Nothing stays in a
 write-ahead log, which Streams does not use.
 """
 
@@ -48,8 +48,8 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def refuse_running(folder: Path) -> None:
-    """Raises RefusedError where an application runs in the folder, IncompleteError if unknown."""
-    if (folder / names.LOCK).exists():  # a look makes none
+    """Raise RefusedError where an application runs in the folder, IncompleteError if unknown."""
+    if (folder / names.LOCK).exists():  # reading creates none
         with held(folder):
             pass
 
@@ -72,7 +72,7 @@ def _lock(descriptor: int, folder: Path) -> None:
 def write_store(folder: Path, rows: Iterable["pa.Table"], *, timestamped: bool) -> None:
     """Write a new store and close it. rows: of one partition, with key, timestamp and value.
 
-    Raises IncompleteError where RocksDB fails: the store is not whole then.
+    Raises IncompleteError where RocksDB fails: the store is then incomplete.
     """
     from rocksdict import WriteBatch, WriteOptions
 
@@ -97,7 +97,7 @@ def write_store(folder: Path, rows: Iterable["pa.Table"], *, timestamped: bool) 
 def read_store(folder: Path, partition: int, *, timestamped: bool) -> Digest:
     """Return the digest of all that a store holds; of a plain one without timestamps (-1).
 
-    rocksdict ends silently at a damaged block: the digest tells.
+    rocksdict ends silently at a damaged block: the digest reveals it.
     """
     total = Digest()
     with _opened(folder, timestamped, writes=False) as (store, _):
@@ -130,9 +130,9 @@ def write_checkpoint(task: Path, ends: Mapping[TopicPartition, int]) -> None:
 
 
 def has_checkpoint(task: Path, ends: Mapping[TopicPartition, int]) -> bool:
-    """Tell whether a task directory holds exactly these offsets, as `write_checkpoint` leaves it.
+    """Return True if a task directory holds exactly these offsets, as `write_checkpoint` writes it.
 
-    Streams 4.3 removes the file at its first start, earlier versions write it anew.
+    Streams 4.3 removes the file at its first start, earlier versions rewrite it.
     """
     try:
         text = (task / names.CHECKPOINT).read_text(encoding="ascii")
