@@ -68,7 +68,7 @@ def _paired(
     left = [m for m in marks if m not in exact]
 
     def may_be(m: Mark, d: Decision) -> bool:
-        # nothing was written for the producer id behind the markers of what is still pending
+        # nothing was written for the producer id after the markers of what is still pending
         return _fits(d, m, skew) and (d.completed_at is not None or m == marks[-1])
 
     if not any(may_be(m, d) for d in lost for m in left):
@@ -81,7 +81,7 @@ def _paired(
         at = next((i for i in fitting if may_be(marks[i], d)), None)
         if at is not None:
             used[marks[at]], behind = d, at
-    # a repeated marker, perhaps: whose cannot be told, and it is nobody else's
+    # a repeated marker, perhaps: its owner is unknown, and it is nobody else's
     return {m: d for m in marks for d in _near(ordered, times, m, skew)} | used, skew
 
 

@@ -26,7 +26,7 @@ def ends_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
 
 
 def deleted_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
-    """Return when retention deletes the oldest record that waits behind it."""
+    """Return when retention deletes the oldest record that waits after it."""
     _, deletion, at = _known(s, h)
     if isinstance(at, int):
         return _left((at - s.taken_at) / 1000)

@@ -231,7 +231,7 @@ class RunScreen(Asking[list[str] | None]):
 
 
 def executing(argv: Sequence[str], sha256: str) -> list[str]:
-    """The command that carries out exactly this plan; behind `--` all words are arguments."""
+    """The command that carries out exactly this plan; after `--` all words are arguments."""
     at = argv.index("--") if "--" in argv else len(argv)
     return [*argv[:at], "--execute", "--yes", "--plan-sha256", sha256, *argv[at:]]
 

@@ -70,7 +70,7 @@ class Drawn(Widget):
 
 
 class Bar(Drawn):
-    """A few lines, made anew whenever `show` is called; it is as high as they are many."""
+    """A few lines, rebuilt whenever `show` is called; it is as high as they are many."""
 
     DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
 
