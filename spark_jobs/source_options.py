@@ -224,7 +224,7 @@ def of_ranges(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def connection(access: Access, given: Mapping[str, str]) -> Access:
-    """Return the access with the properties that stand in options.
+    """Return the access with the properties that are in options.
 
     Raises UsageError for one that the access has otherwise: credentials given to register() go to
     no other server.

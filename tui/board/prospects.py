@@ -1,4 +1,4 @@
-"""When a thing ends by itself, in the words of a cell. What is not known is not called never."""
+"""When a thing ends on its own, in the words of a cell. What is not known is not called never."""
 
 from typing import TYPE_CHECKING
 

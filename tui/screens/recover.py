@@ -99,7 +99,7 @@ class FormScreen(ModalScreen[list[str] | None]):
 
     @property
     def argv(self) -> list[str]:
-        """The command as it stands now."""
+        """The command as it is now."""
         values = {
             field.label: made.value
             for field, made in zip(self.form.fields, self.inputs, strict=True)
