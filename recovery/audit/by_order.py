@@ -81,7 +81,7 @@ def _paired(
         at = next((i for i in fitting if may_be(marks[i], d)), None)
         if at is not None:
             used[marks[at]], behind = d, at
-    # a repeated marker, perhaps: its owner is unknown, and it is nobody else's
+    # a repeated marker, perhaps: whose cannot be told, and it is nobody else's
     return {m: d for m in marks for d in _near(ordered, times, m, skew)} | used, skew
 
 
