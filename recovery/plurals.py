@@ -1,6 +1,6 @@
 """Numbers of things in a sentence: `1 record is`, `1,204 records are`.
 
-Separators stand only in sentences; tables and JSON hold plain digits.
+Separators occur only in sentences; tables and JSON hold plain digits.
 """
 
 from collections.abc import Sequence

@@ -23,7 +23,7 @@ def without_passwords(text: str) -> str:
 
 
 def addresses(servers: Iterable[tuple[str, int]]) -> str:
-    """Join (host, port) pairs to `host:port,host:port`; IPv6 addresses stand in brackets."""
+    """Join (host, port) pairs to `host:port,host:port`; IPv6 addresses are in brackets."""
     return ",".join(f"[{h}]:{port}" if ":" in h else f"{h}:{port}" for h, port in servers)
 
 

@@ -1,7 +1,7 @@
 """`audit duplicates` on Spark: ids are brought together by a shuffle, suspects are read once more.
 
 The first pass sends each record's id, 16 bytes, to the task that sees all records of that id; it
-says which may stand more than once. The second pass, where there are any, reads again and keeps
+says which may occur more than once. The second pass, where there are any, reads again and keeps
 those alone; a shuffle brings the records of an id together, in the order of partitions and offsets.
 """
 
@@ -214,7 +214,7 @@ Judge = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
 
 
 def _suspected(expected: int) -> Judge:
-    """Return what finds ids that may stand more than once, of all records that have them."""
+    """Return what finds ids that may occur more than once, of all records that have them."""
 
     def suspected(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import numpy as np

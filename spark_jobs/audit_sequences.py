@@ -1,6 +1,6 @@
 """`audit sequences` on Spark: a task reads a partition's batch headers and judges its sequences.
 
-A partition is one task: what a producer's batch must continue is known only behind all before it.
+A partition is one task: what a producer's batch must continue is known only after all before it.
 """
 
 from collections.abc import Mapping

@@ -145,7 +145,7 @@ def frame(
 ) -> "DataFrame":
     """Return a frame of what tasks 0 to count - 1 give, a task each.
 
-    An EoctlError that no retry mends is told to `refusals`, any other is Spark's to retry.
+    An EoctlError that no retry fixes goes to `refusals`, any other is Spark's to retry.
     """
     executors.ship(spark)
 

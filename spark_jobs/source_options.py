@@ -92,7 +92,7 @@ class Edge:
     """One end of the ranges, the start or the end.
 
     every: the bound of all partitions, None where each has its own. latest: what `latest` means,
-    and an instant behind the last record; None: Bound's own rule. must_match: such an instant is
+    and an instant after the last record; None: Bound's own rule. must_match: such an instant is
     refused.
     """
 
@@ -108,7 +108,7 @@ class Edge:
 
     def resolve(self, facts: PartitionFacts, offset_at_time: int | None) -> int:
         """Return the offset meant, as `Bound.resolve` does. Raises UsageError for an instant that
-        must have a record behind it and has none."""
+        must have a record after it and has none."""
         bound = self.bound(facts.topic_partition)
         if bound.kind != "time" or self.latest is None:
             return bound.resolve(facts, offset_at_time)
@@ -224,7 +224,7 @@ def of_ranges(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def connection(access: Access, given: Mapping[str, str]) -> Access:
-    """Return the access with the properties that stand in options.
+    """Return the access with the properties that are in options.
 
     Raises UsageError for one that the access has otherwise: credentials given to register() go to
     no other server.

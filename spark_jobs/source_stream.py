@@ -2,7 +2,7 @@
 
 Spark keeps the offsets (see `recovery.shared.stream_offset`) in the query's checkpoint and plans
 a batch that was not finished anew from them: equal offsets give equal tasks. Before a batch is
-planned, and behind each task's last record, the logs must be those that the offsets were taken of.
+planned, and after each task's last record, the logs must be those that the offsets were taken of.
 
 Spark makes a reader in a process of its own, which lives as long as the query, and others for the
 tasks. An error that making one raises gets lost in Spark 4.3.0: the first call raises it.

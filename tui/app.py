@@ -130,7 +130,7 @@ class Dashboard(Reading, Changing):
             if len(self.screen_stack) == 1:
                 self.table.drop_gone()
                 if not self.prompt.display:
-                    # here and not in the table's own queue: what is typed ahead behind `/` must
+                    # here and not in the table's own queue: what is typed ahead after `/` must
                     # find the prompt open, or a name would be taken for commands
                     await self.key_pressed(event.key)
                     return

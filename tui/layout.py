@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tui.screens.runs import Run
     from tui.widgets.tables import TableRow
 
-SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
-STRIP_BELOW = 30  # from this height on the strip of a partition stands under the list
+SIDE_BESIDE = 120  # from this width on the evidence is beside the list, else below it
+STRIP_BELOW = 30  # from this height on the strip of a partition is under the list
 SAYS_LINES = 3
 FIXED_LINES = (
     3 + SAYS_LINES

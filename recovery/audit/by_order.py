@@ -68,7 +68,7 @@ def _paired(
     left = [m for m in marks if m not in exact]
 
     def may_be(m: Mark, d: Decision) -> bool:
-        # nothing was written for the producer id behind the markers of what is still pending
+        # nothing was written for the producer id after the markers of what is still pending
         return _fits(d, m, skew) and (d.completed_at is not None or m == marks[-1])
 
     if not any(may_be(m, d) for d in lost for m in left):

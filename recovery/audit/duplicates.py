@@ -46,7 +46,7 @@ class Suspects:
         self._bloom.add(ids[first])
 
     def halves(self) -> "NDArray[np.uint64]":
-        """uint64[m], rising: the first halves of ids that may stand more than once, for `among`."""
+        """uint64[m], rising: the first halves of ids that may occur more than once, for `among`."""
         import numpy as np
 
         whole = np.frombuffer(b"".join(self._found), np.uint64).reshape(-1, 2)
@@ -80,7 +80,7 @@ class Copy(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A record whose id may stand more than once. digest: of the id. id: None where it is too long
+    """A record whose id may occur more than once. digest: of the id. id: None where it is too long
     to be shown; size: its bytes. value_digest: of key and value."""
 
     digest: bytes
@@ -128,7 +128,7 @@ Base64 = Annotated[
 
 
 class Duplicate(NamedTuple):
-    """An id that several records have. id, size: see Suspect. partitions: in how many they stand.
+    """An id that several records have. id, size: see Suspect. partitions: in how many they are.
 
     nearest, farthest: offsets within a partition, None while no partition has two. oldest, newest:
     ms.

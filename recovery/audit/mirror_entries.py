@@ -106,7 +106,7 @@ def groups(
 
 
 def among(digests: "NDArray[np.uint64]", sought: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """bool[n]: which of the digests stand in `sought`."""
+    """bool[n]: which of the digests are in `sought`."""
     import numpy as np
 
     members = np.zeros(len(digests), np.bool_)

@@ -94,7 +94,7 @@ class Pairing:
     ) -> None:
         self.source, self.mirror = _Side(source_cut), _Side(mirror_cut)
         self.pairs = 0
-        self.behind = 0  # records behind the mirror's end that were not kept
+        self.behind = 0  # records after the mirror's end that were not kept
         self._clocks = clocks
         self._translated = translated
         self._most, self._block = most, block

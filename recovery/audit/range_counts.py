@@ -1,7 +1,7 @@
 """The fate of each offset of a range as it is read, and each producer's last transaction.
 
 A read_committed reader's view, as `recovery.formats.counting` defines it; the producers tell, with
-what lies behind the range, which transactions the range's end divides.
+what follows the range, which transactions the range's end divides.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ class RangeCounts:
         self._records["control"] += int(control.sum())
         self._records["aborted"] += int(aborted.sum())
         self._records["open"] += int(undecided.sum())
-        # a response goes on behind the range, and what lies there is not the range's
+        # a response goes on after the range, and what lies there is not the range's
         last_transactions(records.batches.reaching(self._start, self._end), self._producers)
         hidden = control | aborted | undecided
         data = records.select(~hidden) if hidden.any() else records
@@ -105,7 +105,7 @@ def last_transactions(batches: Batches, known: dict[str, dict[str, Any]]) -> Non
 def merged(
     first: dict[str, dict[str, Any]], second: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The last transactions of two ranges, the second behind the first."""
+    """The last transactions of two ranges, the second after the first."""
     union = {key: dict(value) for key, value in first.items()}
     for key, later in second.items():
         known = {k: v for k, v in later.items() if v is not None}

@@ -35,7 +35,7 @@ class _Value(BaseModel):
 
 
 class AuditRequest(_Value):
-    """An audit of these ranges. most: findings that are told; all are counted.
+    """An audit of these ranges. most: findings that are shown; all are counted.
 
     max_rate: bytes per second that all tasks together read from a broker. answer: the file that the
     job writes what it found into; None: it is the job's result.

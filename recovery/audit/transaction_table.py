@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# A marker as brokers write it: bytes behind the batch's header that are attributes, deltas and the
+# A marker as brokers write it: bytes after the batch's header that are attributes, deltas and the
 # lengths of key (4) and value (6) as varints.
 _USUAL = ((1, 0), (2, 0), (3, 0), (4, 8), (9, 12))
 _KIND, _COORDINATOR, _SIZE = 7, 12, 16

@@ -210,7 +210,7 @@ def whose_clock(ahead: int | None) -> str:
 
 
 def _ends(c: Case, row: TransactionFacts) -> Evidence:
-    """Say when its coordinator aborts it by itself (Kafka: abortTimedOutTransactions)."""
+    """Say when its coordinator aborts it on its own (Kafka: abortTimedOutTransactions)."""
     left, cycle, code = c.deadline_in, c.abort_cycle, "deadline"
     data = {"deadline": c.deadline, "left_ms": left, "cycle_ms": cycle}
     if is_two_phase(row):

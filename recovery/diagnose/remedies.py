@@ -20,7 +20,7 @@ class Remedy:
 
     transactional_id, producer_id, producer_epoch: whom a fence means; outcome: what a resolve
     writes; partitions: what needs a leader; broker: whose coordinator to restart; deadline: when
-    the coordinator ends it by itself (ms, the coordinator's clock). does: in words.
+    the coordinator ends it on its own (ms, the coordinator's clock). does: in words.
     refused: (action, why not) of tempting alternatives.
     """
 

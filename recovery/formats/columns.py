@@ -37,7 +37,7 @@ OUTCOMES = ("none", "committed", "aborted", "open")
 NONE, COMMITTED, ABORTED, OPEN = range(4)
 NO_TIMESTAMP = -1
 LAST_OFFSET = 2**63 - 1
-_PADDING = 64  # bytes behind the records: what a malformed last one may touch
+_PADDING = 64  # bytes after the records: what a malformed last one may touch
 # what `decode` decodes at once: it stays in the processor's cache, and its memory is used again
 _PART_BYTES = 2 << 20  # as stored
 _PART_RECORDS = 1 << 15

@@ -20,7 +20,7 @@ _LOCK_STEP_LEAST = 64  # batches side by side that pay for walking them at once
 def varints(
     data: "NDArray[np.uint8]", position: "NDArray[np.int64]"
 ) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
-    """The zigzag varints at `position`, and the positions behind them.
+    """The zigzag varints at `position`, and the positions after them.
 
     Ten bytes at most, the rest of what does not end by then is ignored; the caller's checks of
     lengths and ends find what is malformed. At least ten bytes must follow each position.
@@ -91,7 +91,7 @@ def _by_zeros(
     behind: "NDArray[np.int64]",
     count: "NDArray[np.int64]",
 ) -> "NDArray[np.int64] | None":
-    """All at once, where the byte behind each record's length is 0, as Kafka's clients write it.
+    """All at once, where the byte after each record's length is 0, as Kafka's clients write it.
 
     Each byte 0 may be that one. What is no record leads to no other, or none leads to it. None
     unless what is left is one chain through each batch, which proves it; a record of more than
@@ -227,7 +227,7 @@ def _one_by_one(
 
 
 def _long(content: bytes, position: int) -> tuple[int, int]:
-    """A varint of up to ten bytes, not yet unzigzagged, and the position behind it.
+    """A varint of up to ten bytes, not yet unzigzagged, and the position after it.
 
     Where it is longer, 1, which is the length -1.
     """

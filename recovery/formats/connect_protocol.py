@@ -1,7 +1,7 @@
 """What a worker of Kafka Connect tells its group: its REST address, and what it is to run.
 
 A version (int16), then fields of Kafka's plain types; version 0 is eager, 1 and 2 (sessioned) are
-incremental, with fields that are added behind. Source: ConnectProtocol,
+incremental, with fields added at the end. Source: ConnectProtocol,
 IncrementalCooperativeConnectProtocol; KIP-415, KIP-507.
 """
 

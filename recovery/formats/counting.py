@@ -125,7 +125,7 @@ class ExactCount:
         *,
         check_crc: bool = True,
     ) -> None:
-        """Counts the whole batches of one response; `next_offset` moves behind the last of them.
+        """Counts the whole batches of one response; `next_offset` moves past the last of them.
 
         fetch_offset: what was asked, not above `next_offset`, or offsets in between would be taken
         for missing. aborted: the response's list; None (isolation level 0) only where no

@@ -24,7 +24,7 @@ _MOST_DEPTH = 16  # handles within handles; Flink itself nests two
 class Place(NamedTuple):
     """The place of a state's bytes.
 
-    inline: the bytes themselves, if they stand in `_metadata`. Else path: the file, relative to
+    inline: the bytes themselves, if they are in `_metadata`. Else path: the file, relative to
     the folder of `_metadata` if `relative`, otherwise as Flink names it (a URI or a path). start,
     size: the part of the file, in bytes; size -1 = all of it.
     """

@@ -112,7 +112,7 @@ def control_record(key: bytes | None, value: bytes | None) -> Marker:
     if number not in (0, 1):
         return Marker(ControlType.OTHER, None)
     reader = Reader(value or b"", "value of a transaction marker")
-    reader.int16()  # version: 0; later ones may only add behind
+    reader.int16()  # version: 0; later ones may only append
     return Marker(ControlType.COMMIT if number else ControlType.ABORT, reader.int32())
 
 

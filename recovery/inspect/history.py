@@ -9,7 +9,7 @@ stands in docs/verdicts.md, "Evidence"; the principles held here:
   producer id that stands in no log cannot be judged by any (history-replaced).
 - `__transaction_state` is compacted: a Prepare* record vanishes under the Complete* that follows.
   It is whole for a batch from a record on that is older than any decision on it, told by epochs
-  and never by time, if no offset is missing behind that record (else history-compacted).
+  and never by time, if no offset is missing after that record (else history-compacted).
 - A producer id lives in the partition whose records name it, not where its id's hash points.
 - What only this host's cache knows counts as a decision, and never as proof that there is none:
   between two reads compaction may have taken records (`StateLog.standing`).
@@ -59,7 +59,7 @@ class StateLog:
     error: why it could not be read. end: up to which it was read (its high watermark).
     leader_epoch: of the partition, by Metadata; None = not known.
     cached_until: records below this offset were not read now but kept by this host's cache.
-    stands_from: the first offset of the read behind which no later one missed a record.
+    stands_from: the first offset of the read after which no later one missed a record.
     former: what this host once read under the same cluster and what the log does not hold: of
     topics that were deleted, of ends that were cut off, each as it was kept.
     cut_epoch: the cache holds records up to this leader epoch that the log has lost; None = none.
@@ -80,7 +80,7 @@ class StateLog:
 
     @property
     def standing(self) -> tuple[StateRecord, ...]:
-        """The records behind which no later one of their id is missing.
+        """The records after which no later one of their id is missing.
 
         Compaction takes the older of an id first: a record shows that none was gone which the same
         read would have seen. Between two reads it may have taken both, unless no offset is missing
@@ -351,7 +351,7 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
 
 
 def _since_begun(log: StateLog, start: StartBatch, ids: Iterable[str]) -> list[StateRecord]:
-    """Return the ids' records behind the one that began the batch's epoch: none is missing."""
+    """Return the ids' records after the one that began the batch's epoch: none is missing."""
     own = [r for r in log.naming(start.producer_id) if r.offset >= log.stands_from]
     first = next((r.offset for r in own if _begins(r.value, start)), None)
     return [r for r in log.of_ids(ids) if first is not None and r.offset > first]
@@ -447,7 +447,7 @@ def _decisions(
 ) -> tuple[Decision, ...]:
     """cached_until: by partition, below which records come from the cache; None: all forgotten.
 
-    begun: the records behind the one that began the batch's epoch.
+    begun: the records after the one that began the batch's epoch.
     """
     next_at: dict[str, int] = {}
     decisions = []

@@ -61,7 +61,7 @@ def _by_order(history: History, start: StartBatch, start_offset: int) -> list[De
     """Return the decisions that v1 tells by order: those of the batch's own epoch.
 
     Not those on an earlier topic of that name, nor those older than a decision of another epoch
-    whose marker stands before the batch: they are not about what lies behind that marker.
+    whose marker is before the batch: they are not about what follows that marker.
     """
     of_others = {
         (m.producer_epoch, m.outcome)

@@ -1,4 +1,4 @@
-"""The ids that a topic's name had, and when: they tell a topic from one made anew under its name.
+"""The ids that a topic's name had, and when: they tell a topic from one recreated under its name.
 
 A decision in `__transaction_state` names a topic and not its id. "When" is an offset of a partition
 of `__transaction_state`, so that no clock is asked: what stands there was written before a look, or
@@ -39,7 +39,7 @@ class Sightings:
     """All sightings of one topic's name.
 
     present: its id now; None = the broker gives no ids. seen: in the order in which the ids were
-    first seen. A broker that lags behind may have told an old id after a newer one.
+    first seen. A broker that lags behind may have reported an old id after a newer one.
     """
 
     present: str | None

@@ -83,7 +83,7 @@ def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
 
 
 def no_record(merge: TopicPartition, entry: MergeEntry) -> RefusedError:
-    """There is no visible record where an entry points, nor behind it."""
+    """There is no visible record where an entry points, nor after it."""
     return RefusedError(
         f"it names {named(entry.topic_partition)} at {entry.offset}, where there is no record",
         where=named(merge),

@@ -3,7 +3,7 @@
 A committable is (transactional id, producer id, producer epoch). Flink's sink calls
 initTransactions for each transaction, so that producer id and epoch name one alone. Told apart by
 two witnesses that agree or leave it open: the records of `__transaction_state`, and the markers
-behind its records in the logs.
+after its records in the logs.
 
 How a record of `__transaction_state` tells the end of epoch E of a producer id (docs/verdicts.md):
 EndTxn of clients with transactions v1 leaves the epoch as it is, so the end bears E; clients with

@@ -23,7 +23,7 @@ MARGIN_MS = 3_600_000
 class Piece:
     """What lies of a transaction in one partition: records, from the offset `first` to `last`.
 
-    outcome: of the marker behind them, appended at `ended_at` (epoch ms, the broker's clock).
+    outcome: of the marker after them, appended at `ended_at` (epoch ms, the broker's clock).
     lacking: its records that are gone. behind: records under the same producer id and epoch that
     follow the marker.
     """

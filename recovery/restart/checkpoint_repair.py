@@ -3,7 +3,7 @@
 A query can start in two ways that lose nothing: after its last batch, if that is committed, or with
 its last batch again, in exactly its ranges, as after any crash. A copy is mended so that one of
 them is possible; what is written for that is proven by other files, or has no effect, and says so.
-All else goes back to an earlier batch, and the later ones are planned anew.
+All else goes back to an earlier batch, and the later ones are planned again.
 
 What Spark does was measured with 4.3.0: tests/spark/test_checkpoint_repair.py.
 """
@@ -338,7 +338,7 @@ def _again(
 
 
 def _placeholder(files: CheckpointFiles, last: int, filled: Mapping[int, Write]) -> Write:
-    """Return an `offsets/last-1` for a query that goes on behind `last`: it must be there only."""
+    """Return an `offsets/last-1` for a query that goes on after `last`: it must be there only."""
     offsets = files.offsets.get(last)
     text = filled[last].text if offsets is None else write_batch_offsets(offsets)
     return Write(

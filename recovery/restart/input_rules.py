@@ -127,7 +127,7 @@ def moved(
     observed: Observed,
     checks: tuple[Check, ...] = (),
 ) -> InputDecision:
-    """The step from `current` (None: the store has nothing) to `restart`, told in records."""
+    """The step from `current` (None: the store has nothing) to `restart`, in records."""
     place = log.topic_partition
     if current is None or current == restart:
         records = None if current is None else 0
@@ -135,7 +135,7 @@ def moved(
     direction: Direction = "rewind" if restart < current else "skip"
     low, high = sorted((current, restart))
     records = from_time = None
-    # What lies outside the log is told by its offsets alone.
+    # What lies outside the log is given in offsets only.
     if log.log_start_offset <= low and high <= log.high_watermark:
         records = visible(Count(*place, low, high), isolation, observed)
     if log.log_start_offset <= current <= log.high_watermark:

@@ -181,7 +181,7 @@ def _exclusive(
     producers: Producers, stored: StoredOutput, app: App, observed: Observed, where: str
 ) -> Check:
     """Check that only this application wrote. Proven only where the store names the one producer: a
-    process that was started anew has another id, so all that wrote are shown."""
+    process that was restarted has another id, so all that wrote are shown."""
     owners, ids = observed.owners, producers.producer_ids
     writers = some(
         [f"{i} (transactional id {owners[i]!r})" if i in owners else str(i) for i in ids], most=5

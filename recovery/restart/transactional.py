@@ -2,7 +2,7 @@
 
 That an offset was committed in a transaction is read in `__consumer_offsets` and never taken from
 the application file: an offset committed later and elsewhere (Flink does so) proves nothing about
-the outputs. docs/restart.md says which evidence the guarantee stands on.
+the outputs. docs/restart.md says which evidence the guarantee rests on.
 """
 
 import shlex

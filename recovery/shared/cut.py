@@ -213,7 +213,7 @@ def judge(
 
 
 def _unmarked(last: Mapping[str, Any]) -> bool:
-    """True if the last data of a producer has no marker behind it."""
+    """True if the last data of a producer has no marker after it."""
     return last["marker"] is None or last["marker"] < last["last_offset"]
 
 

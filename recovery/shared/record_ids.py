@@ -114,7 +114,7 @@ def digests(
 
 
 def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":
-    """uint64[n]: of key and value together, null told from empty. For comparing, not for ids."""
+    """uint64[n]: of key and value together, null differs from empty. For comparing, not for ids."""
     import numpy as np
 
     hashes = bytearray()

@@ -1,10 +1,10 @@
-"""Duplicates told by the source record's number: one number per source partition is enough.
+"""Duplicates found by the source record's number: one number per source partition is enough.
 
 A job that copies source partition s writes its outputs in s's order; when it starts again, it goes
 back and repeats some. So of each source the highest number (offset, index) is kept, what is not
 above it was there before. That is right only for one writer in order, so the last numbers are
 remembered with a digest of the record each: a number that was jumped over and comes now, and a
-number that comes again with other content, are told instead of dropped.
+number that comes again with other content, are reported instead of dropped.
 """
 
 from collections import deque

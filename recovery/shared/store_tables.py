@@ -25,7 +25,7 @@ class _Store(Table):
 
 
 class KafkaGroupStore(_Store):
-    """Committed offsets of a consumer group; the outputs stand in the commit's metadata."""
+    """Committed offsets of a consumer group; the outputs are in the commit's metadata."""
 
     kind: Literal["kafka-group"]
     group: Name

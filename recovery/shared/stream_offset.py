@@ -2,7 +2,7 @@
 
 Spark keeps it as JSON in a query's checkpoint. An offset alone does not say of which log it is,
 so each topic has its id, and each offset the leader epoch of the log that it was taken from: a
-topic made anew and a log that was cut off and written again (KIP-320) are other logs.
+recreated topic and a log that was cut off and written again (KIP-320) are other logs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -158,7 +158,7 @@ def refuse_other_logs(
 
 
 def refuse_deleted(offset: StreamOffset, facts: Iterable[PartitionFacts]) -> None:
-    """Refuse to go on where records behind a position were deleted before they were read.
+    """Refuse to go on where records after a position were deleted before they were read.
 
     A partition without a position is new, and read from offset 0 on. Raises IncompleteError.
     """

@@ -1,4 +1,4 @@
-"""The rule by which an earlier state is carried on, so that its changelogs are not read anew.
+"""The rule by which an earlier state is carried on, so that its changelogs are not read again.
 
 Only where the result is provably that of a full rebuild. A key that was deleted after the earlier
 cut may be gone from the log, value and tombstone, before the second read: so time is bounded too.

@@ -183,7 +183,7 @@ def of_several_replicas(
 ) -> str | None:
     """Say what it may have cost a partition's state that more than one broker's copy was read.
 
-    Each replica is compacted by itself. One that lags behind still has a value, another has lost
+    Each replica is compacted on its own. One that lags behind still has a value, another has lost
     its tombstone: read in parts from both, the key comes back. None where no copy has lost
     anything. missing: offsets read without a record, None where the reader can't tell.
     """

@@ -299,7 +299,7 @@ def stop(spark: "SparkSession") -> None:
     ending = threading.Thread(target=_end, args=(spark,), name="eoctl-stop", daemon=True)
     ending.start()
     ending.join(STOP_SECONDS)
-    process = getattr(gateway, "proc", None)  # none below spark-submit, which ends by itself
+    process = getattr(gateway, "proc", None)  # none below spark-submit, which ends on its own
     if process is not None:
         with suppress(Exception):
             process.stdin.close()  # its JVM ends with this pipe

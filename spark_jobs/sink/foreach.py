@@ -7,7 +7,7 @@
     frame.writeStream.foreachBatch(send).option("checkpointLocation", "/shared/orders").start()
 
 A query that is started again with its checkpoint sends what is missing and nothing twice. Batches
-of another checkpoint under the same job name are refused: those were made anew, or set back.
+of another checkpoint under the same job name are refused: those were recreated, or set back.
 """
 
 from collections.abc import Callable

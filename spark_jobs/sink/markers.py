@@ -176,7 +176,7 @@ def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
 
 
 def _has_record(consumer: Any, start: Any) -> bool:
-    """True if a committed record stands between `start` and the LSO."""
+    """True if a committed record is between `start` and the LSO."""
     from confluent_kafka import KafkaError
 
     consumer.assign([start])

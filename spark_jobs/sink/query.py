@@ -2,7 +2,7 @@
 
 A query's checkpoint says what a batch reads before the batch runs (`offsets/N`), and keeps saying
 it while Spark repeats the batch. A checkpoint that was set back has lost that entry: Spark plans
-the batch anew, with what has arrived since, at another time.
+the batch again, with what has arrived since, at another time.
 """
 
 import hashlib

@@ -66,7 +66,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One batch's content. topic ids: a topic made anew is another topic.
+    """One batch's content. topic ids: a recreated topic is another topic.
 
     run: whose batch it is, for batch numbers come again (a streaming query whose checkpoint was
     deleted begins at 0): the query's id, or what the caller gave; None where neither is known.

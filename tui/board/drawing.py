@@ -12,9 +12,9 @@ from tui.widgets.trend import BUCKETS, bars, cell_of
 
 NARROWEST = 60
 BRIEF = 12  # below this height each part is one line
-BRIEF_NARROW = 16  # where they stand below each other
-BESIDE = 150  # from this width on the parts stand beside the lanes
-COLUMNS = 100  # from this width on they stand in two columns below them
+BRIEF_NARROW = 16  # where they are below each other
+BESIDE = 150  # from this width on the parts are beside the lanes
+COLUMNS = 100  # from this width on they are in two columns below them
 PARTS_WIDTH = 66
 TALLEST = 10  # lines of one lane
 HEAD, AXIS = 1, 1

@@ -265,7 +265,7 @@ def _changes_part(changes: Sequence[JournalRow], text: Callable[[str], str]) -> 
 def _groups_part(
     s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]
 ) -> Part:
-    """Groups whose commit is not decided, and those that stand at an LSO."""
+    """Groups whose commit is not decided, and those that are at an LSO."""
     title, label = "Groups pending", (" groups ", "dim")
     if s.groups is None:
         line: Line = (("waiting for the first answer", "dim"),)
@@ -297,7 +297,7 @@ def _groups_part(
 
 
 def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]) -> Part:
-    """What ends next, by itself, and what does not."""
+    """What ends next, on its own, and what does not."""
     title, label = "When it ends by itself", (" ends   ", "dim")
     if s.hanging is None:
         line: Line = (("being judged", "dim"),)

@@ -1,4 +1,4 @@
-"""When a thing ends by itself, in the words of a cell. What is not known is not called never."""
+"""When a thing ends on its own, in the words of a cell. What is not known is not called never."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ def ends_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
 
 
 def deleted_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
-    """Return when retention deletes the oldest record that waits behind it."""
+    """Return when retention deletes the oldest record that waits after it."""
     _, deletion, at = _known(s, h)
     if isinstance(at, int):
         return _left((at - s.taken_at) / 1000)

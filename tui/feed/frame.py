@@ -50,7 +50,7 @@ class Builder:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: another cluster, or another place in a recording."""
+        """Start over: another cluster, or another place in a recording."""
         self.trend = Trend()
         self.history = History()
         self._held: dict[str, LsoRow] = {}

@@ -1,6 +1,6 @@
 """A change from its plan to its verified result, through the same doors as the command line.
 
-The plan is made anew from the cluster, shown whole, and nothing is sent before its word was typed;
+The plan is made again from the cluster, shown whole, and nothing is sent before its word was typed;
 what became of each step is read back from the cluster.
 """
 

@@ -1,4 +1,4 @@
-"""The Groups screen: where groups stand between LSO and high watermark."""
+"""The Groups screen: where groups are between LSO and high watermark."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast

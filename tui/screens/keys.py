@@ -19,7 +19,7 @@ Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
 class Key(Value):
     """keys: as Textual names them. shown: as people write them. where: on which kind of screen.
 
-    footer: short word for the footer, or "" when only the help tells of it. priority: also while
+    footer: short word for the footer, or "" when only the help names it. priority: also while
     something is typed. subject: on a page the key is about what the page shows, so that it does
     not exist before the page has answered.
     """
@@ -154,7 +154,7 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
 
 
 def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True) -> Iterator[Key]:
-    """The keys that the footer tells of."""
+    """The keys that the footer shows."""
     for key in KEYS:
         if key.footer and exists(
             key, view, replay=replay, may_change=may_change, answered=answered

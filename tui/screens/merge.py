@@ -28,7 +28,7 @@ def merge_page(s: "Snapshot | None", app_file: str, width: int) -> list[Line]:
             for e in (entries if isinstance(entries, list) else ())
             if isinstance(e, dict) and e["partition"] == row.partition
         ]
-        # behind the last entry only markers may follow
+        # after the last entry only markers may follow
         end = int(mine[-1]["merge_offset"]) + 1 if mine else row.tip
         lines += [*_partition(row, end), (), ((" newest entries", "title"),)]
         before: dict[object, int] = {}

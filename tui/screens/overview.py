@@ -135,7 +135,7 @@ def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
     by_error: dict[tuple[str, str], dict[str, ErrorRow]] = {}
     for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
         for e in answer.errors if answer else ():
-            if e.error != "UNKNOWN_VERDICT":  # its transaction stands in the list already
+            if e.error != "UNKNOWN_VERDICT":  # its transaction is in the list already
                 by_error.setdefault((e.scope, e.error), {})[_place(e)] = e
     return by_error
 
@@ -165,7 +165,7 @@ def _place(e: ErrorRow) -> str:
 
 
 def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list[TableRow]:
-    """Groups that stand at an LSO, one line each: their worst partition."""
+    """Groups that are at an LSO, one line each: their worst partition."""
     worst: dict[str, OffsetsShowRow] = {}
     more: dict[str, int] = {}
     for g in group_rows(s):

@@ -70,7 +70,7 @@ def _chunks(text: str, width: int) -> list[str]:
 
 
 def evidence_page(source: object, width: int) -> list[Line]:
-    """Return what a verdict stands on, for the pane beside the list."""
+    """Return what a verdict rests on, for the pane beside the list."""
     if isinstance(source, TxnListRow):
         lines: list[Line] = [((f" {visible(source.transactional_id)}", "title"),)]
         if source.error:

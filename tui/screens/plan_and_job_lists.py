@@ -122,7 +122,7 @@ def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bo
 
 
 def stage_bar(r: JobRow, width: int, *, ascii_only: bool = False) -> str:
-    """`######.... 3/5`; `-` where no stage was told."""
+    """`######.... 3/5`; `-` where no stage was reported."""
     if not r.stages_total:
         return "-"
     done = min(r.stages_done or 0, r.stages_total)

@@ -1,4 +1,4 @@
-"""Plans, journal entries and jobs: what stands beside their lists, and their pages."""
+"""Plans, journal entries and jobs: what is beside their lists, and their pages."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

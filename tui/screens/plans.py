@@ -74,7 +74,7 @@ def verify(about: str) -> Ready:
 
 
 def _verify_restart(plan: "Plan", context: "Context") -> Ready:
-    """Look like `restart verify`, also for a zombie's commit or write behind the counted end."""
+    """Look like `restart verify`, also for a zombie's commit or write after the counted end."""
     from eoctl.operations.restart.verify import verify as look_again
     from eoctl.operations.session.session import with_cluster
     from recovery.rows.restart import RestartVerifyRow

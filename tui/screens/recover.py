@@ -99,7 +99,7 @@ class FormScreen(ModalScreen[list[str] | None]):
 
     @property
     def argv(self) -> list[str]:
-        """The command as it stands now."""
+        """The command as it is now."""
         values = {
             field.label: made.value
             for field, made in zip(self.form.fields, self.inputs, strict=True)
@@ -231,7 +231,7 @@ class RunScreen(Asking[list[str] | None]):
 
 
 def executing(argv: Sequence[str], sha256: str) -> list[str]:
-    """The command that carries out exactly this plan; behind `--` all words are arguments."""
+    """The command that carries out exactly this plan; after `--` all words are arguments."""
     at = argv.index("--") if "--" in argv else len(argv)
     return [*argv[:at], "--execute", "--yes", "--plan-sha256", sha256, *argv[at:]]
 

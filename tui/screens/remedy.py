@@ -1,6 +1,6 @@
 """`x` on judged transactions: the plan of their remedies, as the command line makes it.
 
-Planning looks at the cluster anew, so nothing is decided on what the screen showed.
+Planning looks at the cluster again, so nothing is decided on what the screen showed.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ class View(Value):
     """One screen. number: its key, 0 = reached through another. names: what `:` takes.
 
     kind: a table, a table with more about the cursor's row beside or below it, or a page.
-    argv: the equal command behind `eoctl` and its connection options. own: the columns of a table
+    argv: the equal command after `eoctl` and its connection options. own: the columns of a table
     that no command prints. short: the title where tabs have little room.
     """
 

@@ -70,7 +70,7 @@ class Drawn(Widget):
 
 
 class Bar(Drawn):
-    """A few lines, made anew whenever `show` is called; it is as high as they are many."""
+    """A few lines, rebuilt whenever `show` is called; it is as high as they are many."""
 
     DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
 
@@ -125,7 +125,7 @@ class Page(Drawn, can_focus=True):
         self._remake()
 
     def retitle(self) -> None:
-        """Draw the title line again: it tells an age."""
+        """Draw the title line again: it shows an age."""
         if self._titled:
             self.refresh(Region(0, 0, self.size.width, 1))
 

@@ -75,7 +75,7 @@ class TableState(msgspec.Struct):
         return True
 
     def settle(self) -> None:
-        """Filter and sort anew; what vanished comes last, until a key is pressed."""
+        """Filter and sort again; what vanished comes last, until a key is pressed."""
         keeps = self.filter.keeps if self.filter else None
         rows = [r for r in self.data.rows if keeps(r)] if keeps else self.data.rows
         place = self.place

@@ -52,7 +52,7 @@ class TableRow(Value, eq=False):
 
 
 def urgency(row: TableRow) -> int:
-    """Return the sort key: act first, then what may be wrong, what cannot be told, the rest."""
+    """Return the sort key: act first, then what may be wrong, what is unknown, the rest."""
     return ("!!", "!", "?").index(row.mark) if row.mark else 3
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LENGTH, _ATTACHED = 4, 20  # bytes before a key; before a state
-_END = 2**31  # behind the last byte of any record
+_END = 2**31  # past the last byte of any record
 
 
 class Coast(ChangelogFormat):

@@ -1,4 +1,4 @@
-"""Kafka Connect's offsets topic: where each source connector stands in its source.
+"""Kafka Connect's offsets topic: where each source connector is in its source.
 
 Key: JSON `["connector", {source partition}]`; value: JSON {source offset}, null where it was reset.
 Source: Kafka's classes OffsetStorageWriter, KafkaOffsetBackingStore; KIP-875.

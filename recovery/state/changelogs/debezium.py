@@ -33,7 +33,7 @@ _decode = json.JSONDecoder().raw_decode
 class Debezium(ChangelogFormat):
     """Last event per key, with `after`: the row as JSON text, byte for byte as Debezium wrote it.
 
-    A delete event ends its row, with or without the tombstone behind it. Raises RefusedError for
+    A delete event ends its row, with or without the tombstone after it. Raises RefusedError for
     what is no such event, for an emptied table (op `t`, which names no rows) and for a row with a
     column that its last event does not hold.
     """

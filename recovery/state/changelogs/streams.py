@@ -40,7 +40,7 @@ class _Expiring(ChangelogFormat):
 
     needs_retention = True
     retention_config = "retention.ms"  # of the topic: the store's retention + a day
-    tail = 0  # bytes behind the user's key
+    tail = 0  # bytes after the user's key
     expires_by = 0  # where the time that expires begins, in bytes before the key's end
     numbers: ClassVar[_Numbers]
 
