@@ -128,7 +128,7 @@ Base64 = Annotated[
 
 
 class Duplicate(NamedTuple):
-    """An id that several records have. id, size: see Suspect. partitions: in how many they are.
+    """An id that several records have. id, size: see Suspect. partitions: how many have it.
 
     nearest, farthest: offsets within a partition, None while no partition has two. oldest, newest:
     ms.

@@ -1,4 +1,4 @@
-"""The ids that came before: exact segments, each with a Bloom filter, forgotten by a horizon.
+"""The ids that came before: exact segments, each behind a Bloom filter, forgotten by a horizon.
 
 An id is 16 bytes (`recovery.shared.record_ids`). A segment keeps its ids sorted: 16 bytes each,
 and 10 bits of filter, so that an id that was never seen is known without a search. The filter alone

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Field:
     """One line of a form. option: `--group`, or "" for an argument. says: an example or choices.
 
-    several: words are arguments of their own. value: what is in it at first.
+    several: words are arguments of their own. value: its text at first.
     """
 
     label: str
