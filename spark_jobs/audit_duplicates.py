@@ -242,7 +242,7 @@ def _copies(pieces: Sequence[Resolved], most: int) -> Judge:
         for (a, b), same in groupby(rows, key=lambda row: (row["a"], row["b"])):
             digest = b"".join(half.to_bytes(8, "little", signed=True) for half in (a, b))
             for row in same:
-                topic, partition = pieces[row["piece"]].key
+                topic, partition = pieces[row["piece"]].topic_partition
                 copy = Copy(topic, partition, row["offset"], row["timestamp"])
                 copies.add(Suspect(digest, row["id"], row["size"], copy, row["value"]))
             copies.end()

@@ -12,7 +12,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.steps import Effect
-from eoctl.operations.remedy import fence, raising
+from eoctl.operations.remedy import fence, raising, shutting_out
 from eoctl.operations.remedy.plan import Wish
 from eoctl.operations.remedy.raising import stand
 from eoctl.operations.remedy.shutting_out import ShutOut
@@ -288,3 +288,38 @@ def test_partitions_that_could_not_be_judged_allow_no_fence(
     judging = fence.judged_for(nobody(), id_at(4, "Ongoing"), wish, Settings(), 0)
     with pytest.raises(IncompleteError, match="it is silent"):
         asyncio.run(judging)
+
+
+def test_a_fence_that_was_cut_off_waits_for_the_markers_of_its_own_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed after its EndTxn; on a slow cluster the next run still finds PrepareAbort."""
+    parameters = {
+        "producer_id": PID,
+        "producer_epoch": 4,
+        "start_timestamp": 1,
+        "timeout_ms": 60_000,
+        "end_version": 5,
+        "partitions": [],
+        "owner_is_gone": True,
+    }
+    step = Step(action="fence", target="x", parameters=parameters, does="", stands_on=())
+    states = [id_at(5, "PrepareAbort"), id_at(5, "PrepareAbort"), id_at(5, "CompleteAbort")]
+
+    async def described(*given: Any) -> TransactionFacts:
+        return states.pop(0) if len(states) > 1 else states[0]
+
+    async def taken_over(*given: Any) -> ShutOut:
+        return ShutOut(USED, Incarnation(PID, 7), other=Incarnation(PID, 8))
+
+    monkeypatch.setattr(shutting_out, "described", described)
+    monkeypatch.setattr(shutting_out, "taken_over", taken_over)
+    seen = asyncio.run(fence.ended(nobody(), step, None))
+    assert (seen.done, seen.untouched, seen.resumable) == (False, False, True)
+    raised = asyncio.run(fence.send(nobody(), step, lambda: None))
+    assert raised is not None
+    assert raised.other == Incarnation(PID, 8)
+    assert len(states) == 1
+
+    states[:] = [id_at(5, "PrepareCommit")]  # its owner's own decision
+    assert not asyncio.run(fence.ended(nobody(), step, None)).resumable

@@ -454,7 +454,7 @@ async def send(
     p = step.parameters
     insist = bool(p.get("owner_is_gone")) and writes(step)
     try:  # its coordinator may have moved since
-        row = await described(cluster, step.target)
+        row = await _at_rest(cluster, step.target)
     except EoctlError as error:
         raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
     now = row.state, row.producer_id, row.producer_epoch, row.start_timestamp
@@ -526,19 +526,24 @@ async def _ended_all_the_same(
 
     Raises that error unless the transaction is over and nobody has initialised the id since.
     """
-    deadline = cluster.silence()
     cluster.forgive()
-    while not deadline.passed:
-        try:
-            row = await described(cluster, step.target)
-        except EoctlError:
-            break
-        if not row.state.startswith("Prepare"):
-            if _is_half(step, row, owner_is_gone=False):
-                return incarnation(row)
-            break
+    try:
+        row = await _at_rest(cluster, step.target)
+    except EoctlError:
+        raise error from None
+    if not _is_half(step, row, owner_is_gone=False):
+        raise error
+    return incarnation(row)
+
+
+async def _at_rest(cluster: Cluster, name: str) -> TransactionFacts:
+    """Describe the id; while it is decided and writes its markers, wait for one silence at most."""
+    deadline = cluster.silence()
+    while True:
+        row = await described(cluster, name)
+        if not row.state.startswith("Prepare") or deadline.passed:
+            return row
         await asyncio.sleep(shutting_out.PAUSE_SECONDS)
-    raise error
 
 
 def _is_half(step: Step, row: TransactionFacts, *, owner_is_gone: bool | None = None) -> bool:
@@ -563,7 +568,12 @@ async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | Non
     )
     saw = remedy_raise.stand(row, raised)
     if same or row.state.startswith("Prepare"):
-        return Effect(False, saw, f"{step.target} is still {row.state}", untouched=same)
+        # decided by an EndTxn of ours that was cut off: only its markers are on their way
+        then = row.but(state=row.state.replace("Prepare", "Complete"))
+        ours = _is_half(step, then, owner_is_gone=False)
+        half = raised is None and not same and shuts_out(step) and ours
+        text = f"{step.target} is still {row.state}"
+        return Effect(False, saw, text, untouched=same, resumable=half)
     for name in p["partitions"]:
         place = TopicPartition.parse(name)
         metadata = await cluster.metadata([place.topic])
