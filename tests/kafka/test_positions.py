@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
@@ -186,6 +186,21 @@ def leads(lab: Lab, names: Sequence[str], leader: int) -> None:
         time.sleep(0.2)
 
 
+def answer(lab: Lab, names: Sequence[str]) -> None:
+    """Wait until the leader of each gives offsets: a new one, when its followers have fetched."""
+    consumer = Consumer(lab.client_properties() | {"group.id": "answer"})
+    end = time.monotonic() + 60
+    for name in names:
+        while True:
+            try:
+                consumer.get_watermark_offsets(Place(name, 0), timeout=5, cached=False)
+                break
+            except KafkaException:
+                assert time.monotonic() < end
+                time.sleep(0.2)
+    consumer.close()
+
+
 @pytest.fixture(scope="module")
 def ways(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
     """Logs that went another way after all commands had read up to POSITION."""
@@ -238,6 +253,7 @@ def ways(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
         back.write("others", range(BOTH + 60 + EXTRA, BOTH + 60 + OTHERS))
         lab3.start(first)
         leads(lab3, every, first)  # it takes its partitions back
+        answer(lab3, every)
         yield made
     finally:
         for broker in (first, second):
