@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.write.topics import creation
 from eoctl.lab.client import Client, refuse
 from recovery.errors import UnverifiedError, UsageError
 
@@ -44,30 +45,10 @@ async def create_topic(
 
     replicas: brokers per partition instead of `partitions` and `replication`.
     """
-    topic = messages.CreateTopicsRequest.CreatableTopic
-    assignments = [
-        topic.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
-        for index, brokers in enumerate(replicas)
-    ]
-    question = messages.CreateTopicsRequest(
-        topics=[
-            topic(
-                name=name,
-                num_partitions=-1 if assignments else partitions,
-                replication_factor=-1 if assignments else replication,
-                assignments=assignments,
-                configs=[
-                    topic.CreatableTopicConfig(name=key, value=value)
-                    for key, value in (configs or {}).items()
-                ],
-            )
-        ],
-        timeout_ms=30_000,
-        validate_only=False,
-    )
+    question = creation(name, partitions, replication, configs or {}, replicas)
     answer = await client.cluster.ask(client.any_broker, question)
     refuse(answer.topics[0].error_code, f"CreateTopics of {name}")
-    for partition in range(len(assignments) or partitions):
+    for partition in range(len(replicas) or partitions):
         # Metadata may name a leader that does not know it yet: ask the leader itself
         await client.until(partial(client.offsets, name, partition))
 

@@ -1,5 +1,6 @@
 """`dedup` on real brokers: topics with planted repeats, and runs that are killed."""
 
+import asyncio
 import random
 import shutil
 import signal
@@ -9,8 +10,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.write.topics import create as create_topic
 from eoctl.lab.cluster import Lab
+from recovery.errors import RefusedError
+from recovery.facts import BrokerFacts
 from tests.docs.pages import follows
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -25,9 +33,12 @@ from tests.kafka.dedup_world import (
     topics,
 )
 from tests.kafka.reading import Reading
+from tests.kafka.relay import relayed
 from tests.kafka.tools import kafka_tool
 from tests.share import kills, only_here
 from tests.started import started
+
+CREATE_TOPICS = 19
 
 
 @pytest.fixture
@@ -405,3 +416,46 @@ def test_the_copys_topic_is_made_as_its_input_is(lab3: Lab, topic: MakeTopic) ->
     assert [r.value for r in consumed(lab3, clean, 0)] == [b"a"]
     again = dedup(lab3, *words)
     assert (again.status, "nothing new" in again.stderr) == (0, True)
+
+
+def test_a_topic_is_created_beside_a_broker_that_is_away_and_where_the_answer_is_lost(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Nothing is sent to a broker without a connection; a lost answer is settled by looking."""
+    name = topic(lab1)
+
+    async def create() -> None:
+        async with Cluster(client_settings(lab1.client_properties()), Deadline(30)) as cluster:
+            away = {0: BrokerFacts(0, "127.0.0.1", 1, None)}  # nobody listens on port 1
+            cluster.brokers = away | cluster.brokers
+            await create_topic(cluster, f"{name}-beside", 2, 1, {})
+            cluster.brokers = away
+            with pytest.raises(RefusedError, match="nothing was created"):
+                await create_topic(cluster, f"{name}-nowhere", 1, 1, {})
+
+    asyncio.run(create())
+    produce(lab1, name, [(0, "0", "a")])
+    with relayed(lab1) as relay:
+        relay.lose = frozenset({CREATE_TOPICS})
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        words = (
+            "dedup",
+            name,
+            f"{name}-clean",
+            "--by",
+            "value",
+            "--create",
+            "--context",
+            "relayed",
+        )
+        [plan] = eoctl(*words, "-o", "json", env=env).rows
+        approved = ("--execute", "--yes", "--plan-sha256", plan["sha256"])
+        made = eoctl(*words, *approved, env=env)
+        assert sum(relay.sent(CREATE_TOPICS).values()) == 1
+    assert made.status == 0, made.stderr
+    done = dedup(lab1, name, f"{name}-clean", "--by", "value", "--execute", "--yes")
+    assert done.status == 0, done.stderr
+    there = AdminClient(lab1.client_properties()).list_topics(timeout=10).topics
+    assert len(there[f"{name}-beside"].partitions) == 2
+    assert f"{name}-nowhere" not in there
+    assert [r.value for r in consumed(lab1, f"{name}-clean", 0)] == [b"a"]

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eoctl.kafka.ask import configs
-from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.kafka.write import topics
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.dedup.request import DedupWish
-from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.errors import IncompleteError
 from recovery.plurals import counted
 
 KIND = "dedup-create"
@@ -41,8 +41,8 @@ async def as_input(
 
 async def plan(cluster: Cluster, context: Context, wish: DedupWish) -> Plan | None:
     """Return the plan that creates the output; None: it exists. Raises IncompleteError."""
-    topics = (await cluster.metadata([wish.source, wish.output])).topics
-    source, output = topics.get(wish.source), topics.get(wish.output)
+    described = (await cluster.metadata([wish.source, wish.output])).topics
+    source, output = described.get(wish.source), described.get(wish.output)
     if source is None or source.error or output is None or output.error != _ABSENT:
         return None  # the copy says what is wrong with them
     partitions, replicas, settings = await as_input(cluster, source)
@@ -101,40 +101,14 @@ class Creating:
 
     async def _topics(self, step: Step) -> tuple[TopicMetadata | None, TopicMetadata | None]:
         names = [step.parameters["source"], step.target]
-        topics = (await self._cluster.metadata(names)).topics
-        return topics.get(names[0]), topics.get(names[1])
+        described = (await self._cluster.metadata(names)).topics
+        return described.get(names[0]), described.get(names[1])
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Ask the controller: a broker of a KRaft cluster hands it on, any other refuses."""
-        request = messages.CreateTopicsRequest
         p = step.parameters
-        question = request(
-            topics=[
-                request.CreatableTopic(
-                    name=step.target,
-                    num_partitions=p["partitions"],
-                    replication_factor=p["replicas"],
-                    assignments=[],
-                    configs=[
-                        request.CreatableTopic.CreatableTopicConfig(name=key, value=value)
-                        for key, value in sorted(p["settings"].items())
-                    ],
-                )
-            ],
-            timeout_ms=30_000,
-            validate_only=False,
+        await topics.create(
+            self._cluster, step.target, p["partitions"], p["replicas"], p["settings"]
         )
-        error = ""
-        for broker in sorted(self._cluster.brokers):
-            [answer] = (await self._cluster.ask(broker, question)).topics
-            error = messages.error_name(answer.error_code)
-            if error != "NOT_CONTROLLER":
-                break
-        if error == "REQUEST_TIMED_OUT":
-            raise UnverifiedError("the controller did not answer in time", where=step.target)
-        if error != "NONE":
-            why = answer.error_message or "it is not created"
-            raise RefusedError(f"{why} ({error})", where=step.target)
         return {"created": step.target}
 
     async def verify(self, step: Step) -> Effect:
