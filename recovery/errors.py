@@ -76,7 +76,7 @@ def topic_problem(error: str) -> str:
     if error == "UNKNOWN_TOPIC_OR_PARTITION":
         return NO_SUCH_TOPIC
     if error == "INVALID_TOPIC_EXCEPTION":
-        return "Kafka allows no topic of this name"
+        return "Kafka does not allow a topic of this name"
     if error == "TOPIC_AUTHORIZATION_FAILED":
         return "DESCRIBE on the topic is not granted"
     return "the topic could not be described"

@@ -142,7 +142,7 @@ def _refuse_illegal(topic: str, where: str | None) -> None:
         reason = "no topic is named"
         remedy = "write TOPIC, TOPIC:3 or TOPIC:0,2,5-9"
     elif topic in (".", ".."):
-        reason = f"Kafka allows no topic named {topic}"
+        reason = f"Kafka does not allow a topic named {topic}"
     elif not glob and len(topic) > MAX_TOPIC_LENGTH:
         reason = (
             f"{quoted(topic)} is longer ({len(topic)}) than the {MAX_TOPIC_LENGTH} characters of "
@@ -155,7 +155,9 @@ def _refuse_illegal(topic: str, where: str | None) -> None:
             if not re.match(_LEGAL, character) and not (glob and character in "*?[]!")
         ]
         if illegal:
-            reason = f"{quoted(topic)} is no topic name: Kafka does not allow {illegal[0]!r} in it"
+            reason = (
+                f"{quoted(topic)} is not a topic name: Kafka does not allow {illegal[0]!r} in it"
+            )
             remedy = (
                 "partitions are written TOPIC:3 or TOPIC:0,2,5-9"
                 if illegal[0] == ":"

@@ -16,7 +16,9 @@ def byte_rate(text: str, *, where: str | None = None) -> float:
     match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(
-            f"{quoted(text)} is no number of bytes", where=where, remedy="write 500k, 20MiB or 50MB"
+            f"{quoted(text)} is not a number of bytes",
+            where=where,
+            remedy="write 500k, 20MiB or 50MB",
         )
     number, unit, suffix = match.groups()
     base = 1000 if unit and (suffix or "").lower() == "b" else 1024

@@ -98,7 +98,7 @@ def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArra
 
     if (count := sum(map(len, contents)) // 8) > most:
         raise IncompleteError(
-            f"{count:,} ids may stand more than once, and tasks are given {most:,} at most",
+            f"{count:,} ids may be duplicated, and tasks are given {most:,} at most",
             where=WHAT,
             remedy="name fewer topics or a shorter range with --start and --end, or use "
             "--engine local, which takes some 1.3 KB of memory for each",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eoctl.kafka.connection.access import Access
 
-BATCH_REMEDY = "`eoctl restart checkpoint DIR` tells what the checkpoint lacks"
+BATCH_REMEDY = "`eoctl restart checkpoint DIR` shows what the checkpoint lacks"
 
 
 def work(

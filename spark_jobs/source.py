@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MANY = 1 << 20  # tasks: as many as there are
 UNSAFE = (
-    "a Python writer of Spark's commits on the driver, behind what its tasks have sent: "
+    "a Python writer of Spark's commits on the driver, after its tasks have sent: "
     "rows would be lost or doubled"
 )
 SINK = "spark_jobs.sink.write.write_exactly_once (docs/spark.md)"

@@ -168,7 +168,7 @@ def understood(options: Mapping[str, str]) -> dict[str, str]:
             continue
         if SECRET_KEY.search(key) or "sasl" in key or "ssl" in key:
             raise UsageError(
-                "credentials are no options: Spark shows options on its pages",
+                "credentials cannot be options: Spark shows options on its pages",
                 where=where,
                 remedy="put them into the Access given to register(), as env:NAME or file:PATH",
             )
@@ -359,7 +359,7 @@ def _json(text: str, where: str, example: str) -> dict[str, Any]:
     except ValueError:
         made = None
     if not isinstance(made, dict):
-        raise UsageError("this is no JSON object", where=where, remedy=f"write {example}")
+        raise UsageError("this is not a JSON object", where=where, remedy=f"write {example}")
     return made
 
 

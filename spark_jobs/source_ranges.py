@@ -93,7 +93,9 @@ async def _spans(access: Access, given: Mapping[str, str]) -> list[Span]:
     cut = wanted = None
     if "cut" in given:
         if "failondataloss" in given:
-            raise UsageError("a cut is read whole or not at all", where="option failOnDataLoss")
+            raise UsageError(
+                "a cut is read completely or not at all", where="option failOnDataLoss"
+            )
         cut = cut_files.load(read_text(given["cut"]), given["cut"])
     else:
         wanted = source_options.wanted(given)

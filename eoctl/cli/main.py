@@ -216,7 +216,7 @@ def _run(words: list[str]) -> int:
         if (extra := extra_of(error)) is not None:
             _say(missing(extra, "this").sentence)
             return Exit.USAGE
-        _say(f"an error of eoctl's own; please report it with {_report(words)}")
+        _say(f"an internal error of eoctl; please report it with {_report(words)}")
         return Exit.INTERNAL
 
 

@@ -75,7 +75,7 @@ class Connection(Ranked):
         str | None,
         option(
             "--timeout DURATION",
-            "bounds the command [30s; more where it acts, none for whole logs]",
+            "limits the command [30s; more where it acts, none for complete logs]",
         ),
     ] = None
     from_: Annotated[str | None, option("--from BUNDLE", "ask a bundle instead of the cluster")] = (
@@ -234,7 +234,7 @@ class Topics:
     ] = None
     topic: Annotated[list[str] | None, option("--topic TOPIC", "the same as an option")] = None
     partition: Annotated[str | None, option("--partition P", "for the topics named")] = None
-    regex: Annotated[list[str] | None, option("--regex RE", "topics whose whole name matches")] = (
+    regex: Annotated[list[str] | None, option("--regex RE", "topics whose full name matches")] = (
         None
     )
 

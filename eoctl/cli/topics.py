@@ -19,7 +19,7 @@ orders           all partitions of a topic
 orders:3         one partition
 orders:0,2,5-9   several
 'orders-*'       topics by a glob, in quotes
---regex RE       topics whose whole name matches""",
+--regex RE       topics whose full name matches""",
     "durations": "90s, 15m, 2h, 3d, 1h30m, PT15M",
     "connection": """\
 --bootstrap-server HOSTS   brokers
@@ -27,10 +27,10 @@ orders:0,2,5-9   several
 -X KEY=VALUE               one more property; env:NAME or file:PATH keep a password out of sight
 --context NAME             a cluster of the configuration file (`eoctl context list`)
 --from BUNDLE              a bundle in the cluster's place
-They stand before or after the command; after wins. EOCTL_CONTEXT and EOCTL_BOOTSTRAP_SERVER come
+Put them before or after the command; after wins. EOCTL_CONTEXT and EOCTL_BOOTSTRAP_SERVER come
 after them, then the configuration file.""",
     "acting": """\
-What changes something shows its plan and stops there; --dry-run says so explicitly.
+A command that changes something only shows its plan; --dry-run asks for just that.
 --execute            acts; on a terminal it asks first
 --yes                acts without the question; needed where there is no terminal
 --plan-sha256 HEX    acts only if the plan is the one that was read

@@ -113,7 +113,7 @@ TREE = Branch(
             {
                 "show": Leaf(
                     "offsets:offsets_show",
-                    "where groups stand; pending commits",
+                    "what groups have committed; pending commits",
                     "eoctl offsets show --group sales-pricer",
                 ),
                 "count": Leaf(
@@ -341,7 +341,7 @@ TREE = Branch(
                 ),
                 "test": Leaf(
                     "context:test",
-                    "what your permissions show, and what can't be told without more",
+                    "what your permissions let you see, and what they hide",
                     "eoctl context test --context prod",
                 ),
             },

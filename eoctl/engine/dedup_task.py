@@ -82,7 +82,7 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
     await refuse_other_log(cluster, {place: standing})
     if standing.offset < part.start:
         raise RefusedError(
-            f"the job stands at {standing.offset}, planned was [{part.start}, {part.end}): its "
+            f"the job is at offset {standing.offset}, planned was [{part.start}, {part.end}): its "
             "position was set back",
             where=name,
             remedy="plan again",
@@ -120,7 +120,7 @@ async def partitions(cluster: Cluster, topic: str) -> list[PartitionFacts]:
     every = [p for t in topics for p in t.partitions]
     facts, missing = await collect.partition_offsets(cluster, topics, every)
     if missing or any(f.error or f.last_stable_offset is None for f in facts):
-        why = missing[0].detail if missing else "its offsets were not told"
+        why = missing[0].detail if missing else "the broker did not return its offsets"
         raise IncompleteError(f"cannot be read: {why}", where=topic)
     return sorted(facts, key=lambda f: f.partition)
 
@@ -174,14 +174,14 @@ def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
     name = str(facts.topic_partition)
     if start < facts.log_start_offset:
         raise RefusedError(
-            f"the job stands at {start}, the log begins at {facts.log_start_offset} now: "
+            f"the job is at offset {start}, the log begins at {facts.log_start_offset} now: "
             f"{counted(facts.log_start_offset - start, 'offset is', 'offsets are')} gone",
             where=name,
         )
     if stable(facts) < end:
         raise IncompleteError(
             f"it is to be read up to {end}, but its last stable offset is {stable(facts)} now: a "
-            "new leader lags behind, or the log was cut off",
+            "new leader is behind, or the log was cut off",
             where=name,
             remedy="look with `eoctl lso`; where the log was cut off, begin again",
         )

@@ -177,7 +177,7 @@ def _run(
         for row in engine(todo):
             key = row.key()
             if key not in tasks:
-                raise RefusedError(f"the engine gave a row that nobody asked for: {key}")
+                raise RefusedError(f"the engine returned a row that was not requested: {key}")
             attempts.keep(key, row)
             rows[key] = row
     lost = sorted(tasks.keys() - rows.keys())

@@ -35,7 +35,7 @@ def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
     if home := environ.get("JAVA_HOME"):
         path = Path(home) / "bin" / "java"
         if not os.access(path, os.X_OK):
-            raise UsageError(f"JAVA_HOME is {home}, but {path} is no program", remedy=INSTALL)
+            raise UsageError(f"JAVA_HOME is {home}, but {path} is not a program", remedy=INSTALL)
         return path, "JAVA_HOME"
     in_path = shutil.which("java", path=environ.get("PATH", os.defpath))
     if in_path is None:

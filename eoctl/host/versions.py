@@ -41,4 +41,4 @@ def java_version() -> str:
     except (OSError, ValueError):
         release = ""
     match = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
-    return match[1] if match else f"at {program} (version not told by its files)"
+    return match[1] if match else f"at {program} (its files do not say the version)"

@@ -34,13 +34,13 @@ def runbook_lines(
     lines = [f"# Runbook: {visible(str(answer.extra['context']))}, {time}", ""]
     lines += _state(answer)
     if not items and answer.complete:
-        return [*lines, "", "Nothing is to be done."]
+        return [*lines, "", "Nothing to do."]
     bundle = f"incident-{time[:10]}-{time[11:13]}{time[14:16]}.eoctl"
     if items or not answer.complete:
         lines += ["", "- [ ] First keep what was seen, for the ticket and for whoever comes next:"]
         lines += block(run("bundle", "create", bundle))
     for title, body in (
-        ("Cannot be told yet", list(_to_look(look, answer))),
+        ("Not known yet", list(_to_look(look, answer))),
         ("Safe now", list(_safe(told["safe"], run))),
         ("Needs a person's answer", list(questions(told["ask"], run))),
         ("Leave alone", list(_left(told["leave"]))),
@@ -72,13 +72,13 @@ def _state(answer: Answer) -> list[str]:
         f"{e['brokers_known']}. {count(e['held_back'])} of {counted(e['scanned'], 'partition')} "
         "held back."
     )
-    lines = [text, "No command here changes anything: with `--execute` it acts, after a question."]
+    lines = [text, "No command here changes anything. With `--execute` it acts, after a question."]
     if e["read_only"] or e["protected"]:
         lines.append("This context is " + ("read-only." if e["read_only"] else "protected."))
     if e["left_out"]:
         lines.append(
-            f"{counted(e['left_out'], 'held partition')} more not told here: work through these, "
-            "then run it again."
+            f"{counted(e['left_out'], 'held partition')} more are not listed here: work through "
+            "these, then run it again."
         )
     if not answer.complete:
         lines.append(f"**Not everything was seen: {counted(len(answer.errors), 'thing')}.**")
@@ -111,7 +111,7 @@ def _safe(items: Sequence[Item], run: Commands) -> Iterator[str]:
     if len(written) >= MANY:
         only = sorted({i.h.verdict for i in written})
         words = [word for verdict in only for word in ("--verdict", verdict)]
-        yield "Or all of these that may be in one plan, each looked at again right before:"
+        yield "Or put all that may share a plan into one; each is checked again right before:"
         yield from block(run("txn", "hanging", *words, "--plan", "remedies.json"))
         yield from block(run("txn", "apply", "remedies.json"))
 
@@ -165,7 +165,7 @@ def _verify(items: Sequence[Item], run: Commands) -> Iterator[str]:
     if held:
         yield "- [ ] HELD is 0, or another transaction holds now:"
         yield from block(run("lso", "--", *held[:MOST_NAMED]))
-    yield "- [ ] No finding is left, and no change stands unfinished:"
+    yield "- [ ] No finding is left, and no change is unfinished:"
     yield from block(run("status"))
     yield from block("eoctl journal list --unfinished")
     yield (
@@ -175,8 +175,8 @@ def _verify(items: Sequence[Item], run: Commands) -> Iterator[str]:
 
 
 _UNREACHED: Mapping[str, str] = {
-    "overdue": "**overdue**: wait. Its coordinator aborts it by itself, unless the evidence says "
-    'that "the coordinator is not doing it". Only then somebody has to take the decision to fence.',
+    "overdue": "**overdue**: wait. Its coordinator aborts it, unless the evidence says "
+    'that "the coordinator is not doing it". Only then must somebody decide whether to fence it.',
     "long": "**long**: wait for its deadline; its coordinator aborts it then.",
     "mixed": "**mixed**: decide before its deadline. Waiting loses the committed records; "
     "`--owner-is-gone` delivers undecided ones. Ask whoever answers for the data.",

@@ -23,7 +23,7 @@ def _ends(p: Prospect) -> str:
     if p.ending == "not-known":
         return "whether it ends by itself is not known"
     if p.ending == "timeout-ignored":
-        text = f"its coordinator was to abort it {left} ago and does not do it"
+        text = f"its coordinator should have aborted it {left} ago but does not"
     elif left is None:
         text = "its coordinator aborts it after its timeout; when that is could not be seen"
     elif due:

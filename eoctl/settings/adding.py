@@ -17,7 +17,8 @@ def new_name(name: str, config: ConfigFile) -> str:
     """Return the name, if it is free and can be typed everywhere. Raises UsageError."""
     if not NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name for a context", remedy="use letters, digits, `.`, `_` and `-`"
+            f"{name!r} cannot be the name of a context",
+            remedy="use letters, digits, `.`, `_` and `-`",
         )
     if name in contexts(config):
         raise UsageError(

@@ -168,7 +168,7 @@ def _warnings(
     if properties.get("enable.ssl.certificate.verification", "").strip().lower() == "false":
         warnings.append(
             "the brokers' certificates are not checked (enable.ssl.certificate.verification="
-            "false): whoever stands between can read and change all that is sent"
+            "false): anyone on the way to the brokers can read and change all that is sent"
         )
     return tuple(warnings)
 

@@ -323,7 +323,7 @@ def _told(error: Exception, where: str) -> EoctlError:
         )
     if "builder error" in text:
         return UsageError(
-            "its endpoint is no https address",
+            "its endpoint is not an https address",
             where=where,
             remedy="set AWS_ALLOW_HTTP=true for one that is http, such as a lab's",
         )
@@ -331,7 +331,7 @@ def _told(error: Exception, where: str) -> EoctlError:
         return UsageError("a setting of it in the environment is wrong", where=where)
     said = f"status {status}" + (f" {code}" if code else "") if status else "no answer"
     return UnreachableError(
-        f"the object storage does not do what it is asked ({said})",
+        f"the object storage did not do what was asked ({said})",
         where=where,
         remedy="run the same command again",
     )

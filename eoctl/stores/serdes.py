@@ -65,7 +65,7 @@ def serde(text: str, where: str) -> Serde:
 
 def _json(content: bytes) -> Any:
     def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not JSON")
 
     return json.loads(content, parse_constant=refuse)
 
@@ -124,7 +124,7 @@ def _avro(file: str, where: str) -> Decoder:
     try:
         schema = fastavro.parse_schema(json.loads(_read(file, where)))
     except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise UsageError(f"{file} is no Avro schema: {error}", where=where) from None
+        raise UsageError(f"{file} is not an Avro schema: {error}", where=where) from None
 
     def decode(content: bytes) -> Any:
         stream = io.BytesIO(content)
@@ -133,7 +133,7 @@ def _avro(file: str, where: str) -> Decoder:
         except (EOFError, IndexError, TypeError, OverflowError) as error:
             raise ValueError(f"not of that schema: {error}") from None
         if stream.tell() != len(content):
-            raise ValueError("bytes are left over behind what the schema describes")
+            raise ValueError("bytes are left over after what the schema describes")
         return json.loads(json.dumps(value, default=_plain))
 
     return decode
@@ -161,7 +161,7 @@ def _protobuf(words: str, where: str) -> Decoder:
     except KeyError:
         raise UsageError(f"{file} has no message {message}", where=where) from None
     except (DecodeError, TypeError) as error:
-        raise UsageError(f"{file} is no descriptor set: {error}", where=where) from None
+        raise UsageError(f"{file} is not a descriptor set: {error}", where=where) from None
 
     def decode(content: bytes) -> Any:
         try:

@@ -50,7 +50,9 @@ def folder_of(word: str) -> Path:
     if not folder.is_dir():
         raise UsageError("there is no such directory", where=str(folder))
     if not any((folder / name).exists() for name in ("offsets", "commits", "metadata")):
-        raise UsageError("is no checkpoint: no metadata, no offsets, no commits", where=str(folder))
+        raise UsageError(
+            "is not a checkpoint: no metadata, no offsets, no commits", where=str(folder)
+        )
     return folder
 
 
@@ -135,7 +137,7 @@ def _text(folder: Path, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise CorruptError("it is no text", where=name) from None
+        raise CorruptError("it is not text", where=name) from None
 
 
 def _sums_fit(path: Path, data: bytes | mmap.mmap) -> bool:
@@ -163,7 +165,7 @@ def _same_sources(offsets: dict[int, Any], broken: dict[str, str]) -> None:
         if len(entry.sources) < most:
             why = f"is broken: {len(entry.sources)} of {most} sources"
         elif any(_cut(entry, other) for other in whole):
-            why = "is broken: a source's offset is no JSON"
+            why = "is broken: a source's offset is not JSON"
         else:
             continue
         offsets[batch] = None

@@ -191,7 +191,7 @@ class LocalFolder:
         if not self.path.exists():
             return []
         if not self.path.is_dir():
-            raise UsageError("is no folder", where=str(self.path))
+            raise UsageError("is not a folder", where=str(self.path))
         return sorted(path.name for path in self.path.iterdir())
 
     def names(self, folder: str) -> list[str]:

@@ -100,7 +100,9 @@ class Plan(BaseModel):
     def _facts_are_there(self) -> Self:
         for step in self.steps:
             if missing := set(step.stands_on) - self.observed.keys():
-                raise ValueError(f"{step.target} stands on {missing}, which was not observed")
+                raise ValueError(
+                    f"the step of {step.target} depends on {missing}, which was not observed"
+                )
         return self
 
     @property
@@ -243,12 +245,12 @@ def _changed(where: str, name: str, stated: object, computed: str) -> RefusedErr
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key is there twice")
     return values
 
 
 def _no_float(text: str) -> float:
-    raise ValueError(f"{quoted(text)} is no integer")
+    raise ValueError(f"{quoted(text)} is not an integer")
 
 
 def _hash(content: object) -> str:

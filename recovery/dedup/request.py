@@ -67,7 +67,7 @@ class DedupWish:
             if self.horizon_offsets is not None
             else format_duration((self.horizon_ms or 0) / 1000)
         )
-        return f"{within}; a repeat more than {far} behind its original is copied"
+        return f"{within}; a repeat more than {far} after its original is copied"
 
     @property
     def plain(self) -> dict[str, Any]:

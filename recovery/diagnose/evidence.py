@@ -309,7 +309,7 @@ def markers_due(c: Case) -> list[Evidence]:
     if record is None:
         return [*rows_here(c), Evidence("decided-when", "since when it is decided is not known")]
     age = c.coordinators_now - record.timestamp
-    when = "when it was decided, the clocks do not tell"
+    when = "the clocks do not show when it was decided"
     if age >= 0:
         when = f"decided {span(age)} ago by {whose_clock(c.ahead)}"
     text = f"{when}; partitions without a leader that answers: {', '.join(c.leaderless) or 'none'}"

@@ -57,7 +57,8 @@ def past_the_fence(
         return Remedy(
             "restart-coordinator",
             f"move the leader of {log} to another broker {times}, each move raises its epoch by "
-            "one; then its coordinator's markers are accepted again, and it sends them by itself",
+            "one; then its coordinator's markers are accepted again, and it sends them without "
+            "further action",
             caveats=(_UNTIL,),
             refused=tuple(refused),
             transactional_id=row.transactional_id,
@@ -113,7 +114,7 @@ def _when_it_ends(look: IdFacts, by_epoch_alone: bool, client_version: int | Non
         catch_up = f"the leader epoch of __transaction_state:{look.state_partition} has caught up"
         if client_version is None or client_version >= 2:
             catch_up += " (with transactions version 2 only on brokers that have KAFKA-19999's "
-            catch_up += "mend, as 4.3.1 has)"
+            catch_up += "fix, as 4.3.1 has)"
         catch_up += ", or after "
     return (
         f"it stays {look.row.state} until its coordinator reloads after {catch_up}the partition "
@@ -182,7 +183,7 @@ def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy
             "restore-leader",
             f"bring back replicas of {log}: {newest.in_sync} in sync, it must have "
             f"{newest.min_in_sync} (min.insync.replicas) to take the record that completes it; "
-            "its coordinator then finishes by itself",
+            "its coordinator then finishes it",
             caveats=(_UNTIL,),
             refused=(*refused, NO_RESTART),
             transactional_id=row.transactional_id,
@@ -199,8 +200,8 @@ def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy
         does = "its coordinator has only to write its last record: see its broker's log"
         return Remedy("none", log_words + does, (_UNTIL,), refused, row.transactional_id)
     does = (
-        "its coordinator sends markers again that are written, and these are refused "
-        "(KAFKA-19999): upgrade the brokers (4.3.1 has the mend), or have its coordinator reload "
+        "its coordinator sends markers again that were written before, and these are refused "
+        "(KAFKA-19999): upgrade the brokers (4.3.1 has the fix), or have its coordinator reload "
         "after the partitions have forgotten the producer (producer.id.expiration.ms, 24 h)"
     )
     return Remedy(

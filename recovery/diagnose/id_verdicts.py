@@ -489,11 +489,11 @@ def _about(c: IdCase) -> Evidence:
 def _running(c: IdCase) -> list[Evidence]:
     row, age = c.row, c.age_seconds
     whose = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
-    runs = "how long it runs is not known"
+    runs = "how long it has run is not known"
     if age is not None:
         runs = f"it has run for about {span(round(age * 1000))} by {whose_clock(c.newest.ahead)}"
     text = (
-        f"{runs} (its timeout is {span(row.timeout_ms or 0)}, long means past "
+        f"{runs} (its timeout is {span(row.timeout_ms or 0)}, counted as long after "
         f"{span(c.settings.long_after)}; compared by {whose})"
     )
     data = {"age_seconds": age, "timeout_ms": row.timeout_ms}

@@ -49,7 +49,7 @@ ONLY_IF_GONE = (
 NO_RESTART = (
     "restart-coordinator",
     (
-        "it sends every marker again; brokers without the mend of KAFKA-19999 (4.3.1 has it) "
+        "it sends every marker again; brokers without the fix of KAFKA-19999 (4.3.1 has it) "
         "refuse those that are written, and it never finishes"
     ),
 )
@@ -86,7 +86,11 @@ def start_brokers_first(
 
 def nothing(does: str) -> Remedy:
     """No remedy: `does` says what to grant, to restore or to wait for."""
-    return Remedy("none", does, refused=(("abort", "it is not known whose data it would destroy"),))
+    return Remedy(
+        "none",
+        does,
+        refused=(("abort", "it could drop committed records: nobody can tell whose they are"),),
+    )
 
 
 def wait_for_markers(c: Case) -> Remedy:
@@ -115,8 +119,8 @@ def unblock_markers(c: Case) -> Remedy:
     if not c.reload_safe:
         return Remedy(
             "none",
-            "every partition has a leader, and it is not excluded that some have their marker: "
-            "upgrade their brokers to a version with the mend of KAFKA-19999 (4.3.1 has it), then "
+            "every partition has a leader, and some may already have their marker: "
+            "upgrade their brokers to a version with the fix of KAFKA-19999 (4.3.1 has it), then "
             "restart the coordinator",
             refused=(*refused, NO_RESTART),
         )
@@ -259,7 +263,7 @@ def abort(c: Case) -> Remedy:
     return Remedy(
         "abort",
         "writes an abort marker to this partition only: its records are dropped for read_committed "
-        "readers and those behind it freed",
+        "readers and the records after it are freed",
     )
 
 

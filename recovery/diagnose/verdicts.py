@@ -177,14 +177,14 @@ def _earlier_unclear(c: Case) -> bool:
     return c.owner is not None and not c.nothing_decided_below
 
 
-_KNOWN_OTHERWISE = "if the outcome is known otherwise: txn resolve --without-proof"
+_KNOWN_OTHERWISE = "if the outcome is known from elsewhere: txn resolve --without-proof"
 
 
 def _replaced(when: Callable[[Case], bool]) -> Rule:
     return _unknown(
         "history-replaced",
         lambda c: c.replaced is not None and when(c),
-        lambda c: f"{c.replaced}: it does not tell how that transaction ended",
+        lambda c: f"{c.replaced}: it does not show how that transaction ended",
         _KNOWN_OTHERWISE,
     )
 
@@ -196,7 +196,7 @@ def _past_the_fence(c: Case) -> Remedy:
     )
     if remedy.action == "write-prepared-marker" and c.prepare_proves is None:
         # what is open here may be older than what was decided: this marker is not proven for it
-        return nothing("none from here: the outcome of the records that are held is not proven")
+        return nothing("the outcome of the records that are held is not proven")
     return remedy
 
 
@@ -367,9 +367,9 @@ RULES: tuple[Rule, ...] = (
         "history-moved",
         lambda c: c.id_moved is not None and c.is_unnamed and (not c.lost or c.open_where_it_was),
         lambda c: (
-            f"the records of {c.id_moved} stand in a partition of __transaction_state that is not "
-            "its home any more (partitions were added): its coordinator does not know what they "
-            "say, and they do not tell how this transaction ended"
+            f"the records of {c.id_moved} are in a partition of __transaction_state that is "
+            "no longer its own (partitions were added): its coordinator does not know them, "
+            "and they do not show how this transaction ended"
         ),
         _KNOWN_OTHERWISE,
     ),
@@ -396,7 +396,7 @@ RULES: tuple[Rule, ...] = (
             "a decision has no marker, but __transaction_state was compacted: an earlier one, on "
             "this very batch, may be gone"
         ),
-        "none from here: the earlier outcome may differ",
+        "the earlier outcome may differ",
     ),
     _unknown(
         "decisions-differ",
@@ -405,7 +405,7 @@ RULES: tuple[Rule, ...] = (
             "decisions without marker contradict each other, or none is on this batch: no "
             "one marker is right for all that is open"
         ),
-        "none from here: read the records above the start offset before anything is written",
+        "read the records above the start offset before anything is written",
     ),
     Rule(
         "earlier-marker-lost",
@@ -421,7 +421,7 @@ RULES: tuple[Rule, ...] = (
             "a decision has no marker, but its producer wrote later batches here, which that "
             "decision does not cover and no id owns"
         ),
-        "none from here: a marker would decide those batches too",
+        "a marker would decide those batches too",
     ),
     Rule(
         "marker-not-written",
@@ -525,7 +525,7 @@ RULES: tuple[Rule, ...] = (
         lambda c: (
             f"every record of producer id {c.about.producer_id} in this transaction was deleted "
             f"(it began at offset {c.about.start_offset}, the log of {c.about.name} at "
-            f"{c.newest.partition.log_start_offset}): none tells which transaction it was"
+            f"{c.newest.partition.log_start_offset}): none is left to show which transaction it was"
         ),
         "none of its own records is left: either marker frees those after it (txn resolve "
         "--without-proof, once nobody can own it)",
@@ -573,10 +573,10 @@ RULES: tuple[Rule, ...] = (
         "order-unclear",
         lambda c: c.lost is None,
         lambda c: (
-            "decisions name the partition, and its markers do not tell whether the last of them "
+            "decisions name the partition, and its markers do not show whether the last of them "
             "came before the batch or after it: one may have been written twice, or one was lost"
         ),
-        "none from here: the outcome may be commit",
+        "the outcome may be commit",
     ),
     Rule(
         "stray-of-a-live-id",

@@ -74,7 +74,7 @@ def read_transaction_index(data: bytes) -> list[AbortedTransaction]:
     """A `.txnindex` file. Raises CorruptError on an unknown version or a cut entry."""
     if len(data) % _ENTRY.size:
         raise CorruptError(
-            f"{counted(len(data), 'byte is', 'bytes are')} no whole number of "
+            f"{counted(len(data), 'byte is', 'bytes are')} not a multiple of the "
             f"{_ENTRY.size}-byte entries",
             where="transaction index",
         )

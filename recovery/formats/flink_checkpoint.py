@@ -186,7 +186,7 @@ def read_states(metadata: Metadata, files: Mapping[Place, bytes]) -> FlinkCheckp
 def _refuse_legacy(operator: Operator) -> None:
     if any(state.name in _LEGACY for state in operator.states):
         raise RefusedError(
-            "it is a legacy FlinkKafkaProducer, whose state is not read",
+            "it is a legacy FlinkKafkaProducer: its state is not supported",
             where=operator.name or f"operator {operator.id}",
             remedy="let Flink itself restore from this checkpoint",
         )

@@ -120,7 +120,7 @@ def batch_offsets(text: str, where: str) -> BatchOffsets:
     metadata = _json(lines[0], where) if lines[0].strip() else {}
     sources = tuple(line for line in lines[1:] if line.strip())
     if not isinstance(metadata, dict) or not sources:
-        raise CorruptError("it is not whole: it has no source's offset", where=where)
+        raise CorruptError("it is not complete: it has no source's offset", where=where)
     return BatchOffsets(version, metadata, sources)
 
 
@@ -181,7 +181,7 @@ def _body(text: str, where: str) -> tuple[int, list[str]]:
     lines = text.split("\n")
     match = _VERSION.fullmatch(lines[0].strip()) if lines else None
     if match is None or len(lines) < 2:
-        raise CorruptError("it is not whole: version and metadata expected", where=where)
+        raise CorruptError("it is not complete: version and metadata expected", where=where)
     return int(match[1]), lines[1:]
 
 

@@ -305,7 +305,7 @@ def _not_whole(
     pid, epoch = start.producer_id, start.producer_epoch
     if not naming:
         return "history-replaced", (
-            f"producer id {pid} stands in no partition of __transaction_state: the topic was "
+            f"producer id {pid} is in no partition of __transaction_state: the topic was "
             "created again since that batch was written, or has forgotten the id"
         )
     if len(naming) > 1 or not _begins_before(inside, start):
@@ -326,8 +326,8 @@ def _not_whole(
         for v in own
     ):
         return "history-replaced", (
-            f"epoch {epoch} of producer id {pid} stands nowhere in __transaction_state: it lost "
-            "its end, or was made anew, since that batch was written"
+            f"epoch {epoch} of producer id {pid} is nowhere in __transaction_state: the topic "
+            "lost its end, or was recreated, since that batch was written"
         )
     return None, None
 

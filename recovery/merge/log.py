@@ -148,7 +148,7 @@ FORMATS: Mapping[str, MergeFormat] = {"coast": CoastFormat(), "json": JsonFormat
 def merge_format(name: str) -> MergeFormat:
     """Raises UsageError."""
     if name not in FORMATS:
-        raise UsageError(f"{quoted(name)} is no format", remedy=f"write {' or '.join(FORMATS)}")
+        raise UsageError(f"{quoted(name)} is not a format", remedy=f"write {' or '.join(FORMATS)}")
     return FORMATS[name]
 
 

@@ -52,7 +52,7 @@ def goes_back(merge: TopicPartition, place: TopicPartition) -> RefusedError:
 def no_input(merge: TopicPartition, place: TopicPartition) -> RefusedError:
     """The log names a partition that is not among the inputs."""
     return RefusedError(
-        f"it names {named(place)}, which is no input", where=named(merge), remedy=LOOK
+        f"it names {named(place)}, which is not an input", where=named(merge), remedy=LOOK
     )
 
 

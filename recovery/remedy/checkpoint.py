@@ -105,10 +105,10 @@ def judge(
         return Judgement(
             "unknown",
             "witnesses-differ",
-            "its coordinator and the markers in the logs tell different outcomes: see `eoctl why`",
+            "its coordinator and the markers in the logs show different outcomes: see `eoctl why`",
         )
     if "commit" in outcomes:
-        source = "its coordinator recorded it" if past.outcome else "its markers stand in the logs"
+        source = "its coordinator recorded it" if past.outcome else "its markers are in the logs"
         return Judgement("committed", "decided" if past.outcome else "markers", source)
     if "abort" in outcomes:
         if past.by_timeout:

@@ -73,7 +73,7 @@ def remedy_allowed(
         why = _fence_refused(verdict, owner_is_gone, is_stopped)
         if why is None:
             return None
-    refused = why or dict(remedy.refused).get(action, f"{action} is not for this verdict")
+    refused = why or dict(remedy.refused).get(action, f"{action} does not fit this verdict")
     kind = "marker-lost, mixed" if verdict.mixed else verdict.name
     instead = f"the remedy is {remedy.action}: {remedy.does}"
     if remedy.action == "none":
@@ -86,7 +86,7 @@ def remedy_allowed(
 
 def _without_proof_refused(v: Verdict) -> str | None:
     if v.rule not in NEVER_KNOWN:
-        return "another look may still tell its outcome: --without-proof is not for that"
+        return "another look may still show its outcome: --without-proof is not allowed yet"
     if v.owner is not None:
         name = v.owner.transactional_id
         return f"{name} is {v.owner.state} with its producer id: while somebody owns it, wait"
@@ -97,7 +97,7 @@ def _without_proof_refused(v: Verdict) -> str | None:
 
 def _commit_in_its_stead_refused(v: Verdict) -> str | None:
     if not v.mixed:
-        return "no later transaction of its id is open over it: --owner-is-gone is not for that"
+        return "no later transaction of its id is open over it: --owner-is-gone does not apply"
     return commit_refused(v)
 
 
@@ -128,7 +128,7 @@ def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | N
     if v.short_log is not None or v.unled:
         return dict(v.remedy.refused)["fence"]
     if v.name not in ("open", "long", "overdue", "two-phase"):
-        return dict(v.remedy.refused).get("fence", "fence is not for this verdict")
+        return dict(v.remedy.refused).get("fence", "fence does not fit this verdict")
     if v.owner is None or v.owner.state != "Ongoing":
         return "no id is Ongoing with this producer id: there is nothing to fence"
     if not v.fence_safe:
@@ -281,8 +281,8 @@ def named_and_visible(
         or newest.producer_epoch != row.producer_epoch
     ):
         raise RefusedError(
-            "the newest record of __transaction_state is not of this open transaction: which "
-            "partitions it is on cannot be told",
+            "the newest record of __transaction_state is not about this open transaction: which "
+            "partitions it is on is not known",
             where=row.transactional_id,
             remedy="look again; it may just have ended",
         )

@@ -53,14 +53,14 @@ def refused(
     topics: those that the operator named must do.
     """
     records = sum(p.records for p in pieces.values())
-    there = f"{counted(records, 'of its records lies', 'of its records lie')} in {_named(pieces)}"
+    there = f"{counted(records, 'of its records is', 'of its records are')} in {_named(pieces)}"
     if not pieces:
-        return "none of its records lie in a log any more", "write them again from their source"
+        return "none of its records are left in a log", "write them again from their source"
     if gone := [p for p in recorded if p not in pieces]:
         return (
             (
-                f"its coordinator named {_named(gone)}, and nothing of it lies there: the topic "
-                f"was made anew, or its records were deleted; {there}"
+                f"its coordinator named {_named(gone)}, and none of its records are there: the "
+                f"topic was recreated, or the records were deleted; {there}"
             ),
             "write them again from their source",
         )
@@ -79,14 +79,14 @@ def refused(
         )
     if not_ended := [p for p, piece in pieces.items() if piece.outcome != "abort"]:
         return (
-            f"no abort marker of it stands behind its records in {_named(not_ended)}",
+            f"no abort marker follows its records in {_named(not_ended)}",
             f"eoctl why {_named([min(not_ended)])}",
         )
     if any(p.behind for p in pieces.values()):
         return (
             (
-                "its producer id and epoch name more than one transaction: which of their records "
-                "are meant cannot be told"
+                "its producer id and epoch belong to more than one transaction: which of their "
+                "records are meant is not known"
             ),
             "write them again from their source",
         )

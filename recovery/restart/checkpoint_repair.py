@@ -186,7 +186,7 @@ def _offsets(files: CheckpointFiles, last: int) -> tuple[Finding, ...]:
         missing = name not in files.broken
         needed = batch >= last - 1
         if batch == last and missing:
-            spark = f"plans batch {batch} anew, in other ranges, and says nothing"
+            spark = f"plans batch {batch} again, with other ranges, without a warning"
             if last in files.commits:
                 spark = "sends the batch before it again, then fails at its commit"
         else:
@@ -330,7 +330,7 @@ def _again(
                 f'v1\n{{"nextBatchWatermarkMs":{offsets.watermark_ms}}}',
                 "proven",
                 f"Spark plans batch {last} after the commit of batch {last - 1}, with its "
-                f"watermark: that stands in offsets/{last}",
+                f"watermark: that is in offsets/{last}",
             )
         )
     without = (last,) if last in files.commits else ()
@@ -377,19 +377,19 @@ def _earlier(files: CheckpointFiles, last: int) -> Remedy | None:
 def _why_not(files: CheckpointFiles, last: int, *, rewind: bool) -> str:
     """Return why no copy goes on where the query would have."""
     if not files.loadable(last) and not files.loadable(last + 1):
-        why = f"neither version {last} nor version {last + 1} of the state is whole"
+        why = f"neither version {last} nor version {last + 1} of the state is complete"
     elif files.offsets.get(last) is None:
         why = f"where batch {last} ends is not written anywhere else"
     else:
         why = f"where batch {last} begins is not written anywhere else"
     if rewind:
-        return f"{why}, and no earlier batch is whole either"
+        return f"{why}, and no earlier batch is complete either"
     back = _earlier(files, last)
     if back is None:
-        return f"{why}, and no earlier batch is whole either"
+        return f"{why}, and no earlier batch is complete either"
     planned = _batches(back.replanned)
     return (
-        f"{why}; --rewind goes back to batch {back.batch}: {planned} would be planned anew, in "
+        f"{why}; --rewind goes back to batch {back.batch}: {planned} would be planned again, with "
         "other ranges"
     )
 
@@ -402,7 +402,7 @@ def _batches(numbers: Iterable[int]) -> str:
 def words(remedy: Remedy) -> str:
     """Return where a query starts from the copy, and what that means for its output."""
     at_least_once = (
-        f"Spark plans {_batches(remedy.replanned)} anew: rows that were sent come again, and a "
+        f"Spark plans {_batches(remedy.replanned)} again: rows that were sent come again, and a "
         "sink that knows batches by their number (Delta, a file sink, eoctl's) leaves rows out "
         "unless it gets a new name"
         if remedy.replanned

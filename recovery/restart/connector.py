@@ -64,7 +64,7 @@ def _given(
         for partition, offset in sorted(wanted.items())
     )
     if all(s.current_offset == s.restart_offset for s in sources):
-        return sources, ("at-least-once", "nothing moves: it goes on where its offsets stand")
+        return sources, ("at-least-once", "nothing moves: it goes on from its present offsets")
     because = (
         "these offsets are the operator's: which records of the source come again or are left out, "
         "Kafka does not know"
@@ -85,9 +85,9 @@ def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> Sou
     assert source.field is not None
     if number_in(current, source.field) is None:
         raise RefusedError(
-            f"the source offset {current} holds no whole number in {source.field}",
+            f"the source offset {current} holds no integer in {source.field}",
             where=app.name,
-            remedy="look at [app.source] field, or give offsets",
+            remedy="check [app.source] field, or give offsets",
         )
     number = source.first + k - (1 if app.position == "last" else 0)
     if number < 0:

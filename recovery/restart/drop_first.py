@@ -99,5 +99,5 @@ def _number(env: Mapping[str, str], name: str) -> int:
     if text is None:
         raise UsageError("is not set", where=name, remedy="see `eoctl restart plan --env`")
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{text[:40]!r} is no number", where=name)
+        raise UsageError(f"{text[:40]!r} is not a number", where=name)
     return int(text)

@@ -44,7 +44,7 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
     if missing:
         raise RefusedError(
             f"[{start}, {tip}) lacks {counted(missing, 'offset')} (compacted or deleted): the "
-            "order after the commit is not whole",
+            "order after the commit is not complete",
             where=named(merged),
             remedy="check the log with `eoctl merge verify`",
         )

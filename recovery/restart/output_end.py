@@ -35,7 +35,7 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
         counted[output] = counts_here
         checks += more
     if not counted:
-        raise RefusedError("it feeds no output: nothing tells how far it was read", where=where)
+        raise RefusedError("it feeds no output: nothing shows how far it was read", where=where)
     k = min(records for _, _, records in counted.values())
     restart = observed.walk(Walk(*place, base, k, app.isolation == "read_uncommitted"))
     if restart is None:
@@ -43,7 +43,7 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
             f"the output holds {plurals.counted(k, 'record')} since its base, the input fewer: it "
             "is not a 1:1 copy, or the base is wrong",
             where=where,
-            remedy="look at [app.base] and [app.mapping]",
+            remedy="check [app.base] and [app.mapping]",
         )
     why = "the k-th record of now is not the k-th of then"
     checks.append(whole(base, restart, log, observed, why=why, always=True))

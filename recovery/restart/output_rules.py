@@ -106,8 +106,8 @@ def written_by_one(
     for run in producers.runs:
         if run.producer_id == NO_PRODUCER_ID:
             raise RefusedError(
-                f"at {run.first_offset} a producer without an id wrote (PID -1): a retry may stand "
-                "twice, n means nothing",
+                f"at {run.first_offset} a producer without an id wrote (PID -1): a retry may be "
+                "there twice, n means nothing",
                 where=where,
                 remedy="use an idempotent producer; now compare input and output record by record",
             )

@@ -125,7 +125,7 @@ def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
     else:
         if app.store.sink == "other":
             raise RefusedError(
-                f"batch {checkpoint.batch} is replayed whole, and this sink drops no repeats",
+                f"batch {checkpoint.batch} is replayed completely, and this sink drops no repeats",
                 where=where,
                 remedy='say sink = "batch-id" if it drops batches it has seen; else clean up '
                 "afterwards with `eoctl dedup`",
@@ -186,7 +186,7 @@ def flink_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
     because = (
         "what was read before these offsets is left out where its transaction is not committed "
         f"(the checkpoint promises {checkpoint.promised} of Kafka's sink: `eoctl txn commit "
-        "--checkpoint` tells), and operators begin without their state"
+        "--checkpoint` shows it), and operators begin without their state"
     )
     return Basis(
         start,

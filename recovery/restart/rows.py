@@ -138,7 +138,7 @@ def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
             continue
         place, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
         if place in offsets:
-            raise UsageError(f"{named(place)} stands twice", where=where)
+            raise UsageError(f"{named(place)} is there twice", where=where)
         offsets[place] = offset
     if not offsets:
         why = f"it is about {quoted(min(others))}, not {quoted(group)}" if others else "it is empty"
@@ -152,11 +152,11 @@ def _line(cells: list[str], where: str) -> tuple[TopicPartition, int]:
         raise UsageError(counted(len(cells), "column"), where=where, remedy=remedy)
     topic, partition, offset = (cell.strip() for cell in cells)
     if parse_selector(topic, where=where).literal != topic:
-        raise UsageError(f"{quoted(topic)} is no topic name", where=where, remedy=remedy)
+        raise UsageError(f"{quoted(topic)} is not a topic name", where=where, remedy=remedy)
     for name, value, most in (
         ("partition", partition, MAX_PARTITION),
         ("offset", offset, MAX_OFFSET),
     ):
         if not re.fullmatch("[0-9]{1,19}", value) or int(value) > most:
-            raise UsageError(f"{quoted(value)} is no {name}", where=where, remedy=remedy)
+            raise UsageError(f"{quoted(value)} is not a valid {name}", where=where, remedy=remedy)
     return TopicPartition(topic, int(partition)), int(offset)

@@ -43,15 +43,17 @@ def parse_offsets(text: str, where: str) -> dict[str, str | None]:
     offsets: dict[str, str | None] = {}
     for row in rows:
         if not isinstance(row, dict) or row.keys() != {"partition", "offset"}:
-            raise UsageError(f"{quoted(canonical(row))} is no offset", where=where, remedy=_FORM)
+            raise UsageError(
+                f"{quoted(canonical(row))} is not an offset", where=where, remedy=_FORM
+            )
         partition, offset = row["partition"], row["offset"]
         if not isinstance(partition, dict) or not partition:
-            raise UsageError("a partition is no JSON object", where=where, remedy=_FORM)
+            raise UsageError("a partition is not a JSON object", where=where, remedy=_FORM)
         if offset is not None and (not isinstance(offset, dict) or not offset):
-            raise UsageError("an offset is no JSON object", where=where, remedy=_FORM)
+            raise UsageError("an offset is not a JSON object", where=where, remedy=_FORM)
         name = canonical(partition)
         if name in offsets:
-            raise UsageError(f"{quoted(name)} stands twice", where=where)
+            raise UsageError(f"{quoted(name)} is there twice", where=where)
         offsets[name] = None if offset is None else canonical(offset)
     return offsets
 
@@ -71,5 +73,5 @@ def number_in(offset: str, field: str) -> int | None:
 
 def _once(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key is there twice in one object")
     return dict(pairs)

@@ -37,14 +37,18 @@ def parse_store(word: str) -> Store | None:
     kind, colon, rest = word.partition(":")
     if kind not in _KINDS or not colon:
         if "@" in word or (colon and not word.endswith(".toml")):  # a password may be in it
-            shown = f"{quoted(kind + ':')} begins no store; " if kind.isalpha() and colon else ""
+            shown = (
+                f"{quoted(kind + ':')} is not the beginning of a store; "
+                if kind.isalpha() and colon
+                else ""
+            )
             raise UsageError(f"{shown}write {WORDS}", where="--store")
         return None
     try:
         return _KINDS[kind](rest)
     except (ValidationError, ValueError):
         hidden = kind in ("sql", "zookeeper") or "@" in word
-        shown = "" if hidden else f"{quoted(word)} is no store; "
+        shown = "" if hidden else f"{quoted(word)} is not a store; "
         raise UsageError(f"{shown}write {_FORMS[kind]}", where="--store") from None
 
 

@@ -193,7 +193,7 @@ def _refuse_twice(places: Iterable[TopicPartition], what: str, where: str) -> No
     places_before: set[TopicPartition] = set()
     for place in places:
         if place in places_before:
-            raise CorruptError(f"{place} stands twice in {what}", where=where)
+            raise CorruptError(f"{place} is there twice in {what}", where=where)
         places_before.add(place)
 
 
@@ -201,7 +201,7 @@ def _json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
         if len(values) != len(pairs):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key is there twice")
         return values
 
     try:

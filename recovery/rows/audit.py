@@ -32,9 +32,7 @@ class AuditSequencesRow(Row):
         int, Meta(description="first sequence that was to come; epoch-back: least epoch")
     ]
     found: Annotated[int, Meta(description="first sequence, or epoch, that came")]
-    records: Annotated[
-        int, Meta(description="missing (gap), standing twice (repeat), in the batch")
-    ]
+    records: Annotated[int, Meta(description="missing (gap), there twice (repeat), in the batch")]
 
 
 class SequencesExamined(Row):
@@ -125,7 +123,7 @@ class AuditDuplicatesRow(Row):
     text: Annotated[str, Meta(description="readable form")]
     copies: int
     same_value: Annotated[bool, Meta(description="key and value of all copies are equal")]
-    partitions: Annotated[int, Meta(description="in how many partitions copies stand")]
+    partitions: Annotated[int, Meta(description="how many partitions hold copies")]
     places: Annotated[
         list[RecordPlace], Meta(description="the first copies, by topic, partition, offset")
     ]

@@ -71,7 +71,7 @@ class MirrorExamined(Row):
     source_digest: Annotated[str, Meta(description="of the records compared, without order")]
     mirror_digest: str
     same: Annotated[int, Meta(description="records that have their copy")]
-    mirrored_to: Annotated[int | None, Meta(description="the source's first offset behind them")]
+    mirrored_to: Annotated[int | None, Meta(description="the source's first offset after them")]
     behind: Annotated[
         int, Meta(description="records of the source that the mirror has not reached yet")
     ]
@@ -87,9 +87,7 @@ class MirrorExamined(Row):
     only_in_mirror: int
     aborted: int
     open: int
-    moved: Annotated[
-        int | None, Meta(description="records out of order; null: it could not be told")
-    ]
+    moved: Annotated[int | None, Meta(description="records out of order; null: not known")]
     unproven: Annotated[
         int,
         Meta(description="differences that compaction, or records before the ranges, may explain"),

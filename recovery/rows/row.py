@@ -203,8 +203,8 @@ class ProducerRow(HasPartition, Row):
         bool | None,
         Meta(
             description="of an older epoch. true: it has a transaction open here, which its fence "
-            "would have ended: it was begun later, or its marker was lost (`why` tells). false: it "
-            "merely stands here, with nothing open. null: not older, or not known"
+            "would have ended: it was begun later, or its marker was lost (`why` says which). "
+            "false: it is merely listed here, with nothing open. null: not older, or not known"
         ),
     ] = None
     older_epoch: Annotated[

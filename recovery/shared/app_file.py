@@ -119,8 +119,8 @@ _FITS: Mapping[Strategy, tuple[str, ...]] = {
 }
 _WITHOUT_OUTPUTS = ("sql", "spark-checkpoint", "flink-checkpoint", "transactional", "connect")
 _NO_OUTPUTS: Mapping[Strategy, str] = {
-    "spark-checkpoint": "Spark replays a batch whole, its sink drops what it has",
-    "flink-checkpoint": "what Flink's sink wrote stands in the transactions of its checkpoints",
+    "spark-checkpoint": "Spark replays a batch completely, its sink drops what it has",
+    "flink-checkpoint": "what Flink's sink wrote is in the transactions of its checkpoints",
 }
 _NEXT_ONLY = ("changelog", "spark-checkpoint", "flink-checkpoint")
 
@@ -186,7 +186,9 @@ def _first(error: ValidationError, content: Mapping[str, Any], file: str) -> Usa
         return UsageError("is missing", where=f"{where} kind", remedy=f"write {_kinds()}")
     if kind == "union_tag_invalid":
         tag = quoted(str(known.get("tag")))
-        return UsageError(f"{tag} is no store", where=f"{where} kind", remedy=f"write {_kinds()}")
+        return UsageError(
+            f"{tag} is not a store", where=f"{where} kind", remedy=f"write {_kinds()}"
+        )
     if kind == "literal_error":
         return UsageError(
             f"{quoted(str(given))} is not known here",
@@ -196,7 +198,7 @@ def _first(error: ValidationError, content: Mapping[str, Any], file: str) -> Usa
     value_text = quoted(str(given)) + ": " if isinstance(given, (str, int, float)) else ""
     if key in ("password", "key_password"):
         return UsageError(
-            "would stand in the plan and in the journal",
+            "would appear in the plan and in the journal",
             where=where,
             remedy="write env:NAME or file:PATH in its place",
         )
@@ -238,9 +240,11 @@ def _check_topics(app: App, file: str) -> None:
     for key, topics in (("inputs", app.inputs), ("outputs", app.outputs)):
         for topic in topics:
             if parse_selector(topic, where=f"{file}, [app] {key}").literal != topic:
-                raise UsageError(f"{quoted(topic)} is no topic name", where=f"{file}, [app] {key}")
+                raise UsageError(
+                    f"{quoted(topic)} is not a topic name", where=f"{file}, [app] {key}"
+                )
         if len(set(topics)) < len(topics):
-            raise UsageError("a topic stands twice", where=f"{file}, [app] {key}")
+            raise UsageError("a topic is named twice", where=f"{file}, [app] {key}")
     if both := set(app.inputs) & set(app.outputs):
         raise UsageError(
             f"{min(both)} is input and output: what is written would be read again",
@@ -271,7 +275,7 @@ def _check_partitions(app: App, file: str) -> None:
         for output in outputs:
             _one_of(output, app.outputs, "an output", f"{where} {text}")
         if len(set(outputs)) < len(outputs):
-            raise UsageError("an output stands twice", where=f"{where} {text}")
+            raise UsageError("an output is named twice", where=f"{where} {text}")
     for text in app.base:
         _one_of(text, (*app.inputs, *app.outputs), "an input or output", f"{file}, [app.base]")
 

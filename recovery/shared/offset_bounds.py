@@ -54,7 +54,7 @@ def parse_bound(text: str, now_ms: int, *, where: str | None = None) -> Bound:
         if re.match(r"[0-9]{4}-", given) or "ago" in given:
             raise
         raise UsageError(
-            f"{quoted(given)} is no offset",
+            f"{quoted(given)} is not an offset",
             where=where,
             remedy="write a number, earliest, lso, hw, or an instant like '2h ago'",
         ) from error
@@ -66,9 +66,9 @@ def range_problem(start: int, end: int, facts: PartitionFacts) -> tuple[str, str
     low, lso = facts.log_start_offset, facts.last_stable_offset
     if start > end and low is not None and end == lso and lso < low:
         text = (
-            f"the last stable offset {lso} lies below the log start {low}: a transaction is still "
+            f"the last stable offset {lso} is below the log start {low}: a transaction whose first "
         )
-        return "INVALID_REQUEST", text + "open whose first records were deleted"
+        return "INVALID_REQUEST", text + "records were deleted is still open"
     if start > end:
         return "INVALID_REQUEST", f"the range runs backwards: {start} is above {end}"
     if end > facts.high_watermark:

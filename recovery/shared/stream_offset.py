@@ -130,7 +130,7 @@ def refuse_other_logs(
                 remedy=ANEW,
             )
         if before is not None and before not in told:
-            raise IncompleteError("its leader did not tell the topic's id", where=where)
+            raise IncompleteError("its leader did not return the topic's id", where=where)
         standing = standings.get(place)
         if standing is not None and standing.held is False:
             raise RefusedError(
@@ -144,14 +144,14 @@ def refuse_other_logs(
         if now is not None and epoch is not None and now < epoch:
             raise IncompleteError(
                 f"its leader epoch went back from {epoch} to {now}: the cluster is another one, "
-                "was restored, or a broker lags behind",
+                "was restored, or a broker is behind",
                 where=where,
                 remedy=f"start the query again; if the epoch stays back, {ANEW}",
             )
         if f.high_watermark is not None and f.high_watermark < position.offset:
             raise IncompleteError(
                 f"its log ends at {f.high_watermark}, and the stream has read up to "
-                f"{position.offset}: records were lost, or a new leader lags behind",
+                f"{position.offset}: records were lost, or a new leader is behind",
                 where=where,
                 remedy=f"start the query again; if the log still ends there, {ANEW}",
             )

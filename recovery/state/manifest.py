@@ -192,7 +192,7 @@ def of_several_replicas(
         return None
     names = ", ".join(map(str, sorted(brokers)))
     return (
-        f"it was read in parts from brokers {names}, each of which compacts its copy by itself: "
+        f"it was read in parts from brokers {names}, each of which compacts its own copy: "
         "a deleted key may have come back"
     )
 

@@ -144,7 +144,7 @@ def ages_unknown(d: Diagnosis) -> list[Missing]:
         Missing(
             "partition",
             "AGE_UNKNOWN",
-            "held, and no clock tells since when",
+            "held, and no clock shows since when",
             topic=j.about.topic,
             partition=j.about.partition,
         )

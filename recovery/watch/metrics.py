@@ -24,7 +24,7 @@ HELP: Mapping[str, str] = {
     "eoctl_complete": "Whether nothing that was asked for was left out.",
     "eoctl_check_timestamp_seconds": "When the check ended, in seconds since 1970.",
     "eoctl_check_duration_seconds": "How long the check took.",
-    "eoctl_check_rule": "1 for how the rule stands: ok, finding or unknown.",
+    "eoctl_check_rule": "1 for the state of the rule: ok, finding or unknown.",
     "eoctl_transactions": "Open transactions and ids not at rest, by verdict.",
     "eoctl_partitions": "Partitions looked at.",
     "eoctl_held_partitions": "Partitions whose last stable offset is below the high watermark.",

@@ -227,7 +227,7 @@ def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[s
         raise UsageError("no access and request in it", where=str(path)) from None
     if folder is None and (keys := in_clear({k: str(v) for k, v in made.properties.items()})):
         raise UsageError(
-            "a secret stands in it",
+            "it contains a secret",
             where=f"{path}, {keys[0]}",
             remedy="write env:NAME or file:PATH",
         )

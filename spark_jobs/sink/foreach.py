@@ -54,7 +54,7 @@ def foreach_batch(
                 )
             if sender.planned is None:
                 raise RefusedError(
-                    f"this Spark does not tell what its checkpoint says of batch {batch}",
+                    f"this Spark does not show what its checkpoint says about batch {batch}",
                     where="foreach_batch",
                     remedy="give checkpoint=, the query's checkpointLocation",
                 )

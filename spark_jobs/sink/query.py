@@ -70,7 +70,7 @@ def _read(spark: "SparkSession", root: str, batch: int) -> tuple[str, bytes]:
 
 
 def _not_of_query(checkpoint: str, why: str) -> UsageError:
-    remedy = "give the checkpointLocation of the query that runs, as it stands there"
+    remedy = "give the checkpointLocation of the query that runs, exactly as it is written there"
     return UsageError(f"the checkpoint {why}", where=checkpoint, remedy=remedy)
 
 
@@ -83,7 +83,7 @@ def query_id(spark: "SparkSession") -> str | None:
         return spark.sparkContext.getLocalProperty(QUERY_ID)
     if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # Spark's foreach_batch_worker has it
         raise UsageError(
-            "Spark Connect does not tell which streaming query this batch belongs to",
+            "Spark Connect does not show which streaming query this batch belongs to",
             remedy="give checkpoint=, the query's checkpointLocation",
         )
     return None
@@ -116,7 +116,7 @@ def refuse_planned_anew(manifest: Manifest, now: str | None, where: str) -> None
     if None not in (manifest.planned, now) and manifest.planned != now:
         raise _set_back(
             f"batch {manifest.batch} was staged before, and the query's checkpoint has planned it "
-            "anew since",
+            "again since",
             where,
         )
 

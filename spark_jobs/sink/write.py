@@ -274,7 +274,7 @@ def _refuse_changes(
             f"batch {manifest.batch} was staged for topic {manifest.topic}", where=topic
         )
     if manifest.topic_id != now.topic_id:
-        raise RefusedError("the topic was made anew since the batch was staged", where=topic)
+        raise RefusedError("the topic was recreated since the batch was staged", where=topic)
     if marker_topic is None or manifest.marker_topic_id != marker_topic.topic_id:
         raise RefusedError(
             "the marker topic was deleted, and the markers with it",
@@ -323,7 +323,7 @@ def _send(
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
-            f"{manifest.batch} was sent whole",
+            f"{manifest.batch} was sent completely",
             where=str(markers.place(job, newer[0])),
             remedy="batches are sent in the order of their numbers",
         )

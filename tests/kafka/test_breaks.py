@@ -457,7 +457,7 @@ def test_a_second_break_on_a_partition_knows_the_first(lab1: Lab) -> None:
 
 
 def test_words_that_are_no_break_are_refused(lab1: Lab) -> None:
-    with pytest.raises(UsageError, match="'explode' is no kind of break"):
+    with pytest.raises(UsageError, match="'explode' is not a kind of break"):
         break_(lab1, "explode")
     with pytest.raises(UsageError, match="`open` does not take variant"):
         break_(lab1, "open", variant="late")

@@ -55,7 +55,7 @@ def test_what_is_wrong_is_told_by_the_wire_connection(secure_lab: Lab) -> None:
     with pytest.raises(UnreachableError, match="invalid credentials with SASL mechanism"):
         confluent.producer(client_settings(right | {"sasl.password": "wrong"}))
     other = str(Path(right["ssl.ca.location"]).with_name("other-ca.pem"))
-    with pytest.raises(UnreachableError, match="signed by nobody we trust"):
+    with pytest.raises(UnreachableError, match="not signed by a CA that we trust"):
         confluent.consumer(client_settings(right | {"ssl.ca.location": other}))
     with pytest.raises(UsageError, match=r'No such configuration property: "no\.such"'):
         confluent.admin(client_settings(right), {"no.such": 1})

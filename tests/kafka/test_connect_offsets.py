@@ -268,7 +268,7 @@ def test_a_worker_that_cannot_find_what_its_task_wrote(
     assert worker.rest("PATCH", "/connectors/ordered/offsets", body)[0] == 200
     refused = app.plan()
     assert refused.status == 4, refused.text
-    assert "stands under two keys" in refused.stderr
+    assert "is stored under two keys" in refused.stderr
 
 
 def test_a_sinks_offsets_are_its_groups(

@@ -127,7 +127,7 @@ def test_a_real_worker_knows_who_asks(
         secure = made(lab1, worker.start(), tmp_path, monkeypatch)
         secure.says(secure.plan(), 4, "knows no connector 'orders'")
         secure.says(secure.plan("user", "password"), 5, "wants a user and a password (HTTP 401)")
-        secure.says(secure.plan("ca"), 5, "certificate is signed by nobody we trust")
+        secure.says(secure.plan("ca"), 5, "certificate is not signed by a CA that we trust")
         monkeypatch.setenv("CONNECT_PASSWORD", "wr0ng-s3cret")
         secure.says(secure.plan(), 5, "does not accept these credentials (HTTP 401)")
     finally:
@@ -155,7 +155,7 @@ def test_passwords_and_certificates(secure: Secure) -> None:
     secure.says(secure.plan(user="someone"), 5, said)
     said = "wants a user and a password (HTTP 401); set [app.store] user and password"
     secure.says(secure.plan("user", "password"), 5, said)
-    said = "certificate is signed by nobody we trust"
+    said = "certificate is not signed by a CA that we trust"
     secure.says(secure.plan("ca"), 5, said, "set [app.store] ca to the CA's certificate")
     secure.says(secure.plan(ca="stranger.pem"), 5, said)
     said = "the worker's certificate is for localhost, not for 127.0.0.1"
@@ -177,7 +177,7 @@ def test_passwords_and_certificates(secure: Secure) -> None:
     secure.says(secure.plan(ca="none.pem"), 2, "none.pem cannot be read")
     secure.says(secure.plan(key="stranger.key"), 2, "does not belong to the certificate")
     secure.says(secure.plan(password="env:NO_SUCH"), 2, "variable NO_SUCH is not set")
-    secure.says(secure.plan(password=PASSWORD), 2, "would stand in the plan and in the journal")
+    secure.says(secure.plan(password=PASSWORD), 2, "would appear in the plan and in the journal")
     assert at(worker) == 40
 
     worker.resume("orders")
@@ -211,6 +211,6 @@ def test_passwords_alone(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("CONNECT_PASSWORD", PASSWORD)
         assert secure.run("apply", plan, *ACT).status == 0
         assert at(worker) == 7
-        secure.says(secure.plan(*mine, "ca"), 5, "signed by nobody we trust")
+        secure.says(secure.plan(*mine, "ca"), 5, "not signed by a CA that we trust")
     finally:
         worker.kill()

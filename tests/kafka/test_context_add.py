@@ -67,9 +67,12 @@ def test_a_file_that_the_environment_names_is_begun(lab1: Lab, tmp_path: Path) -
 def test_what_is_refused(lab1: Lab, env: dict[str, str]) -> None:
     server = ("--bootstrap-server", lab1.bootstrap_servers)
     for words, sentence in (
-        (("a b", *server), "is no name"),
-        (("n",), "stdin is no terminal to ask on"),
-        (("n", *server, "-X", "sasl.password=hunter2"), "would stand in the config file in clear"),
+        (("a b", *server), "cannot be the name of a context"),
+        (("n",), "stdin is not a terminal to ask on"),
+        (
+            ("n", *server, "-X", "sasl.password=hunter2"),
+            "would be in the config file as plain text",
+        ),
     ):
         ran = eoctl("context", "add", *words, env=env)
         assert (ran.status, sentence in ran.stderr) == (2, True), ran.stderr

@@ -208,7 +208,7 @@ def test_an_event_without_its_large_column_is_refused_until_it_is_whole(
     table.caught_up()
     ran = table.rebuild(tmp_path / "part")
     assert (ran.status, ran.stdout) == (4, "")
-    assert ": the event does not hold the whole row" in ran.stderr
+    assert ": the event does not hold the complete row" in ran.stderr
     assert not (tmp_path / "part" / "manifest.json").exists()
     table.run("ALTER TABLE large REPLICA IDENTITY FULL")
     table.run("UPDATE large SET name = 'and this' WHERE id = 1")

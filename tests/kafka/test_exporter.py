@@ -258,7 +258,7 @@ def test_a_port_in_use_and_other_mistakes(lab: Lab) -> None:
     assert f"--listen 127.0.0.1:{port}: cannot be listened on: Address already in use" in ran.stderr
     for address in ("9465", ":9465", "127.0.0.1:x", "::1:9465", "127.0.0.1:70000"):
         ran = eoctl("exporter", "--listen", address, lab=lab)
-        assert (ran.status, "is no address" in ran.stderr) == (2, True)
+        assert (ran.status, "is not an address" in ran.stderr) == (2, True)
     assert eoctl("exporter", "--interval", "0s", lab=lab).status == 2
     assert eoctl("exporter", "--from", "x.eoctl").status == 4
 

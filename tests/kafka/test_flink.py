@@ -201,7 +201,7 @@ def test_lost_at_the_deadline(lab: Lab, tmp_path: Path, version: str, naming: st
     assert sum(r["records"] for r in ran.rows) == promised
     assert sum(w["records"] for r in ran.rows for w in r["written"]) == promised
     table = eoctl("txn", "commit", "--checkpoint", str(checkpoint), lab=lab)
-    assert "lost: they lie, aborted, in out-" in table.text
+    assert "lost: they are in the log, aborted, in out-" in table.text
 
 
 @pytest.mark.parametrize("lab", WITH_4_0, indirect=True, scope="module")

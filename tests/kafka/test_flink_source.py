@@ -162,7 +162,7 @@ def test_what_cannot_be_meant_is_refused(lab1: Lab, tmp_path: Path) -> None:
     cases = [
         (f"flink:{CHECKPOINT}#nobody", 4, "it has no source nobody; name one of from-kafka"),
         (f"flink:{tmp_path}", 3, "_metadata: cannot be read"),
-        ("chk-2", 2, "is no store"),
+        ("chk-2", 2, "is not a store"),
     ]
     for store, status, words in cases:
         ran = eoctl("restart", "plan", "--group", "g", "--from-store", store, lab=lab1)

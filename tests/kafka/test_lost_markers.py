@@ -165,7 +165,7 @@ def test_a_lost_commit_is_resolved_not_aborted(lossy: Lab, tmp_path: Path) -> No
     if lossy.record.spec.transaction_version == 1:
         # no request raises an id only while it is idle: the plan must say what that may cost
         assert (
-            f"a transaction that its application begins in this moment on {lost.topic}:"
+            f"a transaction that its application begins at this moment on {lost.topic}:"
             f"{lost.partition} is aborted, and that abort drops the committed records that wait "
             "there"
         ) in steps["raise-id"]["harms"]

@@ -445,7 +445,7 @@ def test_a_writer_beside_us_is_found_afterwards(lab1: Lab, topic: MakeTopic) -> 
     one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
     change(store, (place, None, one))
     theirs = b'{"partitions":[{"input":{"topic":"orders","partition":0,"offset":9}}]}'
-    with pytest.raises(UnverifiedError, match="another writer's record stands at offset 1"):
+    with pytest.raises(UnverifiedError, match="another writer's record is at offset 1"):
         change(store, (place, one, two), held=lambda: produced(lab1, name, b"k", theirs))
     assert [e.kept for e in read(store).entries] == [two]
 
@@ -462,7 +462,7 @@ def test_a_writer_beside_us_is_found_without_an_answer_too(lab1: Lab, topic: Mak
             await store._look_for_others(found, None)
 
     asyncio.run(written(1))  # ours alone
-    with pytest.raises(UnverifiedError, match="another writer's record stands at offset 1"):
+    with pytest.raises(UnverifiedError, match="another writer's record is at offset 1"):
         asyncio.run(written(2))
 
 
@@ -480,7 +480,7 @@ def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
         change(store, (place, None, kept(store, position(place, 1, state=b"x" * 2_000_000))))
     for partition in (0, 1):
         produced(lab1, name, b"d", b'{"partitions": []}', partition)
-    with pytest.raises(CorruptError, match="the key stands in the partitions 0 and 1"):
+    with pytest.raises(CorruptError, match="the key is in the partitions 0 and 1"):
         read(opening(lab1, in_topic(name, "d")))
     with pytest.raises(IncompleteError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         read(opening(lab1, in_topic("no-such-topic", "d")))

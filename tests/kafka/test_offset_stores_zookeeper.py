@@ -116,8 +116,8 @@ def test_damaged_nodes(server: Server, admin: Any, group: str) -> None:
         ("0", b"9" * 19, "holds no offset"),
         ("0", "١٢".encode(), "holds no offset"),
         ("0", b"\xff", "holds no text"),
-        ("zero", b"1", "is no partition"),
-        ("007", b"1", "is no partition"),
+        ("zero", b"1", "is not a partition"),
+        ("007", b"1", "is not a partition"),
     ):
         admin.create(f"{folder}/{name}", data, makepath=True)
         with pytest.raises(CorruptError, match=words):
@@ -321,5 +321,7 @@ def test_nobody_at_the_address() -> None:
         read(store)
     with pytest.raises(RefusedError, match="nothing was written"):
         change(store, (A, None, kept(store, position(A, 1))))
-    with pytest.raises(UsageError, match=r"\[app\.store\] connect: 'x@' is no ZooKeeper address"):
+    with pytest.raises(
+        UsageError, match=r"\[app\.store\] connect: 'x@' is not a ZooKeeper address"
+    ):
         read(consumer("x@", "g"))

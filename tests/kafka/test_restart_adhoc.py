@@ -193,7 +193,7 @@ def test_applied_and_put_back(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> No
         (("--to-earliest",), "--topic"),
         (("--all-topics",), "exactly one of"),
         (("--all-topics", "--to-earliest", "--to-current"), "exactly one of"),
-        (("--all-topics", "--to-offset", "-1"), "no offset"),
+        (("--all-topics", "--to-offset", "-1"), "not an offset"),
         (("--all-topics", "--from-file", "nowhere.csv"), "nowhere.csv"),
     ],
 )

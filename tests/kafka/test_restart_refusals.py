@@ -172,7 +172,7 @@ def a_batch_whose_sink_takes_it_twice(scene: Scene) -> str:
         )
     )
     path.write_text(path.read_text().replace(f'["{scene.output}"]', "[]"))
-    return "batch 1 is replayed whole, and this sink drops no repeats"
+    return "batch 1 is replayed completely, and this sink drops no repeats"
 
 
 def merging(scene: Scene, *named: int, at: int | None = 0) -> None:

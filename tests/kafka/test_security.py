@@ -143,11 +143,11 @@ WRONG: dict[str, tuple[str, Change, str, str, str]] = {
     ),
     "unknown CA": (
         *("SCRAM", {"ssl.ca.location": "{home}/other-ca.pem"}, "TLS_FAILED"),
-        *("signed by nobody we trust", "ssl.ca.location"),
+        *("not signed by a CA that we trust", "ssl.ca.location"),
     ),
     "the system's CAs": (
         *("SCRAM", {"ssl.ca.location": None}, "TLS_FAILED"),
-        *("signed by nobody we trust", "ssl.ca.location"),
+        *("not signed by a CA that we trust", "ssl.ca.location"),
     ),
     "wrong host name": (
         *("WRONG_HOST", {}, "TLS_FAILED"),

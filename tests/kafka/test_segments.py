@@ -169,7 +169,7 @@ def test_a_damaged_copy_is_said(lab: Lab, tmp_path: Path, topic: MakeTopic) -> N
     log.write_bytes(whole[:-1])
     ran = eoctl("producers", "--segment", str(copy))
     assert ran.status == 0
-    assert "no whole batch" in ran.stderr
+    assert "no complete batch" in ran.stderr
     # in the first batch's records: its CRC covers all from byte 21 on
     log.write_bytes(whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
     ran = eoctl("producers", "--segment", str(copy))

@@ -61,7 +61,7 @@ def test_one_of_which_nothing_is_left_has_a_way_out(lab1: Lab) -> None:
     assert rule(lab1, truth) == "start-deleted"
     count = eoctl("offsets", "count", truth.topic, "earliest", "lso", lab=lab1)
     assert count.status == 3
-    assert "lies below the log start" in count.stderr + count.stdout
+    assert "is below the log start" in count.stderr + count.stdout
     assert "backwards" not in count.stderr + count.stdout
     refused = eoctl(*abort_words(lab1, truth))
     assert refused.status in (3, 4)

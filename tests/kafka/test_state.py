@@ -433,7 +433,7 @@ def test_wrong_words(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     assert eoctl("state", "rebuild", name, *rest, str(tmp_path / "full"), lab=lab1).status == 4
     for other, sentence in (
         ("no-such", "no-such: no such topic, or no permission to see it"),
-        ("no/such", "no/such: Kafka allows no topic of this name"),
+        ("no/such", "no/such: Kafka does not allow a topic of this name"),
     ):
         ran = eoctl("state", "rebuild", other, *rest, str(tmp_path / "z"), lab=lab1)
         assert (ran.status, sentence in ran.stderr) == (3, True), ran.stderr

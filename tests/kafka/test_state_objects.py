@@ -222,7 +222,7 @@ def test_a_killed_rebuild_goes_on(
     kept = [f["path"] for name in done for f in json.loads(objects.read(name))["files"]]
     ran = eoctl(*slowly, "--clean", lab=lab1, env=there)
     assert ran.status == 4
-    assert "no lock that tells whether the unfinished rebuild is still at work" in ran.stderr
+    assert "no lock that shows whether the unfinished rebuild is still running" in ran.stderr
     ran = eoctl(*words(log, objects.address), lab=lab1, env=there)
     assert ran.status == 0, ran.stderr
     objects.check(lab1, log)

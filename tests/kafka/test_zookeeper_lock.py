@@ -258,7 +258,7 @@ def test_digest_authentication(
     "connect", ["", "/eoctl", "ops@zk:2181", "ops:@zk:2181", ":x@zk:2181", "zk:port", "zk:99999"]
 )
 def test_what_is_no_address_is_told(connect: str) -> None:
-    with pytest.raises(UsageError, match="is no ZooKeeper address"):
+    with pytest.raises(UsageError, match="is not a ZooKeeper address"):
         take(connect, "x", wait=0.1)
 
 

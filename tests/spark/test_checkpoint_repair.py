@@ -227,7 +227,7 @@ def test_what_is_refused_says_what_settles_it(world: World, tmp_path: Path) -> N
     folder = tmp_path / "damaged"
     for name, words in (
         ("the last, committed", "where batch 3 ends is not written anywhere else; --rewind goes"),
-        ("no partition", "neither version 3 nor version 4 of the state is whole"),
+        ("no partition", "neither version 3 nor version 4 of the state is complete"),
         ("in flight, its beginning", "where batch 4 begins is not written anywhere else"),
         ("no metadata", "the query's id is not known"),
     ):

@@ -128,7 +128,7 @@ def test_follow_and_what_auto_takes(lab1: Lab, topic: MakeTopic) -> None:
     ran = eoctl("merge", "replay", *world.words, lab=lab1)
     assert ran.status == 0, ran.stderr
     assert "local: " in ran.stderr
-    assert "replayed sooner than by a Spark job" in ran.stderr
+    assert "replayed faster here than by a Spark job" in ran.stderr
 
 
 SLOW = """

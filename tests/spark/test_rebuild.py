@@ -426,7 +426,7 @@ def test_what_is_missing_is_one_sentence(lab1: Lab, changelog: str, tmp_path: Pa
     )
     env = environment(JAVA_HOME=str(tmp_path))
     for more, sentence, with_env in (
-        ((), "no program", env),
+        ((), "not a program", env),
         (("--conf", "spark.x.password=hunter2"), "Spark shows its confs", environment()),
         (("--remote", "http://x"), "write sc://HOST:PORT", environment()),
         (("--master", "local", "--remote", "sc://x"), "not both", environment()),

@@ -442,7 +442,7 @@ def test_refusals(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: 
         )
     with pytest.raises(RefusedError, match="batch 1 was begun from another staging"):
         write(1, "b")
-    with pytest.raises(RefusedError, match=r"nothing proves that batch 0 was sent whole"):
+    with pytest.raises(RefusedError, match=r"nothing proves that batch 0 was sent completely"):
         write(0)
     staged = next((tmp_path / "a" / name / "batch-1").glob("part-*.parquet"))
     staged.write_bytes(staged.read_bytes()[:-1] + b"x")

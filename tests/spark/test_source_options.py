@@ -215,7 +215,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"subscribe": "A", "startingOffsets": "latest"}, "a batch cannot start at latest"),
     ({"subscribe": "B", "startingOffsets": '{"B": {"0": -1}}'}, "cannot start at latest"),
     ({"subscribe": "B", "endingOffsets": '{"B": {"0": -2}}'}, "cannot end at earliest"),
-    ({"subscribe": "B", "startingOffsets": "5"}, "this is no JSON object"),
+    ({"subscribe": "B", "startingOffsets": "5"}, "this is not a JSON object"),
     ({"subscribe": "A", "startingTimestamp": "yesterday"}, "not a time in epoch milliseconds"),
     ({"subscribe": "A", "minPartitions": "0"}, "not a number above 0"),
     ({"subscribe": "A", "kafka.auto.offset.reset": "latest"}, "write startingOffsets"),

@@ -112,7 +112,7 @@ def test_what_could_not_be_seen_is_not_called_none() -> None:
     text = drawn(board_of(snapshots("denied")), 200, 40)
     assert "not known: what is open could not all be seen" in text
     assert "at least 0 pending, at least 0 held up" in text
-    assert "Describe on the ids would tell" in text
+    assert "Describe on the ids would show it" in text
     [first, *_] = [s for s in snapshots("calm") if s.transactions]
     assert "it takes two looks" in drawn(board_of([first]), 200, 40)
 

@@ -35,7 +35,10 @@ def feeds() -> list[threading.Thread]:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (KeyError("offset\n\x1b[2J"), "an error of eoctl's own, this screen is not renewed"),
+        (
+            KeyError("offset\n\x1b[2J"),
+            "an internal error of eoctl, this screen is no longer refreshed",
+        ),
         (UnreachableError("no broker answers"), "no broker answers"),
         (OSError(errno.ENOSPC, "No space left on device"), "no space is left"),
     ],

@@ -65,7 +65,7 @@ def test_what_nobody_could_judge_is_not_called_healthy() -> None:
     rows = [h.but(verdict="unknown") for h in hanging]
     text = said(replace(s, hanging=s.hanging.but(rows=rows)))
     places = {(h.topic, h.partition) for h in hanging}
-    assert f"? {len(places)} partitions held back, why cannot be told" in text
+    assert f"? {len(places)} partitions held back, reason not known" in text
     assert "within their limits" not in text
 
 

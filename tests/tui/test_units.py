@@ -132,8 +132,8 @@ def test_a_recording_that_is_none(tmp_path: Path) -> None:
         ("", "not a recording"),
         ("[1]\n", "not a recording"),
         ("\ufffd\n", "not a recording"),
-        (lines[0] + '{"title": 3}\n', "line 2 is no snapshot"),
-        (lines[0] + "null\n", "line 2 is no snapshot"),
+        (lines[0] + '{"title": 3}\n', "line 2 is not a snapshot"),
+        (lines[0] + "null\n", "line 2 is not a snapshot"),
     ):
         bad.write_text(text, encoding="utf-8")
         with pytest.raises(UsageError, match=said):

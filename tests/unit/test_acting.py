@@ -181,7 +181,7 @@ def test_a_report_overwrites_nothing_and_says_what_it_takes(cells: Cells) -> Non
     terminal: pexpect.spawn[str] = pexpect.spawn(
         sys.executable, words, env=cells.environment(), encoding="utf-8", timeout=30
     )
-    terminal.expect("a page is nothing for a terminal; add --output")
+    terminal.expect("an HTML page cannot be shown on a terminal; add --output")
     terminal.expect(pexpect.EOF)
 
 
@@ -220,7 +220,7 @@ def test_without_execute_nothing_is_sent_and_the_command_to_act_is_shown(cells: 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "no terminal"),
+        ((), "not a terminal"),
         (("--yes", "--context", "looked-at"), "read-only"),
         (("--yes", "--context", "dear"), "--yes needs --plan-sha256"),
         (("--yes", "--plan-sha256", "00" * 32), "not 0000"),

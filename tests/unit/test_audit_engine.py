@@ -18,9 +18,9 @@ SPARK = Spark("local[2]")
             AuditEngine("auto", SPARK),
             1_000,
             None,
-            ("spark", "1,000 offsets pay for a Spark session"),
+            ("spark", "1,000 offsets are worth starting Spark"),
         ),
-        (AuditEngine("auto"), 1_000, None, ("local", "no Spark is at hand")),
+        (AuditEngine("auto"), 1_000, None, ("local", "Spark is not available")),
         (AuditEngine("auto", SPARK), 1_000, 1e6, ("local", "as fast as --max-rate allows")),
     ],
 )

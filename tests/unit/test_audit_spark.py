@@ -57,6 +57,6 @@ def test_a_task_is_tried_as_often_as_spark_says(
 def test_more_suspects_than_workers_are_given_are_refused() -> None:
     contents = [np.array(part, np.uint64).tobytes() for part in ([7, 2, 9], [1], [9])]
     assert suspects_in(contents, 5).tolist() == [1, 2, 7, 9]
-    with pytest.raises(IncompleteError, match="5 ids may stand more than once") as refused:
+    with pytest.raises(IncompleteError, match="5 ids may be duplicated") as refused:
         suspects_in(contents, 4)
     assert "--engine local" in refused.value.sentence

@@ -598,5 +598,5 @@ def test_a_fence_ends_what_its_ongoing_record_names_if_all_of_it_is_visible() ->
 def test_a_record_of_something_else_names_no_partitions_of_a_fence(
     newest: TransactionValue | UnknownVersion | None,
 ) -> None:
-    with pytest.raises(RefusedError, match="not of this open transaction"):
+    with pytest.raises(RefusedError, match="not about this open transaction"):
         named_and_visible(row(), newest)

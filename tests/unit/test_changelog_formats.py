@@ -343,12 +343,12 @@ def test_debezium_rows(
         (b"1", b"\0\0\0\0\1\2", "with a schema registry"),
         (None, b'{"source":{},"op":"t","ts_ms":1}', "was emptied there"),
         (None, b'{"before":null,"after":null,"op":"t"}', "was emptied there"),
-        (b"1", b'{"after":{"a":"__debezium_unavailable_value"},"op":"u"}', "the whole row"),
-        (b"1", b'{"after":{"a":["__debezium_unavailable_value"]},"op":"u"}', "the whole row"),
+        (b"1", b'{"after":{"a":"__debezium_unavailable_value"},"op":"u"}', "the complete row"),
+        (b"1", b'{"after":{"a":["__debezium_unavailable_value"]},"op":"u"}', "the complete row"),
         (
             b"1",
             b'{"after":{"a":"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="},"op":"u"}',
-            "the whole row",
+            "the complete row",
         ),
     ],
 )

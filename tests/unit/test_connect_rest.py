@@ -113,8 +113,8 @@ ANSWERS = [
     (say(302, "", Location="http://127.0.0.1:9/"), RefusedError, "which is not followed"),
     (say(400, message("must be in the STOPPED state")), RefusedError, "must be in the STOPPED"),
     (say(503, "<h1>busy</h1>"), IncompleteError, "HTTP 503: "),
-    (say(200, "<h1>hello</h1>"), IncompleteError, "is not what a worker of Kafka Connect says"),
-    (say(200, "[]"), IncompleteError, "is not what a worker of Kafka Connect says"),
+    (say(200, "<h1>hello</h1>"), IncompleteError, "is not what a worker of Kafka Connect sends"),
+    (say(200, "[]"), IncompleteError, "is not what a worker of Kafka Connect sends"),
     (cut, UnreachableError, "no answer ("),
 ]
 
@@ -211,7 +211,7 @@ def test_tls_with_a_certificate_of_ours(tmp_path: Path) -> None:
         assert whole.connector().state == "STOPPED"
         told = {
             "wants a client certificate": {"ca": ca},
-            "signed by nobody we trust": {**ours, "key_password": password},
+            "not signed by a CA that we trust": {**ours, "key_password": password},
         }
         for text, less in told.items():
             with pytest.raises(UnreachableError, match=text):

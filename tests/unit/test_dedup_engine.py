@@ -26,10 +26,16 @@ def parts(*sizes: int) -> list[DedupPart]:
     [
         ("spark", (1,), True, "spark", "as asked"),
         ("local", (SPARK_OFFSETS, 1), True, "local", "as asked"),
-        ("auto", (7, 5), True, "local", "12 offsets are copied sooner"),
+        ("auto", (7, 5), True, "local", "12 offsets are copied faster here"),
         ("auto", (SPARK_OFFSETS,), True, "local", "one partition is one task"),
-        ("auto", (SPARK_OFFSETS, 1), False, "local", "no Spark is at hand"),
-        ("auto", (SPARK_OFFSETS - 1, 1), True, "spark", "5,000,000 offsets of 2 partitions pay"),
+        ("auto", (SPARK_OFFSETS, 1), False, "local", "Spark is not available"),
+        (
+            "auto",
+            (SPARK_OFFSETS - 1, 1),
+            True,
+            "spark",
+            "5,000,000 offsets of 2 partitions are worth",
+        ),
     ],
 )
 def test_auto_goes_by_size_and_says_why(

@@ -64,5 +64,5 @@ def test_a_variable_that_is_not_set(gone: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "²", " 3"])
 def test_a_variable_that_is_no_number(text: str) -> None:
-    with pytest.raises(UsageError, match="is no number"):
+    with pytest.raises(UsageError, match="is not a number"):
         restart_offset({"EOCTL_RESTART_ORDERS_3": text}, "orders", 3)

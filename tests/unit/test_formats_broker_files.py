@@ -62,7 +62,7 @@ def test_a_transaction_index_written_by_kafka() -> None:
 
 def test_a_damaged_transaction_index() -> None:
     for length in set(range(len(INDEX))) - {0, 34}:
-        with pytest.raises(CorruptError, match="no whole number of 34-byte entries"):
+        with pytest.raises(CorruptError, match="not a multiple of the 34-byte entries"):
             read_transaction_index(INDEX[:length])
     with pytest.raises(CorruptError, match="version 1, only 0 is known"):
         read_transaction_index(b"\0\1" + INDEX[2:])

@@ -79,9 +79,9 @@ def test_names_with_separators_that_are_no_line_ends() -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"offsets_5": ""}, "not whole"),
-        ({"offsets_5": "v1"}, "not whole"),
-        ({"offsets_5": "v1x\n{}\n{}"}, "not whole"),
+        ({"offsets_5": ""}, "not complete"),
+        ({"offsets_5": "v1"}, "not complete"),
+        ({"offsets_5": "v1x\n{}\n{}"}, "not complete"),
         ({"offsets_5": offsets('{"orders":{"0":1')}, "not JSON"),
         ({"offsets_5": 'v3\n{}\n{"orders":{"0":1}}'}, "version 3"),
         ({"offsets_5": offsets('{"orders":{"0":9,"1":20}}')}, "below its start 10"),
@@ -89,7 +89,7 @@ def test_names_with_separators_that_are_no_line_ends() -> None:
         ({"offsets_4": None}, "offsets/4 is missing"),
         ({"commits_4": None}, "no commit at all"),
         ({"commits_4": None, "commits_3": COMMIT}, "more than one batch"),
-        ({"commits_4": ""}, "not whole"),
+        ({"commits_4": ""}, "not complete"),
         ({"commits_6": COMMIT}, "commits/6 is there, offsets/6 is not"),
         ({"metadata": "{}"}, "no id"),
         ({"metadata": "x"}, "not JSON"),

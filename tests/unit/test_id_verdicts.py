@@ -443,7 +443,7 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
     whole = said(late, record("Ongoing"))
     assert "partitions-hidden" not in whole
     assert "compared by its coordinator's clock" in whole["running"].text
-    assert "(its timeout is 1m, long means past 15m; " in whole["running"].text
+    assert "(its timeout is 1m, counted as long after 15m; " in whole["running"].text
     assert "partitions-hidden" not in said(late, None)
     hidden = said(replace(late, row=row("Ongoing", partitions=(P,))), record("Ongoing"))
     assert hidden["partitions-hidden"].data == {"partitions": ["t:1"]}

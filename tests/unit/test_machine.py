@@ -73,8 +73,8 @@ def test_a_clock_that_was_not_measured_is_not_called_well() -> None:
     row = machine._clocks(near, {1, 2, 3, 4})
     assert row.sees is None
     assert row.detail == (
-        "brokers 1, 3 within 1 s of ours; brokers 2, 4 not measured, as no open transaction "
-        "there tells it: compare `date -u`"
+        "brokers 1, 3 within 1 s of ours; brokers 2, 4 not measured, because no open transaction "
+        "there shows its clock: compare `date -u`"
     )
     assert machine._clocks([*near, CoordinatorClock(2, 9_000)], {1, 2, 3, 4}).sees is False
     assert machine._clocks(near, {1, 3}).sees is True

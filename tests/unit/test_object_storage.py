@@ -204,8 +204,8 @@ def test_what_is_wrong_is_one_sentence(through: Through, monkeypatch: pytest.Mon
         assert isinstance(error, UsageError)
     for fault, words in (
         ("403", "refuses these credentials, or they may not do this (403 AccessDenied)"),
-        ("503", "does not do what it is asked (status 503 SlowDown)"),
-        ("cut", "does not do what it is asked (no answer)"),
+        ("503", "did not do what was asked (status 503 SlowDown)"),
+        ("cut", "did not do what was asked (no answer)"),
     ):
         assert fault in (*CODES, "cut")
         through(lambda line, fault=fault: fault)  # type: ignore[misc]

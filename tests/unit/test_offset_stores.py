@@ -281,5 +281,5 @@ def test_checkpoints_that_cannot_be_read(tmp_path: Path) -> None:
         read(spark(checkpoint(tmp_path / "a", offsets_5="v1\n{}\n{")))
     folder = checkpoint(tmp_path / "b")
     (folder / "offsets" / "5").write_bytes(b"\xff\xfe")
-    with pytest.raises(IncompleteError, match="it is no text"):
+    with pytest.raises(IncompleteError, match="it is not text"):
         read(spark(folder))

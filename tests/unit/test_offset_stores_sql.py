@@ -111,19 +111,19 @@ def test_names_of_tables(text: str, found: tuple[str | None, str]) -> None:
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a.b.c", 'a"b', '"a', '"a"b', "a..b"])
 def test_what_names_no_table(text: str) -> None:
-    with pytest.raises(UsageError, match="is no table"):
+    with pytest.raises(UsageError, match="is not a table"):
         identifiers(text)
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ("'orders', 0, 1.5, NULL, NULL", r"orders:0: the offset 1\.5 is no integer"),
-        ("'orders', 0, 'x', NULL, NULL", r"the offset 'x' is no integer"),
-        ("'orders', 0, NULL, NULL, NULL", r"the offset None is no integer"),
+        ("'orders', 0, 1.5, NULL, NULL", r"orders:0: the offset 1\.5 is not an integer"),
+        ("'orders', 0, 'x', NULL, NULL", r"the offset 'x' is not an integer"),
+        ("'orders', 0, NULL, NULL, NULL", r"the offset None is not an integer"),
         ("'orders', 0, -2, NULL, NULL", r"orders:0: input\.offset"),
         ("'orders', -1, 0, NULL, NULL", r"input\.partition"),
-        ("NULL, 0, 0, NULL, NULL", r"the topic None is no text"),
+        ("NULL, 0, 0, NULL, NULL", r"the topic None is not text"),
         ("'orders', 0, 1, '{', NULL", r"orders:0: its output is not JSON"),
         ("'orders', 0, 1, '{}', NULL", r"orders:0: output"),
         ("'orders', 0, 1, NULL, 'text'", r"its state is not bytes"),
@@ -152,7 +152,7 @@ def test_what_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(IncompleteError, match="the table has no column 'topic'"):
         read(sqlite(path, {}, table="other"))
     for url, words in (
-        ("nonsense", "is no database address"),
+        ("nonsense", "is not a database address"),
         ("env:NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE is not set"),
         ("nosuch://h/db", "cannot be opened"),
     ):
@@ -171,7 +171,7 @@ def test_no_row_is_added_where_no_key_forbids_a_second(tmp_path: Path) -> None:
     there.execute("INSERT INTO offsets VALUES ('orders', 0, 1)")
     change(store, (A, one, kept(store, position(A, 2))))
     there.execute("INSERT INTO offsets VALUES ('orders', 0, 5)")
-    with pytest.raises(CorruptError, match="orders:0 stands in two rows"):
+    with pytest.raises(CorruptError, match="orders:0 is in two rows"):
         read(store)
     with pytest.raises(RefusedError, match="has no column for a part of this entry"):
         kept(store, position(A, 1, 5))

@@ -145,8 +145,8 @@ def test_formatting_is_no_edit() -> None:
         ('{"schema": "eoctl.plan/v2"}', "eoctl.plan/v2"),
         ('{"schema": "eoctl.lso/v1", "rows": []}', "eoctl.lso/v1"),
         ('{"a": 1, "a": 2}', "twice"),
-        ('{"a": 1.5}', "no integer"),
-        ('{"a": NaN}', "no integer"),
+        ('{"a": 1.5}', "not an integer"),
+        ('{"a": NaN}', "not an integer"),
         ("[" * 100_000, "not a plan file"),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_word_is_never_broken() -> None:
 @pytest.mark.parametrize(
     ("missing", "why"),
     [
-        ((), "its coordinator lists it as open no more"),
+        ((), "its coordinator no longer lists it as open"),
         ((Missing("coordinator", "NOT_COORDINATOR", "it moves"),), "it moves"),
     ],
 )

@@ -197,7 +197,7 @@ def test_properties_of_producers_and_consumers_are_no_business_of_ours() -> None
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"security.protocol": "SASL"}, "security.protocol: 'SASL' is no protocol of Kafka"),
+        ({"security.protocol": "SASL"}, "security.protocol: 'SASL' is not a protocol of Kafka"),
         ({"security.protocoll": "SSL"}, "did you mean security.protocol?"),
         ({"ssl.truststore.locaton": "x"}, "did you mean ssl.truststore.location?"),
         ({"sasl.pasword": PASSWORD}, "did you mean sasl.password?"),

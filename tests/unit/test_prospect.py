@@ -71,7 +71,7 @@ def test_a_coordinator_that_does_not_do_it() -> None:
     v = judged(overdue(by=260_000)[0], change=lambda s: cycles(ahead(0)(s)))
     assert of(v).ending == "timeout-ignored"
     assert of(judged(overdue(by=260_000)[0], change=cycles)).ending == "timeout"  # whose clock?
-    assert words(of(v)).startswith("its coordinator was to abort it 4m ago and does not do it")
+    assert words(of(v)).startswith("its coordinator should have aborted it 4m ago but does not")
 
 
 def test_the_deadline_of_a_flink_like_one_is_the_danger() -> None:

@@ -271,7 +271,7 @@ def test_a_partitions_number_survives_the_cut_of_its_name(width: int) -> None:
     "headline",
     [
         "NOT HELD  the LSO is at the high watermark: not a transaction's doing",
-        "HELD  moving on: what held it when it was looked at has ended",
+        "HELD  moving on: the transaction that held it has ended",
     ],
 )
 def test_what_is_not_held(headline: str) -> None:

@@ -92,7 +92,7 @@ def test_a_producer_without_an_id_is_a_finding_whoever_it_is() -> None:
     assert [(r.finding, r.where, r.producer_id) for r in rows] == [
         ("written-beyond", "out:0", None)
     ]
-    assert "a producer without an id wrote behind 10" in rows[0].detail
+    assert "a producer without an id wrote after offset 10" in rows[0].detail
 
 
 @pytest.mark.parametrize(("log_end", "findings"), [(10, []), (11, ["written-beyond"])])

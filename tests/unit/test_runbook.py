@@ -57,7 +57,7 @@ def commands(text: str) -> list[list[str]]:
 def test_nothing_held_is_nothing_to_do() -> None:
     sections = told()
     assert list(sections) == [""]
-    assert sections[""].endswith("Nothing is to be done.")
+    assert sections[""].endswith("Nothing to do.")
 
 
 @pytest.mark.parametrize("verdict", get_args(VerdictName))
@@ -71,7 +71,7 @@ def test_all_commands_parse_and_none_acts(verdict: str, action: str) -> None:
             assert not {"--execute", "--yes"} & set(words)
             parse(words[1:], "runbook")
         # each is told once: in one of the sections that say what to do
-        places = ("Safe now", "Needs a person's answer", "Leave alone", "Cannot be told yet")
+        places = ("Safe now", "Needs a person's answer", "Leave alone", "Not known yet")
         assert sum("orders:3" in sections.get(name, "") for name in places) == 1
 
 
@@ -164,10 +164,10 @@ def test_what_was_not_seen_comes_first_and_offers_nothing() -> None:
         detail="late",
     )
     sections = told(row("unknown", "none", rule="coordinators-not-seen"), errors=(error,))
-    assert list(sections)[1] == "Cannot be told yet"
-    assert "broker 2: late (TIMED_OUT)" in sections["Cannot be told yet"]
-    assert "Abort nothing" in sections["Cannot be told yet"]
-    assert commands(sections["Cannot be told yet"]) == []
+    assert list(sections)[1] == "Not known yet"
+    assert "broker 2: late (TIMED_OUT)" in sections["Not known yet"]
+    assert "Abort nothing" in sections["Not known yet"]
+    assert commands(sections["Not known yet"]) == []
     assert "Not everything was seen" in sections[""]
 
 

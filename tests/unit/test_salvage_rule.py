@@ -20,8 +20,13 @@ WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
     [
         ({P0: WHOLE, P1: WHOLE}, [P0, P1], [], None),
         ({P0: WHOLE}, [], ["out"], None),
-        ({}, [P0], [], "none of its records lie in a log"),
-        ({P0: WHOLE}, [P0, P1], [], "its coordinator named out:1, and nothing of it lies there"),
+        ({}, [P0], [], "none of its records are left in a log"),
+        (
+            {P0: WHOLE},
+            [P0, P1],
+            [],
+            "its coordinator named out:1, and none of its records are there",
+        ),
         ({P0: WHOLE}, [], [], "which partitions it was on is not recorded any more; 10 of its"),
         (
             {P0: replace(WHOLE, lacking=3), P1: WHOLE},
@@ -29,12 +34,12 @@ WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
             [],
             (
                 "of 23 records it lacks 3: deleted, or of another transaction of its producer id "
-                "and epoch; 20 of its records lie in out:0, out:1"
+                "and epoch; 20 of its records are in out:0, out:1"
             ),
         ),
-        ({P0: replace(WHOLE, outcome=None)}, [P0], [], "no abort marker of it stands behind"),
-        ({P0: replace(WHOLE, outcome="commit")}, [P0], [], "no abort marker of it stands behind"),
-        ({P0: replace(WHOLE, behind=1)}, [P0], [], "name more than one transaction"),
+        ({P0: replace(WHOLE, outcome=None)}, [P0], [], "no abort marker follows"),
+        ({P0: replace(WHOLE, outcome="commit")}, [P0], [], "no abort marker follows"),
+        ({P0: replace(WHOLE, behind=1)}, [P0], [], "belong to more than one transaction"),
     ],
 )
 def test_what_can_be_salvaged(

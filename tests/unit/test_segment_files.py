@@ -144,7 +144,7 @@ def test_a_cut_last_batch_is_passed_over(folder: Path, cut: int) -> None:
     assert table(answer) == {1: (3, 5, 31), 2: (1, 3, None)}
     assert about(answer)["log_end_offset"] == 7
     assert answer.complete
-    assert "no whole batch" in str(about(answer)["notes"])
+    assert "no complete batch" in str(about(answer)["notes"])
 
 
 @pytest.mark.parametrize("zeros", [1, 12, 61, 100_000])

@@ -90,8 +90,8 @@ def test_partitions_from_their_own_option() -> None:
     [
         ("", "no topic is named; write TOPIC, TOPIC:3"),
         (":3", "no topic is named"),
-        (".", "Kafka allows no topic named ."),
-        ("..:3", "Kafka allows no topic named .."),
+        (".", "Kafka does not allow a topic named ."),
+        ("..:3", "Kafka does not allow a topic named .."),
         ("x" * 250, r"is longer \(250\) than the 249 characters"),
         ("orders:", "does not allow ':' in it; partitions are written TOPIC:3"),
         ("orders:a", "does not allow ':' in it"),

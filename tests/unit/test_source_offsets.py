@@ -58,11 +58,11 @@ def test_given_offsets_in_any_order_of_keys() -> None:
         ("", "no JSON"),
         ("[]", "no offsets in it"),
         ('{"offsets": []}', "no offsets in it"),
-        ('{"offsets": [{"partition": {"a": 1}}]}', "is no offset"),
-        ('{"offsets": [{"partition": "a", "offset": {}}]}', "a partition is no JSON object"),
-        ('{"offsets": [{"partition": {"a": 1}, "offset": 5}]}', "an offset is no JSON object"),
-        ('{"offsets": [{"partition": {"a": 1, "a": 2}, "offset": null}]}', "a key stands twice"),
-        (TWICE, "stands twice"),
+        ('{"offsets": [{"partition": {"a": 1}}]}', "is not an offset"),
+        ('{"offsets": [{"partition": "a", "offset": {}}]}', "a partition is not a JSON object"),
+        ('{"offsets": [{"partition": {"a": 1}, "offset": 5}]}', "an offset is not a JSON object"),
+        ('{"offsets": [{"partition": {"a": 1, "a": 2}, "offset": null}]}', "a key is there twice"),
+        (TWICE, "is there twice"),
     ],
 )
 def test_what_is_not_the_json_of_connect(text: str, why: str) -> None:
@@ -105,9 +105,9 @@ def test_the_number_of_the_last_output(more: str, number: int) -> None:
     [
         ({}, "offsets of 0 source partitions"),
         ({PLACE: '{"id": 1}', '{"a": 1}': '{"id": 1}'}, "offsets of 2 source partitions"),
-        ({PLACE: '{"id": "17"}'}, "holds no whole number in id"),
-        ({PLACE: '{"id": true}'}, "holds no whole number in id"),
-        ({PLACE: '{"position": 1}'}, "holds no whole number in id"),
+        ({PLACE: '{"id": "17"}'}, "holds no integer in id"),
+        ({PLACE: '{"id": true}'}, "holds no integer in id"),
+        ({PLACE: '{"position": 1}'}, "holds no integer in id"),
     ],
 )
 def test_what_cannot_be_counted(sources: dict[str, str], why: str) -> None:

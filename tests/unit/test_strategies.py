@@ -966,7 +966,7 @@ def test_spark() -> None:
     found = plan(spark(3, 3), described)
     assert found.starting_offsets == '{"in":{"0":6}}'
     error = refused(spark(3, 2), described)
-    assert "batch 3 is replayed whole" in error.what
+    assert "batch 3 is replayed completely" in error.what
     assert "eoctl dedup" in (error.remedy or "")
     for sink in ("batch-id", "eoctl"):
         store = SPARK.model_copy(update={"sink": sink})

@@ -112,7 +112,7 @@ def _headline(
     unknown = {h.where for h in hanging if h.verdict == "unknown" and h.topic is not None}
     doubtful = sum(h.verdict == "unknown" and h.topic is None for h in hanging)
     if unknown:
-        words = f" ? {counted(len(unknown), 'partition')} held back, why cannot be told"
+        words = f" ? {counted(len(unknown), 'partition')} held back, reason not known"
         return ((words, "unknown"),)
     if doubtful:
         words = f" ? {counted(doubtful, 'transactional id')} that cannot be judged"

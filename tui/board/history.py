@@ -178,7 +178,7 @@ class History:
         """Ends a minute of the last looks, and as far as it was seen how they ended."""
         now, how = s.transactions, ""
         if now is not None and now.errors and not now.rows:
-            words, how = f"not known: {now.errors[0].error}", "Describe on the ids would tell"
+            words, how = f"not known: {now.errors[0].error}", "Describe on the ids would show it"
         elif not self._ends:
             words = "not known yet: it takes two looks" if s.intervals else "not known of one look"
         else:
@@ -283,7 +283,7 @@ def _groups_part(
     lines: list[Line] = []
     for places, says in (
         (pending, "its commit is not decided:"),
-        (held_up, "stands at the LSO of"),
+        (held_up, "is at the LSO of"),
     ):
         for group, named in places.items():
             more = f" and {counted(len(named) - 1, 'other')}" if len(named) > 1 else ""

@@ -41,7 +41,7 @@ def why_it_ended(error: Exception) -> str:
         return known.sentence
     sentence = visible(f"{type(error).__name__}: {error}", spaces=False)
     return (
-        f"an error of eoctl's own, this screen is not renewed any more; please report: {sentence}"
+        f"an internal error of eoctl, this screen is no longer refreshed; please report: {sentence}"
     )
 
 

@@ -277,7 +277,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
                     before = unpacked(line, before)
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise UsageError(
-                        f"line {number} is no snapshot: {type(error).__name__}", where=str(path)
+                        f"line {number} is not a snapshot: {type(error).__name__}", where=str(path)
                     ) from None
                 yield begins, line, before
                 begins += len(text)

@@ -58,7 +58,7 @@ def _partition(row: MergePlanRow, end: int) -> list[Line]:
     words = f"{counted(row.entries, 'entry', 'entries')} from {row.start} to the tip"
     lines.append(((" log      ", "dim"), (words, "text")))
     out = visible(str(row.output.topic_partition))
-    words = f"{out} stands at {row.output.end}; "
+    words = f"{out} ends at {row.output.end}; "
     words += f"{counted(left, 'output is', 'outputs are')} dropped first"
     lines.append(((" output   ", "dim"), (words, "text")))
     for i in row.inputs:

@@ -178,9 +178,7 @@ def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list
     rows = []
     for name, g in worst.items():
         place = str(g.topic_partition)
-        says = (
-            f"stands at the LSO of {place}" if at_the_lso(g) else f"a commit for {place} is pending"
-        )
+        says = f"is at the LSO of {place}" if at_the_lso(g) else f"a commit for {place} is pending"
         if more[name] > 1:
             says += f" and {counted(more[name] - 1, 'other')}"
         cells: list[Cell] = [

@@ -38,7 +38,7 @@ def why_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
         lines += _story(row, s, width)
     lines += error_lines(s.why.errors, width, named=True)
     if not s.why.rows:
-        sentence = "nothing is held back" if not s.why.errors else "nothing could be told"
+        sentence = "nothing is held back" if not s.why.errors else "nothing could be judged"
         lines.insert(0, ((f" {sentence}", "good" if not s.why.errors else "unknown"),))
     if s.why.rows:
         row = s.why.rows[0]

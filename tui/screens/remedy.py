@@ -77,7 +77,7 @@ def ready(
         without = [r.where for r in rows if r.topic is None]
         if without:
             raise RefusedError(
-                f"{without[0]} holds no partition: its remedy is planned by itself",
+                f"{without[0]} holds no partition: its remedy needs a plan of its own",
                 remedy="unmark it",
             )
         names = sorted({r.where for r in rows})

@@ -119,7 +119,7 @@ GROUPS = View(
     ("groups", "offsets"),
     "table",
     ("offsets", "show"),
-    "where groups stand between LSO and high watermark",
+    "what groups have committed, against LSO and high watermark",
 )
 WHY = View(
     6,

@@ -78,7 +78,9 @@ def report(
     if output is not None and output.exists():
         raise UsageError("exists already", where=str(output), remedy="choose another name")
     if output is None and sys.stdout.isatty():
-        raise UsageError("a page is nothing for a terminal", where="report", remedy="add --output")
+        raise UsageError(
+            "an HTML page cannot be shown on a terminal", where="report", remedy="add --output"
+        )
     made = operation(what)
     text = page(made)
     if output is None:

@@ -53,16 +53,16 @@ def commit(
     ],
     topic: SinkTopics = None,
     is_newest: Annotated[
-        bool, option("--is-newest", "no later one was completed: where Kafka cannot tell")
+        bool, option("--is-newest", "you know that no later one was completed")
     ] = False,
     job_is_dead: Annotated[
-        bool, option("--job-is-dead", "no process of the job runs: you looked")
+        bool, option("--job-is-dead", "you checked that no process of the job runs")
     ] = False,
     rest: Annotated[
-        str, option("--rest leave|fence", "what is open and not in it: fence ends it")
+        str, option("--rest leave|fence", "fence ends open transactions that are not in it")
     ] = "leave",
     never_restored: Annotated[
-        bool, option("--never-restored", "the job does not come back: shut its ids out too")
+        bool, option("--never-restored", "the job never comes back: shut its ids out too")
     ] = False,
 ) -> int:
     """What became of each transaction that a Flink checkpoint promises; --execute commits.
@@ -144,7 +144,7 @@ def salvage(
     to: Annotated[str | None, option("--to TOPIC", "copy there, not to its own topic")] = None,
     never_salvaged: Annotated[
         bool,
-        option("--never-salvaged", "none was salvaged before: where Kafka cannot tell any more"),
+        option("--never-salvaged", "you know that none was salvaged before"),
     ] = False,
 ) -> int:
     """Copy the aborted records of lost transactions, in their order, exactly once.
@@ -160,7 +160,7 @@ def salvage(
         scope = f"checkpoint {content.checkpoint_id} of {', '.join(prefixes(content))}"
     elif pid is None or epoch is None:
         raise UsageError(
-            "is no checkpoint; a transactional id needs --pid and --epoch",
+            "is not a checkpoint; a transactional id needs --pid and --epoch",
             where=subject,
             remedy=f"eoctl txn history {subject}",
         )

@@ -122,7 +122,7 @@ def add(
     if asks:
         if not sys.stdin.isatty():
             raise UsageError(
-                "no cluster is named, and stdin is no terminal to ask on",
+                "no cluster is named, and stdin is not a terminal to ask on",
                 remedy="give --bootstrap-server HOST:PORT, and -X key=value or --command-config F",
             )
         properties, typed = dialog.cluster()
@@ -133,7 +133,7 @@ def add(
             properties["bootstrap.servers"] = connect.bootstrap_server
     if (secrets := in_clear(properties)) and not (typed or secrets_in_clear):
         raise UsageError(
-            f"{', '.join(secrets)} would stand in the config file in clear",
+            f"{', '.join(secrets)} would be in the config file as plain text",
             remedy="write -X KEY=env:NAME or KEY=file:PATH, or add --secrets-in-clear",
         )
     if not no_test:
@@ -173,7 +173,7 @@ def _try(
     except EoctlError as error:
         if asks:
             note(f"eoctl: {error.sentence}")
-            if dialog.question("Save it all the same: yes, no", "no", ("yes", "no")) == "yes":
+            if dialog.question("Save it anyway: yes, no", "no", ("yes", "no")) == "yes":
                 return
         note("eoctl: nothing was saved; --no-test saves a context without trying it")
         raise

@@ -46,7 +46,7 @@ def txn_hanging(
     if plan is not None:
         connection.one()  # a plan is made on the cluster: refuses a bundle
     if plan is not None and (all_contexts or output.interval is not None):
-        raise UsageError("a plan is of one look at one cluster", where="--plan")
+        raise UsageError("a plan is made from one look at one cluster", where="--plan")
 
     async def judged(source: Source, context: Context) -> Answer:
         diagnosis = await source.diagnose(scope, limits.settings(context), pause=limits.interval)

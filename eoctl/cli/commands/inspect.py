@@ -40,7 +40,7 @@ def txn_list(
     pid: Annotated[list[int] | None, option("--pid, --producer-id N")] = None,
     pattern: Annotated[
         str | None,
-        option("--pattern, --transactional-id-pattern RE", "ids whose whole name matches"),
+        option("--pattern, --transactional-id-pattern RE", "ids whose full name matches"),
     ] = None,
     longer_than: Annotated[
         str | None,
@@ -106,11 +106,14 @@ def producers(
         from eoctl.cli.commands import segments
 
         if output.interval is not None or resolve or topics.selectors() or connection.from_:
-            raise UsageError("files are read once, alone", where="--segment, --blocks")
+            raise UsageError(
+                "files are read once, without topics, --watch, --resolve or --from",
+                where="--segment, --blocks",
+            )
         if not blocks and zookeeper is None:
             return segments.show_segments(output, segment or (), pid or ())
         if not blocks or pid:
-            raise UsageError("tells of blocks only", where="--zookeeper", remedy="add --blocks")
+            raise UsageError("works only with --blocks", where="--zookeeper", remedy="add --blocks")
         return segments.show_blocks(output, segment or (), zookeeper)
     scope = lists.Scope(topics.selectors(), internal)
     return show(

@@ -32,7 +32,7 @@ def list_(
 def show(
     output: Format,
     job: JobId,
-    log: Annotated[bool, option("--log", "write the job's whole log to stdout")] = False,
+    log: Annotated[bool, option("--log", "write the job's complete log to stdout")] = False,
 ) -> int:
     """One job: its state, progress, command line and the end of its log."""
     if log:

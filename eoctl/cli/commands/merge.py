@@ -82,7 +82,7 @@ class MergeLogOptions(Ranked):
                 raise UsageError("is missing", where=name, remedy="or name an application file")
         if self.isolation not in (None, "read_committed", "read_uncommitted"):
             raise UsageError(
-                f"{quoted(self.isolation or '')} is no isolation level",
+                f"{quoted(self.isolation or '')} is not an isolation level",
                 where="--isolation",
                 remedy="write read_committed or read_uncommitted",
             )
@@ -120,9 +120,9 @@ def _offsets(given: list[str] | None, where: str, partitions: tuple[int, ...]) -
                 )
             number = str(partitions[0])
         if not (number.isascii() and number.isdigit() and offset.isascii() and offset.isdigit()):
-            raise UsageError(f"{quoted(text)} is no P:OFFSET", where=where)
+            raise UsageError(f"{quoted(text)} is not P:OFFSET", where=where)
         if int(number) in by_partition:
-            raise UsageError(f"partition {number} stands twice", where=where)
+            raise UsageError(f"partition {number} is named twice", where=where)
         by_partition[int(number)] = int(offset)
     return by_partition
 

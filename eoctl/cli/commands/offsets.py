@@ -36,7 +36,7 @@ def offsets_count(
     start: Annotated[str | None, option("--start FROM", "instead of FROM [earliest]")] = None,
     end: Annotated[str | None, option("--end TO", "instead of TO, not included [lso]")] = None,
     regex: Annotated[
-        list[str] | None, option("--regex RE", "topics whose whole name matches")
+        list[str] | None, option("--regex RE", "topics whose full name matches")
     ] = None,
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,

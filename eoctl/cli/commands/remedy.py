@@ -148,7 +148,7 @@ def resolve(
         bool,
         option(
             "--without-proof, --accept-unknown-outcome",
-            "the cluster can never tell the outcome, and you know it otherwise",
+            "the cluster can never tell the outcome, and you know it from elsewhere",
         ),
     ] = False,
     owner_is_gone: Annotated[
@@ -170,7 +170,7 @@ def resolve(
         raise UsageError("is commit or abort", where="--outcome")
     if owner_is_gone and (without_proof or outcome != "commit"):
         raise UsageError(
-            "goes with --outcome commit alone: the abort comes by itself, at the deadline",
+            "works only with --outcome commit: at the deadline the coordinator aborts anyway",
             where="--owner-is-gone",
         )
     wish = open_here.wish(

@@ -76,7 +76,7 @@ def plan(
     _one_form(env, env_as_json, export)
     if (file is None) == (target.group is None):
         raise UsageError(
-            "name an application file, or a group and where to", remedy="eoctl restart plan --help"
+            "name an application file, or a group and a target", remedy="eoctl restart plan --help"
         )
     if file is not None:
         target.refuse_any()
@@ -133,7 +133,7 @@ def _fence(
                 refused = error  # it may have ended by itself: the group tells
             else:
                 if status != Exit.OK:
-                    refused = UnverifiedError("it is not seen fenced", where=name)
+                    refused = UnverifiedError("the fence could not be verified", where=name)
     if not execute.execute:
         raise pending
     return refused
@@ -169,7 +169,7 @@ def show(
 
 
 def apply(connection: Connection, output: Format, execute: Execute, file: PlanFile) -> int:
-    """Write the planned positions; everything is looked at again. Without --execute only looks."""
+    """Write the planned positions; everything is checked again. Without --execute only looks."""
     restart_plan = _read(file)
     context, seconds = context_of(connection, restart_plan), connection.seconds(ACTING_SECONDS)
     if not execute.execute:
@@ -234,7 +234,7 @@ def _short(restart_plan: Plan, env: bool, env_as_json: bool, export: bool) -> bo
     decision = decision_of(restart_plan)
     if decision.sources and (env or env_as_json or export):
         raise UsageError(
-            "a source connector's offsets are no offsets of topics: its plan has no such form",
+            "a source connector's offsets are not offsets of topics: its plan has no such form",
             where="--env, --env-json, --export",
             remedy="read `sources` in -o json",
         )

@@ -32,9 +32,9 @@ class AdHocTarget(Ranked):
         False
     )
     to_lso: Annotated[bool, option("--to-lso", "the same")] = False
-    to_current: Annotated[bool, option("--to-current", "where it stands: looked at, not moved")] = (
-        False
-    )
+    to_current: Annotated[
+        bool, option("--to-current", "its present offsets: checked, not moved")
+    ] = False
     to_offset: Annotated[int | None, option("--to-offset N", "this offset, on each partition")] = (
         None
     )
@@ -48,7 +48,7 @@ class AdHocTarget(Ranked):
     from_file: Annotated[Path | None, option("--from-file F", "CSV: topic,partition,offset")] = None
 
     from_store: Annotated[
-        str | None, option("--from-store STORE", "where another store stands: flink:DIR")
+        str | None, option("--from-store STORE", "the offsets of another store: flink:DIR")
     ] = None
 
     def refuse_any(self) -> None:
@@ -88,7 +88,7 @@ class AdHocTarget(Ranked):
             targets.append(Target("to-current"))
         if self.to_offset is not None:
             if not 0 <= self.to_offset <= MAX_OFFSET:
-                raise UsageError(f"{self.to_offset} is no offset", where="--to-offset")
+                raise UsageError(f"{self.to_offset} is not an offset", where="--to-offset")
             targets.append(Target("to-offset", self.to_offset))
         if self.shift_by is not None:
             targets.append(Target("shift-by", self.shift_by))

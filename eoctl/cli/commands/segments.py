@@ -28,7 +28,7 @@ def show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence
 def _summary(s: SegmentRow) -> list[str]:
     words = [
         f"{s.topic_partition}: log {s.log_start_offset} to {s.log_end_offset}",
-        f"LSO {s.last_stable_offset} as far as files tell",
+        f"LSO {s.last_stable_offset} as far as files show",
         f"HW {'not known' if s.high_watermark is None else s.high_watermark} by its checkpoint",
         "no snapshot" if s.snapshot_offset is None else f"snapshot of {s.snapshot_offset}",
         f"{s.aborted_transactions} aborted in the index",

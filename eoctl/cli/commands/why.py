@@ -26,7 +26,7 @@ def why(
     output: Format,
     topics: Topics,
     limits: Limits,
-    group: Annotated[str | None, option("--group G", "why this group stands")] = None,
+    group: Annotated[str | None, option("--group G", "why this group does not move")] = None,
     transactional_id: Annotated[
         str | None, option("--transactional-id ID", "what this id holds, or waits for")
     ] = None,

@@ -10,7 +10,7 @@ def ask(question: str, word: str) -> bool:
     """Return True if exactly `word` was typed. Raises RefusedError where nobody can be asked."""
     if not sys.stdin.isatty():
         raise RefusedError(
-            "not confirmed: stdin is no terminal", remedy="add --yes to act without a question"
+            "not confirmed: stdin is not a terminal", remedy="add --yes to act without a question"
         )
     sys.stderr.write(visible(question, spaces=False) + " ")
     sys.stderr.flush()

@@ -383,7 +383,7 @@ class Cluster:
 def refuse_short(absent: str | None) -> None:
     """Raise WireError for an answer that lacks `absent`, which was requested."""
     if absent is not None:
-        raise WireError("NOT_KAFKA", f"its answer does not speak of {absent}, which was asked for")
+        raise WireError("NOT_KAFKA", f"its answer leaves out {absent}, which was asked for")
 
 
 def missing_broker(

@@ -139,7 +139,10 @@ def _certificate(
         )
     if error.verify_code in SAYS_WHO:
         return (
-            f"{peer.name}'s certificate is signed by nobody we trust ({error.verify_message})",
+            (
+                f"{peer.name}'s certificate is not signed by a CA that we trust "
+                f"({error.verify_message})"
+            ),
             peer.ca,
         )
     if error.verify_code == EXPIRED:
@@ -183,7 +186,7 @@ def mechanism_refused(code: int, mechanism: str, offered: Iterable[str]) -> Wire
     if name == "ILLEGAL_SASL_STATE" or not listed:
         return WireError(
             "AUTHENTICATION_FAILED",
-            "this listener knows no SASL: it offers no mechanism",
+            "this listener does not support SASL: it offers no mechanism",
             "set security.protocol to PLAINTEXT or SSL, or use the port of the SASL listener",
         )
     return WireError(

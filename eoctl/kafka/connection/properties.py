@@ -147,7 +147,7 @@ def client_settings(
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise UsageError(
-            f"{protocol!r} is no protocol of Kafka",
+            f"{protocol!r} is not a protocol of Kafka",
             where="security.protocol",
             remedy=f"write one of {', '.join(PROTOCOLS)}",
         )
@@ -198,7 +198,7 @@ def librdkafka_properties(settings: ClientSettings) -> Properties:
     """
     if settings.security.hosts or settings.security.socks:
         raise UsageError(
-            "a host map or a SOCKS proxy serves the commands that ask brokers questions, "
+            "a host map or a SOCKS proxy works only for commands that query brokers, "
             "and this one reads or writes records through librdkafka",
             remedy="run it where the brokers' advertised names can be reached",
         )

@@ -63,7 +63,7 @@ class _Frames(asyncio.BufferedProtocol):
     def _deliver(self, body: memoryview) -> None:
         (correlation_id,) = struct.unpack_from(">i", body)
         if not self.pending or self.pending[0][0] != correlation_id:
-            self.fail(WireError("NOT_KAFKA", "an answer to a question that was not asked"))
+            self.fail(WireError("NOT_KAFKA", "an answer to a request that was not sent"))
             return
         _, future = self.pending.popleft()
         if not future.done():

@@ -80,7 +80,7 @@ async def with_offsets(
 def _problem(error: str) -> str:
     if error == "TOPIC_AUTHORIZATION_FAILED":
         return "DESCRIBE on the topic is not granted"
-    return "the coordinator did not tell its offset"
+    return "the coordinator did not return its offset"
 
 
 async def _maybe_pending(

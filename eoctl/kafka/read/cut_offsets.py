@@ -56,7 +56,7 @@ async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
             raise IncompleteError(
                 f"its log start cannot be read ({unknown.error})",
                 where=f"{unknown.topic}-{unknown.partition}",
-                remedy="give the same command again when its leader answers",
+                remedy="run the same command again when its leader answers",
             )
         await asyncio.sleep(PAUSE_SECONDS)
 

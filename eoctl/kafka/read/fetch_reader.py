@@ -480,4 +480,4 @@ def _problem(error: str, offset: int) -> str:
         return "no such topic or partition, or no permission to see it"
     if error in NOT_GIVEN:
         return "its leader cannot read it"
-    return "the leader moved" if error in MOVED else "the leader refused to be read"
+    return "the leader moved" if error in MOVED else "the leader refused the read"

@@ -212,7 +212,7 @@ class Writer:
             self._call("not committed", self._producer.commit_transaction, CALL_SECONDS)
         except IncompleteError as error:
             raise UnverifiedError(
-                error.what, where=error.where, remedy="run the same again: it finds out"
+                error.what, where=error.where, remedy="run the same command again: it finds out"
             ) from None
 
     def close(self) -> None:
@@ -276,18 +276,20 @@ class Writer:
         name, where = error.name(), f"transactional id {self.transactional_id}"
         if name in _FENCED:
             return FencedError(
-                "another process has taken it over, or a transaction stood longer than its "
+                "another process has taken it over, or a transaction was open longer than its "
                 f"timeout of {format_duration(self._timeout_ms / 1000)}: nothing more is written "
                 "here",
                 where=where,
-                remedy="let one run at a time, then run the same again",
+                remedy="let one run at a time, then run the same command again",
             )
         if name == "MSG_SIZE_TOO_LARGE":
             return RefusedError(
                 f"{what}: a record is larger than its topic takes, compressed as well: "
                 f"{error.str()} ({name})",
                 where=where,
-                remedy="raise max.message.bytes of the output topic, then run the same again",
+                remedy=(
+                    "raise max.message.bytes of the output topic, then run the same command again"
+                ),
             )
         if name in _DENIED:
             named = self._group if name.startswith("GROUP") else self.transactional_id
@@ -298,5 +300,5 @@ class Writer:
                 f"{what}: {name}", where=where, remedy=f"{right}, then run it again"
             )
         return IncompleteError(
-            f"{what}: {error.str()} ({name})", where=where, remedy="run the same again"
+            f"{what}: {error.str()} ({name})", where=where, remedy="run the same command again"
         )

@@ -67,7 +67,7 @@ async def make(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
 def _checked(kind: str, options: dict[str, Any]) -> Options:
     if kind not in KINDS:
         raise errors.UsageError(
-            f"{kind!r} is no kind of break", remedy=f"one of {', '.join(KINDS)}"
+            f"{kind!r} is not a kind of break", remedy=f"one of {', '.join(KINDS)}"
         )
     chosen = KINDS[kind]
     known = {field.name for field in fields(Options)}

@@ -125,7 +125,7 @@ async def make_topic_made_anew(stage: Stage) -> list[GroundTruth]:
 KINDS = (
     BreakKind(
         "replaced-history",
-        "a lost COMMIT, and __transaction_state was made anew since",
+        "a lost COMMIT, and __transaction_state was recreated since",
         make_replaced_history,
         brokers=2,
     ),
@@ -137,7 +137,7 @@ KINDS = (
     ),
     BreakKind(
         "topic-made-anew",
-        "an id (v1) goes on in a topic that was made anew (--kind open, orphan)",
+        "an id (v1) goes on in a recreated topic (--kind open, orphan)",
         make_topic_made_anew,
         takes=frozenset({"variant", "hold", "timeout_ms"}),
         leaves_open=lambda options: held(options) and options.variant != "orphan",

@@ -117,10 +117,10 @@ class AuditEngine:
         if offsets < enough:
             return "local", f"only {counted(offsets, 'offset')} to read"
         if self.spark is None:
-            return "local", "no Spark is at hand"
+            return "local", "Spark is not available"
         if max_rate is not None:
             return "local", "one process reads as fast as --max-rate allows"
-        return "spark", f"{offsets:,} offsets pay for a Spark session"
+        return "spark", f"{offsets:,} offsets are worth starting Spark"
 
 
 def audited(

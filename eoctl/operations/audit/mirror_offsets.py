@@ -81,7 +81,7 @@ def _one(
     if len(by_topic) > 1:
         names = ", ".join(sorted({topic for topic, _ in by_topic}))
         raise UsageError(
-            f"several topics tell of this one: {names}",
+            f"several topics hold offsets of this one: {names}",
             where=option,
             remedy="name the one of this mirror's MirrorMaker",
         )

@@ -151,7 +151,9 @@ def execute(
         return asyncio.run(bounded())
     except TimeoutError:
         if getattr(kind_module(plan.kind), "GOES_ON", False):
-            raise not_done_within(timeout, remedy="run the same again: it goes on there") from None
+            raise not_done_within(
+                timeout, remedy="run the same command again: it goes on there"
+            ) from None
         raise not_done_within(timeout, "nothing was sent") from None
 
 

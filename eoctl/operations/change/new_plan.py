@@ -13,7 +13,7 @@ from recovery.errors import IncompleteError
 def known_id(cluster_id: str | None, where: str) -> str:
     """Return a cluster's id, without which no plan can be held to it. Raises IncompleteError."""
     if not cluster_id:
-        raise IncompleteError("the brokers do not tell their cluster id", where=where)
+        raise IncompleteError("the brokers do not return their cluster id", where=where)
     return cluster_id
 
 

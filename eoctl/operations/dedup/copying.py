@@ -145,7 +145,7 @@ def _words(tally: Tally) -> str:
     if tally.differs:
         text += f", {count(tally.differs)} copied with a number that repeats and other content"
     if tally.unchecked:
-        text += f", {count(tally.unchecked)} of the repeats told by number alone"
+        text += f", {count(tally.unchecked)} of the repeats recognised by their number alone"
     return text
 
 

@@ -48,7 +48,7 @@ async def plan(cluster: Cluster, context: Context, wish: DedupWish) -> Plan | No
     partitions, replicas, settings = await as_input(cluster, source)
     if any(settings.get(key) is None for key in KEPT_SETTINGS):
         raise IncompleteError(
-            "its settings are hidden: the copy's topic cannot be made alike",
+            "its settings are hidden: the copy's topic cannot get the same ones",
             where=wish.source,
             remedy="grant DESCRIBE_CONFIGS on it, or create the topic yourself",
         )

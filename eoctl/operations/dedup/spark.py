@@ -36,13 +36,13 @@ def choose_engine(engine: str, parts: Sequence[DedupPart], spark_there: bool) ->
     if offsets < SPARK_OFFSETS:
         return (
             "local",
-            f"{counted(offsets, 'offset is', 'offsets are')} copied sooner than by Spark jobs",
+            f"{counted(offsets, 'offset is', 'offsets are')} copied faster here than by Spark jobs",
         )
     if len(parts) == 1:
-        return "local", "one partition is one task, which Spark makes no faster"
+        return "local", "one partition is one task: Spark does not make it faster"
     if not spark_there:
-        return "local", "no Spark is at hand"
-    return "spark", f"{offsets:,} offsets of {len(parts)} partitions pay for Spark jobs"
+        return "local", "Spark is not available"
+    return "spark", f"{offsets:,} offsets of {len(parts)} partitions are worth Spark jobs"
 
 
 def parts_of(plan: Plan) -> list[DedupPart]:

@@ -141,7 +141,7 @@ async def _of_group(
     missing += d.missing
     here = {j.about.topic_partition for j in mine}
     if home is not None and home not in here and any(o.pending for g in facts for o in g.offsets):
-        text = f"{group} has a commit that is not decided; by which transaction was not found"
+        text = f"{group} has a commit that is not decided; its transaction was not found"
         missing.append(Missing("group", "HOLDER_NOT_FOUND", text, topic=home[0], id=group))
     retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
     missing += more
@@ -560,7 +560,7 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
     if p.error is not None:
         return "NOT SEEN"
     if first is None:
-        return "HELD  moving on: what held it when it was looked at has ended"
+        return "HELD  moving on: the transaction that held it has ended"
     v = first.verdict
     name = "marker-lost, mixed" if v.mixed else v.name
     if v.short_log is not None:
@@ -698,7 +698,7 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts, j: Judged | Non
 
 def _share_said(row: HeldGroupRow) -> str:
     """Return a share group's lag, and whether undecided records hold it."""
-    lag = "lag not told by this Kafka" if row.lag is None else f"lag {row.lag}"
+    lag = "this Kafka version does not report the lag" if row.lag is None else f"lag {row.lag}"
     if row.isolation is None:
         return (
             f"share group, {lag}; whether open transactions hold it is not known: grant "

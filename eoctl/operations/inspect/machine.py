@@ -91,7 +91,9 @@ def _jars() -> ContextTestRow:
 def _terminal() -> ContextTestRow:
     """Say what the dashboard and tables have to paint on."""
     if not sys.stdout.isatty():
-        return _row("terminal", None, "stdout is none: tables are not cut, and have no colour")
+        return _row(
+            "terminal", None, "stdout is not a terminal: tables are not cut, and have no colour"
+        )
     columns, lines = shutil.get_terminal_size()
     encoding = (sys.stdout.encoding or locale.getpreferredencoding()).lower().replace("-", "")
     from rich.console import Console
@@ -122,8 +124,8 @@ def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -
         return _row(
             "clock",
             None,
-            "no API tells a broker's clock, and no open transaction lets it be measured: compare "
-            "`date -u` on both sides",
+            "no API returns a broker's clock, and no open transaction shows it: compare `date "
+            "-u` on both sides",
             cannot_say,
         )
     near = [c.broker for c in measured if not c.ahead]
@@ -138,8 +140,8 @@ def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -
     if unmeasured := sorted(set(of_brokers) - {c.broker for c in measured}):
         well = None if well else False
         detail += (
-            f"; {listed(unmeasured, 'broker')} not measured, as no open transaction there tells "
-            "it: compare `date -u`"
+            f"; {listed(unmeasured, 'broker')} not measured, because no open transaction there "
+            "shows its clock: compare `date -u`"
         )
     return _row("clock", well, detail, cannot_say)
 

@@ -165,7 +165,7 @@ async def _ids_described(cluster: Cluster) -> ContextTestRow:
 
 async def _ids_written(cluster: Cluster, cluster_bits: int | WireError | None) -> ContextTestRow:
     """Return WRITE on transactional ids: no broker reports it, ACLs do if readable."""
-    settle = "to settle it, an administrator asks: kafka-acls.sh --list --transactional-id '*'"
+    settle = "an administrator can settle it: kafka-acls.sh --list --transactional-id '*'"
     cannot = ["whether fence is allowed, and abort under an idle id"]
 
     def row(sees: bool | None, detail: str, error: str | None = None) -> ContextTestRow:
@@ -182,7 +182,7 @@ async def _ids_written(cluster: Cluster, cluster_bits: int | WireError | None) -
         return row(None, f"{detail}; {settle}", error.error)
     user = getattr(cluster.settings.sasl, "username", None)
     if not user:
-        return row(None, f"as which principal the brokers know you, no question tells; {settle}")
+        return row(None, f"no request shows as which principal the brokers know you; {settle}")
     principal = f"User:{user}"
     by_acls = rights.by_acls(bindings, principal, WRITE)
     if by_acls.everywhere:

@@ -125,12 +125,12 @@ def _snapshot(folder: Path, end: int, findings: Findings) -> tuple[ProducerTable
             continue
         offset = int(path.stem)
         if offset > end:
-            findings.notes.append(f"{path.name} is beyond the log's end {end}: passed over")
+            findings.notes.append(f"{path.name} is beyond the log's end {end}: skipped")
             continue
         try:
             return ProducerTable.from_snapshot(offset, read_snapshot(contents(path))), offset
         except CorruptError as error:
-            findings.notes.append(f"{path.name}: {error.sentence}: passed over")
+            findings.notes.append(f"{path.name}: {error.sentence}: skipped")
     return ProducerTable(), None
 
 
@@ -163,7 +163,7 @@ def _replay(logs: Sequence[Path], table: ProducerTable, findings: Findings) -> N
         if whole == len(data):
             continue
         octets = counted(len(data) - whole, "byte")
-        cut = f"no whole batch in the {octets} after offset {table.end - 1}"
+        cut = f"no complete batch in the {octets} after offset {table.end - 1}"
         if log is not logs[-1]:
             findings.broken(log, CorruptError(cut))
             return
@@ -178,5 +178,5 @@ def _aborted(folder: Path, findings: Findings) -> int:
         try:
             count += len(read_transaction_index(contents(path)))
         except CorruptError as error:
-            findings.notes.append(f"{path.name}: {error.sentence}: passed over")
+            findings.notes.append(f"{path.name}: {error.sentence}: skipped")
     return count

@@ -101,13 +101,13 @@ def check(access: Access, spark: Spark) -> None:
         )
     if keys := in_clear(access.properties):
         raise UsageError(
-            "the secret itself would stand in the spec",
+            "the spec would contain the secret itself",
             where=keys[0],
             remedy="give env:NAME or file:PATH, which the job reads where it runs",
         )
     if "@" in (access.socks5 or ""):
         raise UsageError(
-            "a login would stand in the spec",
+            "the spec would contain a login",
             where="socks5",
             remedy="name a proxy that takes none",
         )

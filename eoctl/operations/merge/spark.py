@@ -53,11 +53,11 @@ def choose_engine(
     if offsets < SPARK_ENTRIES:
         return (
             "local",
-            f"{counted(offsets, 'offset')} of the log: replayed sooner than by a Spark job",
+            f"{counted(offsets, 'offset')} of the log: replayed faster here than by a Spark job",
         )
     if not spark_there:
-        return "local", "no Spark is at hand"
-    return "spark", f"{offsets:,} offsets of the log pay for a Spark job"
+        return "local", "Spark is not available"
+    return "spark", f"{offsets:,} offsets of the log are worth a Spark job"
 
 
 def on_spark(

@@ -235,7 +235,8 @@ async def _step(
     mixed = next((j.about.name for j in judgement.mine if j.verdict.mixed), None)
     if mixed is not None:
         raise RefusedError(
-            f"an earlier lost marker lies on {mixed}: one marker would decide both",
+            f"an earlier transaction with a lost marker is on {mixed}: one marker would decide "
+            "both",
             where=name,
             remedy=f"eoctl why {mixed}",
         )
@@ -258,7 +259,7 @@ async def _step(
         stands_on=(remedy_raise.subject(name), _CHECKPOINT, _OTHERS),
         about=[await step_evidence(cluster, j, "commit") for j in judgement.mine],
         harms=(
-            f"the other outcome: its coordinator aborts it by itself after its timeout of{left}",
+            f"the other outcome: its coordinator aborts it after its timeout of{left}",
             "a job that still lives, or is restored from an older checkpoint, writes twice",
         ),
     )

@@ -418,14 +418,15 @@ async def refuse_members(
     life = group_life(facts, missing)
     for group in life.living:
         raise RefusedError(
-            f"group {group.group}, whose offsets it holds, has "
+            f"group {group.group} (it holds offsets of that group) has "
             f"{counted(len(group.members or ()), 'member')}: its application runs",
             where=name,
             remedy=remedy,
         )
     if life.unseen:
         raise IncompleteError(
-            f"whether the application whose offsets it holds runs is not known: {life.unseen[0]}",
+            "it holds offsets of a group, and whether that group's application runs is not "
+            f"known: {life.unseen[0]}",
             where=name,
             remedy=remedy,
         )

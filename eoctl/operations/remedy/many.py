@@ -62,7 +62,7 @@ async def plan_many(
             continue
         try:
             if verdict.name not in verdicts:
-                raise RefusedError(f"{verdict.name} is not asked for (--verdict {verdict.name})")
+                raise RefusedError(f"{verdict.name} was not requested (--verdict {verdict.name})")
             if verdict.remedy.action == "fence" and verdict.remedy.transactional_id is not None:
                 one = fences[verdict.remedy.transactional_id]
                 if isinstance(one, EoctlError):
@@ -87,7 +87,7 @@ async def plan_many(
                 "producer_id": v.about.producer_id,
                 "verdict": v.name,
                 "rule": v.rule,
-                "reason": f"it holds no partition and is dealt with by itself: {v.remedy.does}",
+                "reason": f"it holds no partition and needs a plan of its own: {v.remedy.does}",
             }
         )
     if not steps:
@@ -138,7 +138,7 @@ async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any
         name = next(s.target for s in steps if s.action == remedy_raise.ACTION)
         raise RefusedError(
             f"{name} is idle with its producer id: an application that runs would have to be "
-            f"restarted, which is asked for one by one (txn {action} {judged.about.name})"
+            f"restarted, so do it one at a time (txn {action} {judged.about.name})"
         )
     return steps[0], facts
 

@@ -189,7 +189,7 @@ async def marker_steps(
         if outcome == "commit":
             # no request raises an id only while it is idle: EndTxn and InitProducerId abort
             harm = (
-                f"a transaction that its application begins in this moment on {about.name} is "
+                f"a transaction that its application begins at this moment on {about.name} is "
                 "aborted, and that abort drops the committed records that wait there"
             )
             step = step.model_copy(update={"harms": (*step.harms, harm)})
@@ -330,7 +330,7 @@ async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
     """Check a last time, partition before coordinators. Raises RefusedError: nothing sent."""
     p = step.parameters
     if "described_epoch" not in p:  # begun by an earlier version of eoctl
-        raise RefusedError("its plan does not say on which epoch it stands", where=step.target)
+        raise RefusedError("its plan does not say for which epoch it was made", where=step.target)
     row = next((r for r in await _producers(cluster, p) if r.producer_id == p["producer_id"]), None)
     now = row and (row.current_txn_start_offset, row.producer_epoch, row.last_sequence)
     if row is None or now != (p["start_offset"], p["described_epoch"], p["last_sequence"]):

@@ -207,7 +207,7 @@ async def told_of_id(
     verdicts = [(j.verdict.name, j.verdict.rule, _evidence(j.verdict)) for j in judged_ids.ids]
     if not verdicts:
         reasons = [m.detail for m in judged_ids.missing]
-        rule, text = NOT_JUDGED, "; ".join(reasons) or "its coordinator lists it as open no more"
+        rule, text = NOT_JUDGED, "; ".join(reasons) or "its coordinator no longer lists it as open"
         verdicts = [("unknown", rule, [{"code": rule, "text": text, "data": {}}])]
     return [told_without_partition(row, *verdict) for verdict in verdicts]
 

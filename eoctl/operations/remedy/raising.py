@@ -95,7 +95,7 @@ def step(
         sent = f"{by_end}, then {sent}"
     harm = (
         f"the application of {name}, if it runs, is shut out and must be restarted; a transaction "
-        "that it begins in this moment is aborted"
+        "that it begins at this moment is aborted"
     )
     return Step(
         action=ACTION,

@@ -143,7 +143,7 @@ class RemedyOperation:
             if error.error == "UNSUPPORTED_VERSION":
                 raise RefusedError(error.detail, where=step.target) from None
             raise UnverifiedError(
-                f"no answer: {error.detail}", where=step.target, remedy="run the same again"
+                f"no answer: {error.detail}", where=step.target, remedy="run the same command again"
             ) from None
 
     def _note(self, step: Step, raised: ShutOut | None) -> object:

@@ -238,7 +238,7 @@ def _not_lost(found: Found) -> dict[str, int]:
 def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
     status = "salvaged" if lost.standing else "refused" if lost.refusal else "lost"
     detail = {
-        "salvaged": "copied, and its position stands",
+        "salvaged": "copied, and its position is committed",
         "lost": "aborted, and all of it is there",
         "refused": f"{lost.refusal[0]}: {lost.refusal[1]}" if lost.refusal else "",
     }[status]
@@ -399,7 +399,7 @@ def _step(wish: Wish, lost: Lost) -> Step:
         does=f"copy {where} to {wish.to or 'the ends of the same partitions'}, in one transaction, "
         "with keys, values, headers and timestamps as they are",
         stands_on=("topics", _subject(one)),
-        harms=("somebody who wrote these records again already gets them twice",),
+        harms=("if somebody already wrote these records again, they are there twice",),
     )
 
 

@@ -112,7 +112,7 @@ class Raising:
         while not deadline.passed:
             row = await described(self._cluster, self._name)
             if row is None or row.producer_epoch is None:
-                raise UnverifiedError("its coordinator knows it no more", where=self._name)
+                raise UnverifiedError("its coordinator no longer knows it", where=self._name)
             if row.state.startswith("Prepare"):
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue

@@ -62,7 +62,7 @@ async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -
     described = parse_store(word)
     if described is None:
         raise UsageError(
-            "is no store",
+            "is not a store",
             where="--from-store",
             remedy=f"write {WORDS.removesuffix(' or APP.toml')}",
         )

@@ -185,7 +185,7 @@ class Restarting:
         changed = differences(then, {place: held.get(place) for place in then})
         if changed:
             return Effect(False, None, changed[0], untouched=True)  # nothing is written here
-        return Effect(True, None, f"{store.name}: read back, already as it is to be")
+        return Effect(True, None, f"{store.name}: read back, it already holds the new offsets")
 
 
 def _store_of(step: Step, stores: Stores) -> OffsetStore | None:

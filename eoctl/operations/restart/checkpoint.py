@@ -52,7 +52,7 @@ def _copy(request: MendRequest, folder: Path, diagnosis: CheckpointDiagnosis) ->
     assert request.copy is not None
     remedy = diagnosis.remedy
     if remedy is None:
-        raise RefusedError(diagnosis.refused or "is whole: start the query", where=str(folder))
+        raise RefusedError(diagnosis.refused or "is complete: start the query", where=str(folder))
     note = {
         "checkpoint": str(folder.resolve()),
         "made_at": now_ms(),
@@ -64,7 +64,7 @@ def _copy(request: MendRequest, folder: Path, diagnosis: CheckpointDiagnosis) ->
     again = diagnose(spark_checkpoint.read(request.copy))
     if again.broken:
         left = ", ".join(f.file for f in again.findings if f.blocks)
-        raise UnverifiedError(f"the copy is not whole: {left}", where=str(request.copy))
+        raise UnverifiedError(f"the copy is not complete: {left}", where=str(request.copy))
     return request.copy
 
 

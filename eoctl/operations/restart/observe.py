@@ -374,7 +374,7 @@ class _Observer:
             elif commit is None or commit.offset != offsets.get(place):
                 unseen[want] = (
                     f"__consumer_offsets holds {'nothing' if commit is None else commit.offset}, "
-                    f"the coordinator told {offsets.get(place)}"
+                    f"the coordinator returned {offsets.get(place)}"
                 )
             else:
                 answers[want] = commit

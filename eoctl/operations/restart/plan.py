@@ -219,7 +219,7 @@ def _producers(look: RestartLook) -> dict[str, list[int]]:
 def _step(
     which: str, store: OffsetStore, writes: Sequence[Write], subjects: tuple[str, ...]
 ) -> Step:
-    how = "compare and set" if store.compares else "read, compare, write: it cannot do it at once"
+    how = "compare and set" if store.compares else "read, compare, write: not in one atomic step"
     return Step(
         action="write",
         target=store.name,
@@ -234,7 +234,7 @@ def _keep(store: OffsetStore | None, request: RestartRequest, subjects: tuple[st
     return Step(
         action="keep",
         target=store.name if store is not None else request.name,
-        does=f"nothing is written, {holds}: everything is looked at again",
+        does=f"nothing is written, {holds}: everything is checked again",
         stands_on=subjects,
     )
 

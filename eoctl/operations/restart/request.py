@@ -188,7 +188,7 @@ def read_app_file(path: Path) -> OfApp:
         key = {"sql": "url", "zookeeper": "connect"}.get(store.kind) if store else None
         if store is not None and key is not None and holds_password(store):
             raise UsageError(
-                "holds a password, which would stand in the plan and in the journal",
+                "holds a password, which would appear in the plan and in the journal",
                 where=f"{path}, [app.{table}] {key}",
                 remedy="write env:NAME or file:PATH in its place",
             )

@@ -95,7 +95,8 @@ def _compared(
             )
     for o in contents.pending:
         text = (
-            f"{store.name}: an open transaction holds a commit, which may replace what stands there"
+            f"{store.name}: an open transaction holds a commit, which may replace the offset "
+            "that is there"
         )
         yield _finding("pending", o.topic_partition, None, text)
 
@@ -112,7 +113,7 @@ async def _outputs(
     missing: list[Missing] = []
     gone = outputs.keys() - {p.topic_partition for p in partitions}
     for place in sorted(gone):
-        text = "the output is not there any more"
+        text = "the output no longer exists"
         missing.append(Missing("partition", "UNKNOWN_TOPIC_OR_PARTITION", text, None, *place))
     facts, ends, more = await read_ends(cluster, metadata.topics.values(), partitions)
     missing += more
@@ -159,13 +160,16 @@ def _zombies(
     before = {pid for pids in plan.details["producers"].values() for pid in pids}
     for pid in sorted({*producers.last, *producers.producer_ids}):
         if pid == NO_PRODUCER_ID:
-            text = f"a producer without an id wrote behind {o.end_offset}: whose, nobody can tell"
+            text = (
+                f"a producer without an id wrote after offset {o.end_offset}: nobody can tell "
+                "which application it is"
+            )
             yield _finding("written-beyond", place, None, text)
         elif pid in before:
             epoch = producers.last[pid][0]
             text = (
-                f"producer {pid}, which wrote before the plan, wrote behind {o.end_offset} with "
-                f"epoch {epoch}: drop_first {o.drop_first} is not valid any more"
+                f"producer {pid}, which wrote before the plan, wrote after offset "
+                f"{o.end_offset} with epoch {epoch}: drop_first {o.drop_first} is no longer valid"
             )
             yield _finding("written-beyond", place, pid, text)
 

@@ -70,7 +70,7 @@ class DeliveryWish:
             raise UsageError("is for the directory of a Streams application", where=name)
         if not self.into.startswith(SQL):
             if not (self.topic or self.into.startswith(STREAMS)):
-                raise UsageError("is no place for a state", where="--into", remedy=_FORMS)
+                raise UsageError("cannot hold a state", where="--into", remedy=_FORMS)
             for name, given in (
                 ("--with-offsets", self.offsets),
                 ("--input", self.input),
@@ -83,7 +83,7 @@ class DeliveryWish:
             raise UsageError("names what --with-offsets keeps", where="--input")
         if holds_password(self.store):
             raise UsageError(
-                "the url holds a password, which would stand in the plan and in the journal",
+                "the url holds a password, which would appear in the plan and in the journal",
                 where="--into",
                 remedy="write sql:env:NAME#TABLE or sql:file:PATH#TABLE",
             )
@@ -91,13 +91,13 @@ class DeliveryWish:
     def _check_streams(self) -> None:
         if self.incomplete:
             raise UsageError(
-                "an application takes what lies in its directory for whole and restores none of it",
+                "an application takes what is in its directory as complete and restores none of it",
                 where="--accept-incomplete",
             )
         for store, kind in self.stores.items():
             if kind not in KINDS:
                 raise UsageError(
-                    f"{quoted(kind)} is no kind that can be delivered: window, session and "
+                    f"{quoted(kind)} cannot be delivered: window, session and "
                     "versioned stores cannot be, and those in memory have no files",
                     where=f"--store {store}",
                     remedy=" or ".join(KINDS),
@@ -213,15 +213,15 @@ def source(wish: DeliveryWish) -> DeliveredState:
             f"{counted(state.with_headers, 'record')} of {state.changelog} had headers, which a "
             "state does not hold: they would be lost",
             where=storage.address,
-            remedy="--without-headers delivers keys and values alone",
+            remedy="deliver only keys and values with --without-headers",
         )
     if state.with_headers is None and not wish.without_headers:
         raise RefusedError(
             f"whether records of {state.changelog} had headers is not known: not all of them were "
             "counted, and a state does not hold them",
             where=storage.address,
-            remedy="rebuild it as a whole, which counts them; or "
-            "--without-headers delivers keys and values alone",
+            remedy="rebuild it completely, which counts them; or deliver "
+            "only keys and values with --without-headers",
         )
     for place in manifest.by_place():
         if place[0] == state.changelog:

@@ -97,7 +97,7 @@ class IntoStreams:
                 raise RefusedError("there is no such folder", where=str(self._folder.parent))
             return
         if not self._folder.is_dir():
-            raise RefusedError("is no folder", where=str(self._folder))
+            raise RefusedError("is not a folder", where=str(self._folder))
         if (owner := self._folder.stat().st_uid) != os.geteuid():
             raise RefusedError(
                 f"it belongs to the user with id {owner}, who could not write what the user with "
@@ -283,7 +283,7 @@ def _stores(
         kind = wish.stores.get(store)
         if kind is None:
             raise UsageError(
-                f"a changelog does not tell what kind of store {store} is, and the kinds differ on "
+                f"a changelog does not show what kind of store {store} is, and the kinds differ on "
                 "disk",
                 where="--store",
                 remedy=f"--store {store}=timestamped for a store of the DSL or of "
@@ -295,9 +295,9 @@ def _stores(
         raise UsageError(f"the state has no changelog of {min(others)}", where="--store")
     if wish.subtopology is None:
         raise UsageError(
-            "a changelog does not tell of which subtopology its store is",
+            "a changelog does not show to which subtopology its store belongs",
             where="--subtopology",
-            remedy="print Topology.describe() of the application: `Sub-topology: N` stands above "
-            "the processor whose `stores` has it",
+            remedy="print Topology.describe() of the application: `Sub-topology: N` is above "
+            "the processor that lists it in `stores`",
         )
     return stores

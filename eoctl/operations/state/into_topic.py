@@ -122,7 +122,7 @@ class IntoTopic:
         source = self._source
         if source.manifest.format in _KEEPS_TOMBSTONES:
             raise RefusedError(
-                "a version that a null value ended can't be told by entries alone",
+                "entries alone do not show a version that a null value ended",
                 where=f"a {source.manifest.format} state into {self.name}",
             )
         if source.manifest.format == "coast":
@@ -168,7 +168,7 @@ class IntoTopic:
             if facts.retention_bytes is not None:
                 why = "it deletes above retention.bytes"
             elif facts.retention_ms is not None and oldest < facts.now_ms - facts.retention_ms:
-                why = "its retention.ms would delete the oldest entry, whose timestamp is kept"
+                why = "its retention.ms would delete the oldest entry, because timestamps are kept"
         if why is not None:
             raise RefusedError(
                 why,
@@ -299,7 +299,7 @@ class IntoTopic:
         partitions = [p for t in topics for p in t.partitions]
         facts, missing = await collect.partition_offsets(self._cluster, topics, partitions)
         if missing or any(f.error or f.last_stable_offset is None for f in facts):
-            why = missing[0].detail if missing else "its offsets were not told"
+            why = missing[0].detail if missing else "the broker did not return its offsets"
             raise IncompleteError(f"cannot be read: {why}", where=self._topic)
         return {f.partition: f for f in facts}
 

@@ -84,8 +84,8 @@ def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tu
         few = counted(offsets, "offset is", "offsets are")
         return "local", f"{few} read before a Spark session would have started"
     if not spark_there:
-        return "local", "no Spark is at hand"
-    return "spark", f"{counted(offsets, 'offset')} pay for a Spark session"
+        return "local", "Spark is not available"
+    return "spark", f"{counted(offsets, 'offset')} are worth starting Spark"
 
 
 def answer(manifest: Manifest, storage: Storage, why: str | None = None) -> Answer:
@@ -153,6 +153,6 @@ def topics_of(words: Sequence[str]) -> tuple[str, ...]:
             raise UsageError(
                 f"{word!r} names no topic",
                 where="CHANGELOG",
-                remedy="a state is made from whole changelogs",
+                remedy="a state is made from complete changelogs",
             )
     return tuple(words)

@@ -97,7 +97,7 @@ def _typed(keys: Serde, request: ShowRequest) -> bytes:
         return keys.encode(request.key)
     except ValueError as error:
         raise UsageError(
-            f"{request.key!r} is no {request.key_serde}: {error}", where="KEY"
+            f"{request.key!r} is not a valid {request.key_serde}: {error}", where="KEY"
         ) from None
 
 

@@ -98,7 +98,7 @@ def read(
     if "://" not in checkpoint:
         checkpoint = str(local_path(checkpoint).absolute())
         if not Path(checkpoint, "offsets").is_dir():
-            raise UsageError("is no checkpoint: it has no offsets", where=checkpoint)
+            raise UsageError("is not a checkpoint: it has no offsets", where=checkpoint)
     with private.temporary("state") as folder:
         output = folder / "rows"
         request = {

@@ -27,7 +27,9 @@ def parse_address(text: str) -> tuple[str, int]:
     bare = host.removeprefix("[").removesuffix("]")
     if not bare or (":" in bare) != (host != bare) or not port.isdecimal() or int(port) > 65535:
         raise UsageError(
-            f"{text!r} is no address", where="--listen", remedy="write 127.0.0.1:9465 or [::1]:9465"
+            f"{text!r} is not an address",
+            where="--listen",
+            remedy="write 127.0.0.1:9465 or [::1]:9465",
         )
     return bare, int(port)
 
@@ -54,7 +56,7 @@ def served(address: tuple[str, int], samples: Callable[[], Iterable[Sample]]) ->
         raise UsageError(
             f"cannot be listened on: {error.strerror or error}",
             where=f"--listen {_url(host, port)}",
-            remedy="name another address or port, or end what listens there",
+            remedy="name another address or port, or stop what listens there",
         ) from None
     server.set_app(_app(samples))
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -95,7 +95,7 @@ def _transaction_summary(answer: Answer) -> str:
         f"{_shown(answer)}"
     )
     if unproven := sum(not c["whole"] for c in covered):
-        text += f"; {counted(unproven, 'id')} not whole: compaction took what it decided earlier"
+        text += f"; {counted(unproven, 'id')} incomplete: compaction removed earlier decisions"
     return _with_engine(text, answer)
 
 

@@ -13,5 +13,5 @@ WORDS = Table(
         Column("means", "MEANS", "text"),
     ),
     names=("word",),
-    summary=lambda answer: f"{counted(len(answer.rows), 'word')}; `eoctl explain WORD` tells more",
+    summary=lambda answer: f"{counted(len(answer.rows), 'word')}; `eoctl explain WORD` says more",
 )

@@ -166,7 +166,8 @@ def _producer_summary(answer: Answer) -> str:
     text += f" ({counted(zombies, 'zombie')})" if zombies else ""
     if older > zombies:
         text += (
-            "\nolder proves no dead process, a client raises its own epoch: `eoctl explain older`"
+            "\nOLDER does not prove a dead process: a client raises its own epoch: `eoctl "
+            "explain older`"
         )
     return with_gaps(text, answer)
 

@@ -93,7 +93,7 @@ def _rest(row: RestartPlanRow) -> Iterator[tuple[str, str]]:
     if row.starting_offsets is not None:
         yield "spark", f"startingOffsets {row.starting_offsets}"
     yield "guarantee", f"{row.guarantee}: {row.because}"
-    for held, word in ((False, "!  not so"), (None, "   ASSUMED"), (True, "   checked")):
+    for held, word in ((False, "!  failed"), (None, "   ASSUMED"), (True, "   checked")):
         for check in row.checks:
             if check.held is held:
                 yield word, _check(check)

@@ -93,7 +93,9 @@ def _head(report: Report, title: str) -> Markup:
             ("held back", f"{count(e['held_back'])} of {counted(e['scanned'], 'partition')}"),
         ]
         if e["left_out"]:
-            pairs.append(("left out", f"{counted(e['left_out'], 'held partition')}: not told here"))
+            pairs.append(
+                ("left out", f"{counted(e['left_out'], 'held partition')}: not shown here")
+            )
     else:
         clusters = dict.fromkeys(f"{c.row.context}, {c.row.cluster_id}" for c in report.changes)
         pairs += [("cluster", name) for name in clusters]

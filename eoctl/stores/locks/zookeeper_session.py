@@ -36,7 +36,7 @@ def _split(connect: str, where: str) -> tuple[str, str, str | None]:
 
 def _no_address(connect: str, where: str) -> UsageError:
     return UsageError(
-        f"{without_password(connect)!r} is no ZooKeeper address",
+        f"{without_password(connect)!r} is not a ZooKeeper address",
         where=where,
         remedy="write zk1:2181,zk2:2181/eoctl or user:env:PASSWORD@zk1:2181/eoctl",
     )

@@ -176,7 +176,7 @@ class ConnectOffsets:
             known = by_key.get(record.key or b"")
             if known is not None and known[0] != number:
                 raise CorruptError(
-                    f"{partition} stands in its partitions {known[0]} and {number}", where=where
+                    f"{partition} is in its partitions {known[0]} and {number}", where=where
                 )
             by_key[record.key or b""] = number, partition, _offset(record, where)
         for record, number, partition in await self._records(open_, READ_UNCOMMITTED, where):
@@ -190,8 +190,8 @@ class ConnectOffsets:
         for _, partition, offset in by_key.values():
             if offset is not None and offsets.get(partition) is not None:
                 raise RefusedError(
-                    f"{partition} stands under two keys, whose fields are in another order: the "
-                    "task reads one of them, the workers' GET and PATCH the other",
+                    f"{partition} is stored under two keys that differ in the order of their "
+                    "fields: the task reads one of them, the workers' GET and PATCH the other",
                     where=where,
                     remedy="see docs/connect.md",
                 )
@@ -226,5 +226,7 @@ def _offset(record: Record, where: str) -> str | None:
     try:
         value: Any = json.loads(record.value)
     except (ValueError, RecursionError):
-        raise CorruptError(f"the value at offset {record.offset} is no JSON", where=where) from None
+        raise CorruptError(
+            f"the value at offset {record.offset} is not JSON", where=where
+        ) from None
     return None if value is None else canonical(value)

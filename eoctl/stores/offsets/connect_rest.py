@@ -175,7 +175,7 @@ class ConnectRest:
             raise UnreachableError(
                 f"cannot be reached: {_said(error)}",
                 where=self._where,
-                remedy="look at [app.store] url; name a worker that runs",
+                remedy="check [app.store] url; name a worker that runs",
             ) from None
 
     def _no_answer(self, error: Exception) -> EoctlError:
@@ -240,7 +240,7 @@ class ConnectRest:
             return RefusedError(
                 f"knows no connector {quoted(self._name)}",
                 where=self._where,
-                remedy="look at [app.store] connector; a worker that just started needs a moment",
+                remedy="check [app.store] connector; a worker that just started needs a moment",
             )
         if status in (404, 405):
             return RefusedError(f"has no such path (HTTP {status})", where=self._where, remedy=_OLD)
@@ -250,7 +250,7 @@ class ConnectRest:
             )
         if 300 <= status < 400:
             return RefusedError(
-                f"sends us elsewhere (HTTP {status}), which is not followed",
+                f"redirects us elsewhere (HTTP {status}), which is not followed",
                 where=self._where,
                 remedy="write the workers' own address in [app.store] url",
             )
@@ -259,9 +259,9 @@ class ConnectRest:
 
     def _strange(self, text: bytes) -> EoctlError:
         return IncompleteError(
-            f"its answer is not what a worker of Kafka Connect says: {self._message(text)}",
+            f"its answer is not what a worker of Kafka Connect sends: {self._message(text)}",
             where=self._where,
-            remedy="look at [app.store] url",
+            remedy="check [app.store] url",
         )
 
     def _message(self, text: bytes) -> str:

@@ -83,7 +83,7 @@ class FileOffsets:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
-            raise CorruptError("it is no text", where=self.name) from None
+            raise CorruptError("it is not text", where=self.name) from None
 
     def _write(
         self, job: BlockingCall, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool

@@ -41,7 +41,7 @@ class SparkOffsets(CheckpointOffsets):
         except CorruptError as error:
             raise error.within(self.name) from None
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not text"
             name = getattr(error, "filename", None) or self._path
             raise IncompleteError(f"{name} cannot be read: {why}", where=self.name) from None
         stands = checkpoint.start if checkpoint.in_flight else checkpoint.end

@@ -179,7 +179,7 @@ class SqlOffsets:
         for row in rows:
             place, kept = table.read(row, self.name)
             if place in by_place:
-                raise CorruptError(f"{place} stands in two rows", where=self.name)
+                raise CorruptError(f"{place} is in two rows", where=self.name)
             by_place[place] = kept
         places = sorted(by_place)
         at = [position_of(place, by_place[place], self.name) for place in places]

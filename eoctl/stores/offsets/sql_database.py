@@ -34,7 +34,7 @@ class Database:
             self._url = make_url(resolve(url, _URL).strip())
         except (ArgumentError, ValueError):
             raise UsageError(
-                "is no database address",
+                "is not a database address",
                 where=_URL,
                 remedy="write postgresql+psycopg://user:password@host/database, env:NAME or "
                 "file:PATH",

@@ -34,7 +34,7 @@ def identifiers(text: str) -> tuple[str | None, str]:
             break
     if position != len(text) or len(parts) > 2:
         raise UsageError(
-            f"{text!r} is no table",
+            f"{text!r} is not a table",
             where="[app.store] table",
             remedy='write table, schema.table, or "names in quotes"',
         )
@@ -70,7 +70,7 @@ def opened_table(connection: "Connection", described: SqlStore, where: str) -> "
         columns[key] = Column(quoted_name(column, True), kind)
     twice = [c for c in names.values() if list(names.values()).count(c) > 1]
     if twice:
-        raise UsageError(f"the column {twice[0]!r} stands twice", where="[app.store.columns]")
+        raise UsageError(f"the column {twice[0]!r} is named twice", where="[app.store.columns]")
     table = Table(quoted_name(name, True), MetaData(), *columns.values(), schema=quoted_schema)
     json_output = "output" in columns and isinstance(columns["output"].type, JSON)
     return Mapped(table, {k: table.c[str(v.name)] for k, v in columns.items()}, json_output)
@@ -99,7 +99,7 @@ class Mapped:
         values = dict(zip(self.columns, row, strict=True))
         topic = values["topic"]
         if not isinstance(topic, str):
-            raise CorruptError(f"the topic {topic!r} is no text", where=where)
+            raise CorruptError(f"the topic {topic!r} is not text", where=where)
         place = TopicPartition(
             topic, _integer(values["partition"], "partition", f"{where}, {topic}")
         )
@@ -214,7 +214,7 @@ def _kept_value(key: str, value: Any, where: str) -> Any:
     if key == "output" and not isinstance(value, str):
         return _text(value)
     if not isinstance(value, str):
-        raise CorruptError(f"its {key} is no text", where=where)
+        raise CorruptError(f"its {key} is not text", where=where)
     return value
 
 
@@ -227,5 +227,5 @@ def _integer(value: Any, name: str, where: str) -> int:
     if isinstance(value, Decimal) and value == value.to_integral_value():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise CorruptError(f"the {name} {value!r} is no integer", where=where)
+        raise CorruptError(f"the {name} {value!r} is not an integer", where=where)
     return value

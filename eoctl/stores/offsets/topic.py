@@ -163,7 +163,7 @@ class TopicOffsets:
         places = sorted(place for place, record in last.items() if record.value is not None)
         if len(places) > 1:
             raise CorruptError(
-                f"the key stands in the partitions {places[0][1]} and {places[1][1]}: which one "
+                f"the key is in the partitions {places[0][1]} and {places[1][1]}: which one "
                 "counts is not known",
                 where=self.name,
             )
@@ -173,7 +173,7 @@ class TopicOffsets:
         try:
             text = (last[places[0]].value or b"").decode("utf-8")
         except UnicodeDecodeError:
-            raise CorruptError("its value is no text", where=self.name) from None
+            raise CorruptError("its value is not text", where=self.name) from None
         return _LastRecord(ends, highs, places[0][1], text)
 
     async def _changelog(self) -> Contents:
@@ -252,7 +252,7 @@ class TopicOffsets:
             if (partition, offset) != ours:
                 assert ours is not None
                 raise UnverifiedError(
-                    f"another writer's record stands at offset {offset} of partition {partition}, "
+                    f"another writer's record is at offset {offset} of partition {partition}, "
                     f"ours at {ours[1]} of {ours[0]}",
                     where=self.name,
                     remedy="the application is not stopped",

@@ -122,7 +122,7 @@ class ZooKeeperOffsets:
             topic, _, number = path.removeprefix(self._path + "/").partition("/")
             text = self._text(path, data)
             if not _PARTITION.fullmatch(number):
-                raise CorruptError(f"the node {path!r} is no partition", where=self.name)
+                raise CorruptError(f"the node {path!r} is not a partition", where=self.name)
             if not _DECIMAL.fullmatch(text) or int(text) > MAX_OFFSET:
                 raise CorruptError(f"the node {path!r} holds no offset: {text!r}", where=self.name)
             by_place[TopicPartition(topic, int(number))] = {"offset": int(text)}

@@ -233,7 +233,7 @@ def discard(storage: Storage) -> None:
     might be."""
     if not storage.exclusive:
         raise RefusedError(
-            "object storage has no lock that tells whether the unfinished rebuild is still at work",
+            "object storage has no lock that shows whether the unfinished rebuild is still running",
             where=storage.address,
             remedy="give another --output, or remove the objects when nothing writes there",
         )

@@ -142,5 +142,5 @@ def changelog_format(name: str, options: Mapping[str, Any]) -> ChangelogFormat:
             remedy="its module must be on PYTHONPATH",
         ) from None
     if not (isinstance(made, type) and issubclass(made, ChangelogFormat)):
-        raise UsageError(f"{target} is no ChangelogFormat", where="--format")
+        raise UsageError(f"{target} is not a ChangelogFormat", where="--format")
     return made(options)

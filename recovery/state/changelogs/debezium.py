@@ -57,9 +57,9 @@ class Debezium(ChangelogFormat):
             )
             if _op(_envelope(value, offset)) == "t":
                 raise RefusedError(
-                    "the table was emptied there (TRUNCATE), which the events of rows do not tell",
+                    "the table was emptied there (TRUNCATE), which row events do not show",
                     where=f"offset {offset}",
-                    remedy="begin behind it: a new topic, after a new snapshot",
+                    remedy="begin after it: a new topic, after a new snapshot",
                 )
         return keyed
 
@@ -85,7 +85,8 @@ def _row(value: bytes, offset: int) -> str | None:
         return None
     if any(form in after for form in _ABSENT_FORMS):
         raise RefusedError(
-            "the event does not hold the whole row: a large column that it left alone is not in it",
+            "the event does not hold the complete row: a large column that did not change is "
+            "not in it",
             where=f"offset {offset}",
             remedy="ALTER TABLE ... REPLICA IDENTITY FULL, and a new snapshot",
         )
@@ -113,7 +114,7 @@ def _envelope(value: bytes, offset: int) -> dict[str, str]:
     if value[:1] == b"\0":
         found = "written with a schema registry, and only JSON is read"
     raise RefusedError(
-        f"the value is no event of Debezium's: {found}", where=f"offset {offset}", remedy=_PLAIN
+        f"the value is not a Debezium event: {found}", where=f"offset {offset}", remedy=_PLAIN
     )
 
 

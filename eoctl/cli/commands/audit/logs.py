@@ -34,7 +34,7 @@ class Ranges:
     topics: Annotated[
         list[str] | None, argument("TOPIC[:P]...", "orders, orders:3, 'orders-*'")
     ] = None
-    regex: Annotated[list[str] | None, option("--regex RE", "topics whose whole name matches")] = (
+    regex: Annotated[list[str] | None, option("--regex RE", "topics whose full name matches")] = (
         None
     )
     start: Annotated[

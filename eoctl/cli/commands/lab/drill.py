@@ -30,7 +30,7 @@ def drill(
     seed: Annotated[int | None, option("--seed N", "of its names and numbers")] = None,
     ask: Annotated[str | None, option("--ask ID", "the owner of a transactional id")] = None,
     grade: Annotated[
-        bool, option("--grade", "what became of it; tells the truth: do it last")
+        bool, option("--grade", "how you did; it reveals the answer: do it last")
     ] = False,
     end: Annotated[bool, option("--end", "clean up what it planted")] = False,
 ) -> int:
@@ -41,7 +41,7 @@ def drill(
     """
     ways = sum((drill is not None, ask is not None, grade, end))
     if ways > 1:
-        raise UsageError("NAME, --ask, --grade and --end stand alone")
+        raise UsageError("give only one of NAME, --ask, --grade and --end")
     if seed is not None and drill is None:
         raise UsageError("--seed is of a drill that starts", remedy="eoctl lab drill mix --seed 7")
     if not ways:

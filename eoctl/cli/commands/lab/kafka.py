@@ -196,7 +196,7 @@ def break_(
     }
     if kind not in breaks.KINDS:
         raise UsageError(
-            f"{quoted(kind)} is no kind of break", remedy=f"one of {', '.join(breaks.KINDS)}"
+            f"{quoted(kind)} is not a kind of break", remedy=f"one of {', '.join(breaks.KINDS)}"
         )
     options = {key: value for key, value in given.items() if value is not None}
     for key in options:

@@ -37,7 +37,7 @@ class SparkStore(Ranked):
     def choice(self, word: str, show: JobProgress) -> SparkChoice:
         """Return what is chosen of `word`. Raises UsageError."""
         if not is_checkpoint(word) and self != SparkStore():
-            raise UsageError("names no checkpoint, which these options are of", where=word)
+            raise UsageError("these options are for a checkpoint, and this is none", where=word)
         if self.join_side not in (None, "left", "right"):
             raise UsageError("is left or right", where="--join-side")
         return SparkChoice(
@@ -77,7 +77,7 @@ def compare(
 ) -> int:
     """Entries only in one of two states, and entries that differ; exit 1 if there are any."""
     if not is_checkpoint(b) and (key_serde, value_serde) != ("string", "string"):
-        raise UsageError("only beside a checkpoint", where="--key-serde, --value-serde")
+        raise UsageError("works only with a checkpoint", where="--key-serde, --value-serde")
     with JobProgress() as progress:
         comparison = state_compare.Comparison(
             str(a),
