@@ -156,7 +156,7 @@ def test_only_a_closed_stdout_is_a_closed_pipe(
     """Somebody else's broken pipe must not end as `done, nothing wrong`."""
     failing(monkeypatch, error)
     assert run(["context", "list"]) == 70
-    assert "own" in capsys.readouterr().err
+    assert "internal" in capsys.readouterr().err
 
 
 def shell(script: str) -> "subprocess.CompletedProcess[str]":
