@@ -21,7 +21,7 @@ def page() -> str:
     lines = [
         f'.TH EOCTL 1 "" "eoctl {__version__}"',
         ".SH NAME",
-        "eoctl \\- find and mend what holds exactly\\-once back in Kafka",
+        "eoctl \\- find and fix what holds exactly\\-once back in Kafka",
         ".SH SYNOPSIS",
         ".B eoctl",
         "[connection options] COMMAND [options]",

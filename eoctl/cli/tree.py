@@ -155,8 +155,8 @@ TREE = Branch(
                 ),
                 "checkpoint": Leaf(
                     "checkpoint:spark",
-                    "what a Spark checkpoint lacks, and a mended copy",
-                    "eoctl restart checkpoint /data/checkpoint --copy /data/mended",
+                    "what a Spark checkpoint lacks, and a repaired copy",
+                    "eoctl restart checkpoint /data/checkpoint --copy /data/repaired",
                 ),
             },
         ),

@@ -25,9 +25,9 @@ def _ends(p: Prospect) -> str:
     if p.ending == "timeout-ignored":
         text = f"its coordinator should have aborted it {left} ago but does not"
     elif left is None:
-        text = "its coordinator aborts it after its timeout; when that is could not be seen"
+        text = "its coordinator aborts it after its timeout; when that is, is not known"
     elif due:
-        text = f"its coordinator aborts it any moment (its timeout passed {left} ago)"
+        text = f"its coordinator aborts it at any moment (its timeout passed {left} ago)"
     else:
         text = f"its coordinator aborts it in {left}"
     if p.loses == "pre-committed":

@@ -47,7 +47,7 @@ def why_lines(
     for label, text in judged_parts(row, collected_at):
         lines += labelled(label, visible(text, ascii_only=ascii_only), width, dots)
     if row.again is not None:
-        lines += [" look again, until it is over:", f"   {row.again}"]
+        lines += [" watch it:", f"   {row.again}"]
     held = row.held_by
     if held is not None and held.remedy.command is not None:
         lines.append(" next (shows the plan, changes nothing):")

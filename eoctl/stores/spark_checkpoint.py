@@ -42,9 +42,9 @@ def folder_of(word: str) -> Path:
     """Return the folder that a word names. Raises UsageError."""
     if "://" in word and not word.startswith("file://"):
         raise UsageError(
-            "only a checkpoint on this host is mended",
+            "only a checkpoint on this host can be repaired",
             where=word,
-            remedy="copy it to this host, and the mended copy back",
+            remedy="copy it to this host, and the repaired copy back",
         )
     folder = Path(word.removeprefix("file://").removeprefix("file:").removeprefix("spark:"))
     if not folder.is_dir():

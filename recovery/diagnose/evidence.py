@@ -164,8 +164,8 @@ def earlier_marker(c: Case) -> list[Evidence]:
         return []
     m = before[-1]
     text = (
-        f"The {m.outcome} marker of its producer at offset {m.offset} ends before this batch, "
-        f"which begins at offset {start}: it decides nothing about it"
+        f"The {m.outcome} marker of its producer at offset {m.offset} is before this batch, "
+        f"which begins at offset {start}: it does not decide this batch"
     )
     return [Evidence("earlier-marker", text, {"offset": m.offset, "outcome": m.outcome})]
 

@@ -51,8 +51,7 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
             f"the logs diverged at {standing.divergence}: {standing.because}, the stored offset is "
             f"{stored.offset}; what was processed from there on is not in the log any more",
             where=where,
-            remedy=f"look for a position that is older: both logs are equal below "
-            f"{standing.divergence}",
+            remedy=f"look for an older position: both logs are equal below {standing.divergence}",
         )
     return (*checks, Check("leader-epoch", standing.held, standing.because, where))
 

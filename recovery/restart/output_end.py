@@ -45,7 +45,7 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
             where=where,
             remedy="check [app.base] and [app.mapping]",
         )
-    why = "the k-th record of now is not the k-th of then"
+    why = "the k-th record now is not the k-th record of that time"
     checks.append(whole(base, restart, log, observed, why=why, always=True))
     text = "the k-th output is the copy of the k-th input"
     checks.append(Check("one-to-one", None, text, where))

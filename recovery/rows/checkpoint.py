@@ -73,7 +73,7 @@ class SalvageRow(Row):
 
 
 class CheckpointFileRow(Row):
-    """A file of a Structured Streaming checkpoint that is not as Spark left it, or that a mended
+    """A file of a Structured Streaming checkpoint that is not as Spark left it, or that a repaired
     copy gets."""
 
     file: Annotated[

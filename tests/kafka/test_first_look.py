@@ -82,7 +82,7 @@ def test_the_first_look_stands_until_the_verdict(
     assert "FIRST LOOK" in first
     assert f"LSO {orphan.last_stable_offset}" in first
     assert f"pid {orphan.producer_id}" in first
-    assert not {"remedy", "STUCK", "orphan (", "look again"} & set(re.split(r"  |\n", first))
+    assert not {"remedy", "STUCK", "orphan (", " watch it:"} & set(re.split(r"  |\n", first))
     assert max(map(len, screen(first, 1000))) <= columns  # nothing wraps
     status, rest = ended(child)
     assert status == 1

@@ -361,7 +361,7 @@ def test_a_late_orphan_is_told_from_the_commit_before_it(
     found = one(lab, where)
     assert found.verdict.name == "orphan"
     assert said(found, "earlier-marker").startswith(
-        "The commit marker of its producer at offset 1 ends before this batch, which begins at "
+        "The commit marker of its producer at offset 1 is before this batch, which begins at "
         "offset 2"
     )
     _an_older_epoch_that_stands_and_one_that_wrote(lab, topic(lab), topic(lab))

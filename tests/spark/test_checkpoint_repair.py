@@ -255,7 +255,7 @@ def test_the_page(it: Reading, world: World, tmp_path: Path) -> None:
         folder, copy = tmp_path / f"damaged-{number}", tmp_path / f"mended-{number}"
         shutil.copytree(world.folder / CASES[name].of, folder)
         CASES[name].damage(folder)
-        it.names |= {"/data/checkpoint": str(folder), "/data/mended": str(copy)}
+        it.names |= {"/data/checkpoint": str(folder), "/data/repaired": str(copy)}
         return copy
 
     damaged("before the last")
@@ -273,7 +273,7 @@ def test_asks_before_it_mends(world: World, tmp_path: Path) -> None:
     words = ("restart", "checkpoint", str(folder), "--copy", str(copy))
     ran = eoctl(*words)
     assert ran.status == Exit.FINDING
-    assert "from a mended copy (--copy NEW --execute) the query goes on after batch 3" in ran.text
+    assert "from a repaired copy (--copy NEW --execute) the query goes on after batch 3" in ran.text
     ran = eoctl(*words, "--execute")
     assert (ran.status, copy.exists()) == (Exit.REFUSED, False)
     ran = eoctl(*words, "--execute", "--yes")

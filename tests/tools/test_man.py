@@ -26,4 +26,4 @@ def test_mandb_finds_its_name(program: Program, run: Run, tmp_path: Path) -> Non
     written(tmp_path)
     run([mandb, "--quiet", "--create", "--user-db", tmp_path])
     whatis = shutil.which("whatis")
-    assert run([whatis, "-M", tmp_path, "eoctl"]).startswith("eoctl (1)            - find and mend")
+    assert run([whatis, "-M", tmp_path, "eoctl"]).startswith("eoctl (1)            - find and fix")

@@ -30,7 +30,7 @@ def test_each_time_stands_with_its_own_clause() -> None:
     assert (p.ending, p.ends_in, p.deletion) == ("timeout", -5_000, "at")
     assert p.deleted_at == NOW - 60_000 + 7 * DAY
     assert words(p) == (
-        "its coordinator aborts it any moment (its timeout passed 5s ago); "
+        "its coordinator aborts it at any moment (its timeout passed 5s ago); "
         "retention deletes the waiting records in 6d 23h"
     )
 

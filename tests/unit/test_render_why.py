@@ -178,7 +178,7 @@ def test_the_command_that_looks_again_stands_before_the_remedy() -> None:
     again = "eoctl --context prod-eu lso --watch -- orders:3"
     page = lines(page_row(again=again))
     assert page[-4:-1] == [
-        " look again, until it is over:",
+        " watch it:",
         f"   {again}",
         " next (shows the plan, changes nothing):",
     ]
@@ -194,7 +194,7 @@ def test_every_rule_ends_with_a_next_step(
     remedy = hanging().remedy.but(**nothing)
     held = hanging(rule.verdict, rule=rule.name, remedy=remedy)
     page = lines(page_row(held_by=held, again=again), None)
-    assert page[-2:] == [" look again, until it is over:", f"   {again}"]
+    assert page[-2:] == [" watch it:", f"   {again}"]
     last = labels(page[:-2])[-1]
     nobody = str(part(rule.verdict, "verdict", ASK)).startswith("nobody")
     assert last in (("not",) if nobody and rule.verdict != "unknown" else ("do", "ask")), page

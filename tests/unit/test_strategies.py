@@ -637,10 +637,10 @@ def test_output_end_of_a_compacted_input() -> None:
     made = world()
     made.log("in").policy = "compact"
     made.log("in").entries[1].kind = MISSING
-    assert "compacted away: the k-th record of now" in refused(made, app("output-end")).what
+    assert "compacted away: the k-th record now" in refused(made, app("output-end")).what
     # It was compacted before its policy was changed.
     made.log("in").policy = "delete"
-    assert "compacted away: the k-th record of now" in refused(made, app("output-end")).what
+    assert "compacted away: the k-th record now" in refused(made, app("output-end")).what
 
 
 def test_output_end_of_a_whole_input() -> None:

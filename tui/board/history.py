@@ -180,7 +180,9 @@ class History:
         if now is not None and now.errors and not now.rows:
             words, how = f"not known: {now.errors[0].error}", "Describe on the ids would show it"
         elif not self._ends:
-            words = "not known yet: it takes two looks" if s.intervals else "not known of one look"
+            words = (
+                "not known yet: it takes two looks" if s.intervals else "not known from one look"
+            )
         else:
             looks = [since for _, since in self._ends]
             seconds, ended, commits, aborts = (
@@ -192,7 +194,7 @@ class History:
             words = f"{_range(ended, most, seconds)} a minute, over {age_words(seconds)}"
             rest = ended - commits - aborts
             how = f"seen: {counted(commits, 'commit')}, {counted(aborts, 'abort')}"
-            how += f", {count(rest)} not seen how" if rest else ""
+            how += f", {count(rest)} with an unseen outcome" if rest else ""
         parts = [words, how] if how else [words]
         brief: Line = ((" ended  ", "dim"), ("; ".join(parts), "text"))
         return Part(

@@ -30,8 +30,8 @@ def create(
     """Write all that the read commands see into FILE, without secrets.
 
     Every read command takes `--from FILE` and then needs no cluster. Exit status 3: the file is
-    written, and something could not be seen; or all was not seen within --timeout (10m), and no
-    file is written.
+    written, but something could not be seen; or --timeout (10m) ended before everything was seen,
+    and no file is written.
     """
     if file.exists():
         raise UsageError("exists already", where=str(file), remedy="choose another name")
@@ -65,11 +65,11 @@ def report(
     what: Annotated[str, argument("WHAT", "a bundle, a journal entry's id, a state folder")],
     output: Annotated[Path | None, option("--output FILE", "a file that is not there yet")] = None,
 ) -> int:
-    """An incident as one HTML page: timeline, logs, evidence, plans, before and after.
+    """Write an incident as one HTML page: timeline, logs, evidence, plans, before and after.
 
     The page fetches nothing and runs nothing; it holds the names that the bundle and the journal
-    hold. No cluster is asked. Without --output it goes to stdout. Exit status 3: it is written, and
-    something could not be seen; it says what.
+    hold. No cluster is asked. Without --output it goes to stdout. Exit status 3: the page is
+    written, but something could not be seen; it says what.
     """
     from eoctl.operations.dashboard.report import report as operation
     from eoctl.render.report.page import page

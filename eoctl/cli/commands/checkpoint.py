@@ -65,16 +65,16 @@ def commit(
         bool, option("--never-restored", "the job never comes back: shut its ids out too")
     ] = False,
 ) -> int:
-    """What became of each transaction that a Flink checkpoint promises; --execute commits.
+    """Show what became of each transaction that a Flink checkpoint promises; --execute commits.
 
-    Of an open one: how long until its coordinator aborts it, and how many records are lost then;
-    of a lost one: how many, and where they lie. Exit status 1 while one is open or lost, 3 while
+    For an open one it shows when its coordinator aborts it and how many records are lost then;
+    for a lost one how many, and where they are. Exit status 1 while one is open or lost, 3 while
     one is unknown. --execute commits all that are open, in a dead job's stead: restore it from this
     checkpoint or a later one afterwards, or never. --rest fence then ends what its sinks began
     after it, as Flink's restore would.
     """
     if rest not in ("leave", "fence"):
-        raise UsageError("is leave or fence", where="--rest")
+        raise UsageError("must be leave or fence", where="--rest")
     topics = tuple(topic or ())
     ending = Ending(Claims(is_newest, job_is_dead), topics, rest == "fence", never_restored)
     if not said.execute and (ending.fence_rest or never_restored):
@@ -149,9 +149,10 @@ def salvage(
 ) -> int:
     """Copy the aborted records of lost transactions, in their order, exactly once.
 
-    Without --execute it only looks: what is lost, where it lies, whether all of it is there. The
+    Without --execute it only looks: what is lost, where it is, whether all of it is there. The
     records of one transaction are copied in one transaction, to the ends of their own partitions.
-    Killed midway, run the same again. Exit status 1 while something lost is not salvaged.
+    If it is killed midway, run the same command again. Exit status 1 while something lost is
+    not salvaged.
     """
     if flink_checkpoint.is_one(subject):
         if (pid, epoch) != (None, None):
@@ -203,7 +204,7 @@ def spark(
     output: Format,
     said: Execute,
     folder: Annotated[str, argument("DIR", "a Structured Streaming checkpoint on this host")],
-    copy: Annotated[Path | None, option("--copy NEW", "a new folder for the mended copy")] = None,
+    copy: Annotated[Path | None, option("--copy NEW", "a new folder for the repaired copy")] = None,
     progress: Annotated[
         Path | None,
         option("--progress FILE", "progress events: as JSON, an event log, or the driver's log"),
@@ -212,7 +213,7 @@ def spark(
         bool, option("--rewind", "go back to an earlier batch, where nothing better is safe")
     ] = False,
 ) -> int:
-    """What a Spark checkpoint lacks, and a mended copy of it. The checkpoint is never changed.
+    """Show what a Spark checkpoint lacks; make a repaired copy. The checkpoint is never changed.
 
     Without --execute it only looks. A copy is made where the query then goes on as it would have,
     or repeats its last batch in exactly its ranges; what is written into it is proven by other
@@ -224,8 +225,8 @@ def spark(
     if said.execute and not said.yes:
         shown = diagnose_checkpoint(replace(request, execute=False))
         if shown.extra["meaning"] is not None:
-            question = f"In a copy {shown.extra['meaning']}. Type mend to make it:"
-            if not ask(question, "mend"):
+            question = f"In a copy {shown.extra['meaning']}. Type repair to make it:"
+            if not ask(question, "repair"):
                 raise RefusedError("declined")
     answer = diagnose_checkpoint(request)
     emit(answer, CHECKPOINT, output)

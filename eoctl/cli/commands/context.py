@@ -41,7 +41,7 @@ def _contexts(connection: Connection) -> list[ContextRow]:
 
 
 def list_(connection: Connection, output: Format) -> int:
-    """The contexts known here: the config file's, and running labs."""
+    """List the contexts known here: the config file's, and running labs."""
     emit(Answer("context-list", None, now_ms(), _contexts(connection)), CONTEXTS, output)
     return 0
 
@@ -62,7 +62,7 @@ def use(name: Annotated[str, argument("NAME")]) -> int:
 
 
 def show(connection: Connection, output: Format) -> int:
-    """The settings in force, as flags, environment and config file make them; no secrets."""
+    """Show the settings in force, as flags, environment and config file make them; no secrets."""
     context = connection.one()
     rows = [
         ContextSettingRow(key=key, value="(hidden)" if SECRET_KEY.search(key) else value)
@@ -94,7 +94,7 @@ def _without_login(address: str) -> str:
 
 
 def test(connection: Connection, output: Output) -> int:
-    """Which rights these credentials have, and which commands those allow. Changes nothing."""
+    """Show which rights these credentials have, and which commands they allow. Changes nothing."""
     context = connection.one()
     return show_live(
         connection, output, TESTS, lambda c: permissions.test(c, context, "context-test")

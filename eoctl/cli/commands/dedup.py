@@ -57,7 +57,7 @@ class RecordSource(Ranked):
         from recovery.shared.record_ids import SourceHeaders
 
         if self.numbers not in ("text", "int"):
-            raise UsageError("is text or int", where="--numbers")
+            raise UsageError("must be text or int", where="--numbers")
         return SourceHeaders(
             self.partition_header,
             self.offset_header,
@@ -99,7 +99,8 @@ def dedup(
 ) -> int:
     """Copy a topic without its repeats, exactly once. Shows the plan; --execute copies.
 
-    Reads everything once to plan, and once more to copy. Killed anywhere, the same command goes on.
+    Reads everything once to plan, and once more to copy. If it is killed, run the same command
+    again: it goes on.
     """
     from eoctl.operations.dedup import copying as operations
     from eoctl.operations.dedup import spark as dedup_spark

@@ -37,7 +37,7 @@ def txn_hanging(
     verdict: Annotated[list[str] | None, option("--verdict V", "only these")] = None,
     all_contexts: AllContexts = False,
 ) -> int:
-    """A verdict on every open transaction of the cluster, with its one safe remedy.
+    """Judge every open transaction of the cluster, and name its one safe remedy.
 
     Exit status 1: a finding; 3: something could not be judged.
     """
@@ -137,9 +137,9 @@ def txn_history(
         option("--newest N", "records of each id [1000; with --since or --until: all]", min=1),
     ] = None,
 ) -> int:
-    """What `__transaction_state` recorded of a transactional id or a producer id.
+    """Show what `__transaction_state` recorded about a transactional id or a producer id.
 
-    Also of producer ids long gone, as far as compaction left them.
+    This includes producer ids long gone, as far as compaction left their records.
     """
     named = [*(ids or ()), *(transactional_id or ())]
     if not named and not pid:

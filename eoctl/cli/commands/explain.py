@@ -18,10 +18,10 @@ def explain(
         list[str] | None, argument("[WORD]...", "orphan, LSO, 3, 'drop first'")
     ] = None,
 ) -> int:
-    """What a word in eoctl's output means, without a cluster; without a word, all there are.
+    """Explain a word in eoctl's output, without a cluster; without a word, list all of them.
 
-    Verdicts, rules, exit statuses, errors, table headings and fields. How a command is typed is
-    told by `eoctl help`.
+    Verdicts, rules, exit statuses, errors, table headings and fields. `eoctl help` says how a
+    command is typed.
     """
     word = " ".join(words or ())
     rows = explained(word) if word else list(entries())

@@ -19,7 +19,7 @@ def lso(
     internal: Annotated[bool, option("--internal", "healthy internal partitions too")] = False,
     all_contexts: AllContexts = False,
 ) -> int:
-    """Log start, LSO, high watermark, records held, and what blocks.
+    """Show log start, LSO, high watermark, records held, and what blocks.
 
     Without TOPIC only partitions that are held back are shown; --all shows every one.
     """
@@ -47,7 +47,7 @@ def txn_list(
         option("--longer-than, --duration-filter D", "open for longer, by the coordinator's clock"),
     ] = None,
 ) -> int:
-    """Every coordinator's transactions: state, age, timeout, partitions."""
+    """List every coordinator's transactions: state, age, timeout, partitions."""
     filter_ = lists.TxnFilter(
         states=tuple(lists.transaction_state(s) for s in state or ()),
         producer_ids=tuple(pid or ()),
@@ -77,7 +77,7 @@ def txn_describe(
     ids: Annotated[list[str] | None, argument("ID...")] = None,
     transactional_id: Annotated[list[str] | None, option("--transactional-id ID")] = None,
 ) -> int:
-    """Transactional ids: coordinator, PID, epoch, state, timeout, start, age, partitions."""
+    """Describe ids: coordinator, PID, epoch, state, timeout, start, age, partitions."""
     named = [*(ids or ()), *(transactional_id or ())]
     if not named:
         raise UsageError("no transactional id is named", remedy="eoctl txn describe ID...")
@@ -101,7 +101,7 @@ def producers(
     ] = False,
     zookeeper: Annotated[str | None, option("--zookeeper HOST:PORT", "for --blocks")] = None,
 ) -> int:
-    """Producer ids, epochs, last sequences and open transactions, partition by partition."""
+    """List producer ids, epochs, last sequences and open transactions, partition by partition."""
     if segment or blocks or zookeeper:
         from eoctl.cli.commands import segments
 

@@ -22,7 +22,7 @@ def list_(
     output: Format,
     running: Annotated[bool, option("--running", "only those that run now")] = False,
 ) -> int:
-    """Recovery jobs launched from here, the oldest first."""
+    """List recovery jobs launched from here, the oldest first."""
     rows = [row for row in jobs.list_jobs() if not running or row.state == "running"]
     answer = Answer("jobs-list", None, now_ms(), rows)
     emit(answer, JOBS, output)
@@ -34,7 +34,7 @@ def show(
     job: JobId,
     log: Annotated[bool, option("--log", "write the job's complete log to stdout")] = False,
 ) -> int:
-    """One job: its state, progress, command line and the end of its log."""
+    """Show one job: its state, progress, command line and the end of its log."""
     if log:
         path = Jobs().get(job).log
         try:

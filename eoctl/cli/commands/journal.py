@@ -53,7 +53,7 @@ def list_(
 
 
 def show(output: Format, entry: EntryId) -> int:
-    """One change: its plan with the evidence, then event by event what was done and seen."""
+    """Show one change: its plan with the evidence, then event by event what was done and seen."""
     answer = entry_answer(entry)
     if output.output in ("table", "wide"):
         with suppress(UsageError):  # another version's plan: its events tell

@@ -134,7 +134,7 @@ def verify(
     app: AppFile = None,
     max_rate: MaxRate = None,
 ) -> int:
-    """Hold every entry of a merge log against its input, and the tip against the output."""
+    """Compare every entry of a merge log with its input, and the tip with the output."""
     from eoctl.operations.merge.verify import verify as verified
 
     merge, rate = asked.merge(app), _rate(max_rate)
@@ -151,7 +151,7 @@ def verify(
 def plan(
     connection: Connection, output: Format, asked: MergeLogOptions, app: AppFile = None
 ) -> int:
-    """What a replay from a commit to the tip reads, and how many outputs it drops."""
+    """Show what a replay from a commit to the tip reads, and how many outputs it drops."""
     merge = asked.merge(app)
     if merge.output is None:
         raise UsageError("is missing: n is counted there", where="--output-topic")

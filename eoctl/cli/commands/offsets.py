@@ -41,7 +41,7 @@ def offsets_count(
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,
 ) -> int:
-    """Exactly what lies between two offsets: data, aborted, control, open records, holes."""
+    """Count exactly what lies between two offsets: data, aborted, control, open records, holes."""
     named = list(words or ())
     where = ("--start", "--end")
     if start is None and end is None and not regex and len(named) > 1:
@@ -102,7 +102,7 @@ def offsets_show(
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,
 ) -> int:
-    """Show where groups and other stores stand against LSO and high watermark; pending commits."""
+    """Show offsets of groups and other stores against LSO and high watermark; pending commits."""
     if group and store:
         raise UsageError("name groups or stores", where="--group, --store", remedy="or group:G")
     selectors = topics.selectors()

@@ -167,7 +167,7 @@ def resolve(
     coordinator commits that transaction, undecided records with it, before its deadline drops all.
     """
     if outcome not in ("commit", "abort"):
-        raise UsageError("is commit or abort", where="--outcome")
+        raise UsageError("must be commit or abort", where="--outcome")
     if owner_is_gone and (without_proof or outcome != "commit"):
         raise UsageError(
             "works only with --outcome commit: at the deadline the coordinator aborts anyway",
@@ -228,10 +228,12 @@ def apply(
     execute: Execute,
     file: Annotated[Path, argument("FILE", "of `txn hanging --plan FILE`")],
 ) -> int:
-    """Carry out a plan of many remedies, each looked at again right before. --execute acts."""
+    """Carry out a plan of many remedies, each checked again right before. --execute acts."""
     plan = plan_files.read(file)
     if plan.kind not in acting.KINDS or not plan.kind.startswith("txn-"):
-        raise UsageError(f"a plan of kind {plan.kind}", where=str(file), remedy="not one of txn")
+        raise UsageError(
+            f"this is a plan of kind {plan.kind}", where=str(file), remedy="not one of txn"
+        )
     context = connection.one()
     return CommandChange("txn-apply", plan, context).run(
         execute, output, connection.seconds(MANY_SECONDS)

@@ -69,7 +69,7 @@ def plan(
     ] = None,
     no_crc: Annotated[bool, option("--no-crc", "do not check checksums")] = False,
 ) -> int:
-    """Tell where an application may start again, exactly once; changes nothing without --fence.
+    """Show where an application may start again, exactly once; changes nothing without --fence.
 
     From an application file, or without one a group's move: --group G and one target.
     """
@@ -160,7 +160,7 @@ def show(
     env_as_json: EnvJson = False,
     export: Export = False,
 ) -> int:
-    """A plan as it was made, and whether it was applied or undone from here; asks no broker."""
+    """Show a plan as made, and whether it was applied or undone from here; asks no broker."""
     _one_form(env, env_as_json, export)
     restart_plan = _read(file)
     if not _short(restart_plan, env, env_as_json, export):
@@ -196,7 +196,7 @@ def undo(connection: Connection, output: Format, execute: Execute, file: PlanFil
 
 
 def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause = None) -> int:
-    """Look again after a pause: for a zombie's commit over the plan, or a write behind its end."""
+    """Check again after a pause for a zombie's commit over the plan, or a write after its end."""
     restart_plan = _read(file)
     wait = _seconds(pause, 5.0)
     seconds = connection.seconds(ACTING_SECONDS)
@@ -210,7 +210,7 @@ def _read(file: Path) -> Plan:
     restart_plan = plan_files.read(file)
     if restart_plan.kind != KIND:
         raise UsageError(
-            f"a plan of kind {restart_plan.kind}", where=str(file), remedy="not a restart"
+            f"this is a plan of kind {restart_plan.kind}", where=str(file), remedy="not a restart"
         )
     return restart_plan
 

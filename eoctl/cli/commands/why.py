@@ -31,9 +31,9 @@ def why(
         str | None, option("--transactional-id ID", "what this id holds, or waits for")
     ] = None,
 ) -> int:
-    """What readers see, what holds it, who, since when, and the one safe remedy.
+    """Show what readers see, what holds it, who, since when, and the one safe remedy.
 
-    Without an argument the worst partition, or id; a topic: its held partitions.
+    Without an argument it shows the worst partition or id; for a topic, its held partitions.
     """
     selectors = topics.selectors()
     if group is not None and selectors:

@@ -313,7 +313,9 @@ class Walk:
         effect = await self._wait_until_done(step)
         if not effect.done:
             why = f"{trouble.sentence}; {effect.detail}" if trouble else effect.detail
-            raise self._unsure(writer, f"step {number} ({step.target}) is not seen done: {why}")
+            raise self._unsure(
+                writer, f"step {number} ({step.target}) was not seen to be done: {why}"
+            )
         self._record_done(writer, number, effect, answer=answer)
         die_here_in_tests(f"step-{number}-done")
         self._note_done(number, "done", effect)

@@ -30,7 +30,7 @@ def checkpoint(request: MendRequest) -> Answer:
     copy is safe; UnverifiedError where the copy is incomplete.
     """
     if request.execute and request.copy is None:
-        raise UsageError("name the mended copy's folder", where="--copy")
+        raise UsageError("name the repaired copy's folder", where="--copy")
     folder = spark_checkpoint.folder_of(request.checkpoint)
     files = spark_checkpoint.read(folder)
     events = {}

@@ -23,8 +23,8 @@ def _summary(answer: Answer) -> str:
     if extra["refused"] is not None:
         return f"{last}; NO COPY: {extra['refused']}"
     if extra["mended"] is not None:
-        return f"{last}; mended copy: {extra['mended']}; from it {extra['meaning']}"
-    return f"{last}; from a mended copy (--copy NEW --execute) {extra['meaning']}"
+        return f"{last}; repaired copy: {extra['mended']}; from it {extra['meaning']}"
+    return f"{last}; from a repaired copy (--copy NEW --execute) {extra['meaning']}"
 
 
 CHECKPOINT = Table(

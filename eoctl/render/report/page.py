@@ -176,7 +176,7 @@ def _stories(answer: Answer) -> Iterator[Markup]:
         parts += [facts(seen_parts(row, answer.collected_at)), _strip(row)]
         parts.append(facts(judged_parts(row, answer.collected_at)))
         if row.held_by is not None:
-            parts += _command("look again, until it is over", row.again)
+            parts += _command("watch it", row.again)
             parts += _command("shows the plan, changes nothing", row.held_by.remedy.command)
             parts += _before_and_after(row.held_by)
         yield tag("section", *parts, class_="card")

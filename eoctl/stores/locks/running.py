@@ -25,7 +25,7 @@ def only_one(command: str, of: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(
-                f"another {command} of this cluster is running", remedy="wait until it has ended"
+                f"another {command} for this cluster is running", remedy="wait until it has ended"
             ) from None
         yield
     finally:

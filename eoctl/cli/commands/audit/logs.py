@@ -112,7 +112,7 @@ class Reads:
 def sequences(
     connection: Connection, output: Format, on: SparkOptions, ranges: Ranges, reads: Reads
 ) -> int:
-    """Gaps, repeats and epochs going back, per producer id, from batch headers."""
+    """Find gaps, repeats and epochs going back, per producer id, from batch headers."""
     from eoctl.operations.audit.sequences import SequencesAudit
 
     audit = SequencesAudit(ranges.selectors(), *ranges.bounds("hw"))
@@ -129,7 +129,7 @@ def transactions(
     ] = None,
     skew: Annotated[str, option("--clock-skew D", "of the brokers' clocks")] = "5s",
 ) -> int:
-    """Decisions of coordinators against the markers in every partition that they name."""
+    """Compare coordinators' decisions with the markers in every partition that they name."""
     from eoctl.operations.audit.transactions import TransactionsAudit
 
     selectors = [parse_selector(t) for t in topics or ()]
@@ -147,7 +147,7 @@ def duplicates(
     source: RecordSource,
     by: By,
 ) -> int:
-    """Duplicate records: where they stand, how often, how far apart."""
+    """Find duplicate records: where they are, how often, how far apart."""
     from eoctl.operations.audit.duplicates import DuplicatesAudit
     from recovery.shared.record_ids import parse_record_id
 

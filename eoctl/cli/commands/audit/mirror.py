@@ -83,7 +83,7 @@ def mirror(
         )
     for name in ignore or ():
         if name not in _IGNORED:
-            raise UsageError(f"is {' or '.join(_IGNORED)}", where="--ignore")
+            raise UsageError(f"must be {' or '.join(_IGNORED)}", where="--ignore")
     other = where.context()
     if copy is None and alias is None and other is None:
         raise UsageError(

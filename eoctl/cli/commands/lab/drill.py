@@ -34,9 +34,9 @@ def drill(
     ] = False,
     end: Annotated[bool, option("--end", "clean up what it planted")] = False,
 ) -> int:
-    """Plant an incident in a running lab, tell its symptoms, and grade what you made of it.
+    """Plant an incident in a running lab, describe its symptoms, and grade what you made of it.
 
-    Without NAME: the drills there are. Exit status of --grade: 0 all right, 1 not, 3 something
+    Without NAME it lists the drills. Exit status of --grade: 0 all right, 1 not, 3 something
     could not be read.
     """
     ways = sum((drill is not None, ask is not None, grade, end))

@@ -128,7 +128,7 @@ def deliver(
     """Write a state's rows into a topic, a table, or the files of a Streams application.
 
     Shows the plan; --execute writes.
-    Killed anywhere, the same command goes on; the changelog is not read again.
+    If it is killed, run the same command again: it goes on without reading the changelog again.
     """
     wish = how.wish(str(folder), into, changelog)
     context, seconds = connection.one(), connection.seconds(None)

@@ -26,7 +26,7 @@ def export(
     ] = None,
     conf: Conf = [],  # noqa: B006 - as Typer declares a list
 ) -> int:
-    """A rebuild for a scheduler: code, entry point, spec and the spark-submit line in a folder."""
+    """Export a rebuild for a scheduler: a folder with code, spec and the spark-submit line."""
     wish = making.wish(changelogs, format_, at, to)
     spark = read_options(master, None, conf, None)
     answer = export_rebuild(connection.one(), wish, spark, folder, connection.seconds())

@@ -39,7 +39,7 @@ class SparkStore(Ranked):
         if not is_checkpoint(word) and self != SparkStore():
             raise UsageError("these options are for a checkpoint, and this is none", where=word)
         if self.join_side not in (None, "left", "right"):
-            raise UsageError("is left or right", where="--join-side")
+            raise UsageError("must be left or right", where="--join-side")
         return SparkChoice(
             self.operator,
             self.store_name,
@@ -75,7 +75,7 @@ def compare(
         str, option("--value-serde SERDE", "of A's values, beside spark:DIR")
     ] = "string",
 ) -> int:
-    """Entries only in one of two states, and entries that differ; exit 1 if there are any."""
+    """Compare two states: entries only in one, entries that differ; exit 1 if there are any."""
     if not is_checkpoint(b) and (key_serde, value_serde) != ("string", "string"):
         raise UsageError("works only with a checkpoint", where="--key-serde, --value-serde")
     with JobProgress() as progress:
@@ -105,7 +105,7 @@ def show(
     ] = "string",
     limit: Annotated[int, option("--limit N", "entries shown", min=1)] = 100,
 ) -> int:
-    """A key's entries, decoded; exit 1 when the state has none."""
+    """Show a key's entries, decoded; exit 1 when the state has none."""
     with JobProgress() as progress:
         chosen = store.choice(folder, progress)
         request = state_show.ShowRequest(folder, key, key_serde, value_serde, limit, chosen)

@@ -129,7 +129,7 @@ def rebuild(
         str | None, option(f"--into {INTO}", "deliver it there, as `state deliver` does")
     ] = None,
 ) -> int:
-    """A state from its changelogs, up to one cut, with the proof of what it is."""
+    """Rebuild a state from its changelogs, up to one cut, with the proof of what it is."""
     engine, spark = on.engine()
     if into is None and (how.given or execute != Execute()):
         raise UsageError("a rebuild changes nothing: name where the state goes", where="--into")

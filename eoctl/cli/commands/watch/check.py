@@ -42,7 +42,7 @@ def check(
     ] = False,
     all_contexts: AllContexts = False,
 ) -> int:
-    """The rules of the config file's [check], for cron.
+    """Check the rules of the config file's [check], for cron.
 
     Exit status 1: a finding; 3: incomplete, and no finding; 75: another check of this cluster runs.
     """
