@@ -12,8 +12,8 @@ class AuditSequencesRow(Row):
     """A batch that does not continue its producer's sequence in its partition.
 
     gap: records between the producer's batch before and this one are missing, and no offsets are
-    missing that would explain it by compaction. repeat: records stand twice. epoch-back: a batch of
-    an epoch below one that the producer id had before.
+    missing that would explain it by compaction. repeat: records are there twice. epoch-back: a
+    batch of an epoch below one that the producer id had before.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class NamedMarker(HasPartition, Row):
 
 
 class AuditTransactionsRow(Row):
-    """A transaction that is not whole.
+    """A transaction that did not end as it should.
 
     torn: partitions ended it differently, or other than the coordinator decided. marker-missing: a
     partition has data of it and no marker, though the coordinator called it complete. wrong-marker:

@@ -12,7 +12,7 @@ FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left
 
 
 class CheckRow(Row):
-    """One rule of [check]. ok null: it cannot be told, and `errors` or `notes` say why.
+    """One rule of [check]. ok null: not known, and `errors` or `notes` say why.
 
     rule: its name in the config file. The rule speaks when observed reaches threshold; a rule of
     FALLING (what is left) when it falls to it. observed null: there is nothing to observe, or it

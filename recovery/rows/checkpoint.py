@@ -46,13 +46,13 @@ class CommittableRow(Row):
 
 
 class SalvageRow(Row):
-    """What lies of a lost transaction in one partition.
+    """The records of a lost transaction in one partition.
 
     status: `lost` (to be copied by --execute), `salvaged` (copied by this run or an earlier one),
-    `refused`: detail says why. topic, partition: null if nothing of it lies in a log any more.
+    `refused`: detail says why. topic, partition: null if no log holds any of it any more.
     records: from first_offset to last_offset, with other producers' records between. aborted_at:
     when its marker was written, by the broker's clock. to_topic: where they are copied to, in the
-    same partition number; to_first_offset, to_last_offset: where the copies lie; null = not copied,
+    same partition number; to_first_offset, to_last_offset: where the copies are; null = not copied,
     or the coordinator has forgotten who copied them.
     """
 

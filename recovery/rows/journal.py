@@ -37,7 +37,7 @@ class JournalRow(Row):
 
 
 class JournalEventRow(Row):
-    """One line of the journal. step: from 1, null for the whole change."""
+    """One line of the journal. step: from 1, null for the complete change."""
 
     id: str
     at: Timestamp
@@ -59,8 +59,8 @@ class PlanStepRow(Row):
     start_offset, verdict, rule, evidence, records, bytes, dropped, freed; also_holds: the other
     partitions that its producer id holds; groups_beyond: {group, committed_offset} of the groups
     past start_offset; partitions_unseen, groups_unseen: why there may be more, as in `errors`. Of
-    each the first stand here, and NAME_more says how many more there are. harms: who is harmed, a
-    sentence each.
+    each the first are listed here, and NAME_more says how many more there are. harms: who is
+    harmed, a sentence each.
     """
 
     step: int
@@ -77,7 +77,7 @@ class PlanStepRow(Row):
 class PlanRow(Row):
     """A change, shown or carried out. journal: its entry, null while it is only shown.
 
-    sha256: what --plan-sha256 approves; observed: the facts it stands on; command: the same
+    sha256: what --plan-sha256 approves; observed: the facts it rests on; command: the same
     command that carries it out, null once it was.
     """
 

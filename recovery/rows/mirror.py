@@ -23,8 +23,8 @@ class AuditMirrorRow(Row):
     """A record, or an offset of MirrorMaker's, that is not the same in source and mirror.
 
     lost: the mirror lacks it, though it has later ones. repeat: the mirror has it again. aborted,
-    open: no read_committed reader of the source got it. moved: the mirror has it before or behind
-    where the source has it; with those that follow it, `records` in all. offset-sync: the offsets
+    open: no read_committed reader of the source got it. moved: the mirror has it before or after
+    its place in the source; with those that follow it, `records` in all. offset-sync: the offsets
     name different records. checkpoint: a group that goes on there skips `records`.
     """
 
@@ -56,8 +56,8 @@ class MirrorRange(Row):
 class MirrorExamined(Row):
     """One partition's reading by `audit mirror`, and all that it found there.
 
-    The records compared are those that both logs can hold: neither what is behind the mirror's end
-    (`behind`) nor what one log deleted as too old (`source_before`, `mirror_before`). Where logs
+    The records compared are those that both logs can hold: neither what comes after the mirror's
+    end (`behind`) nor what one log deleted as too old (`source_before`, `mirror_before`). Where logs
     have timestamps of their own, --start also leaves such records out of one of them.
     """
 

@@ -42,7 +42,7 @@ class OffsetsShowRow(HasPartition, Row):
 
     lag = last_stable_offset - committed_offset, lag_hw = high_watermark - committed_offset, both in
     offsets, markers and holes included; below 0 where the group read further (read_uncommitted).
-    Of a share group both are the lag that Kafka itself tells (KIP-1226), null where it does not:
+    Of a share group both are the lag that Kafka itself reports (KIP-1226), null where it does not:
     records above its start offset may be acknowledged already.
     """
 

@@ -238,7 +238,7 @@ class TxnPartition(HasPartition, Row):
 
 
 class ConnectRow(Row):
-    """Whose of Kafka Connect's a transactional id is, by its name. said: in a sentence.
+    """Which part of Kafka Connect owns a transactional id, by its name. said: in a sentence.
 
     group_exists: a group that speaks Connect's protocol has this name; else it is a hint. connector
     and task: null for the leader's id. workers: REST addresses, of the worker that runs the task or

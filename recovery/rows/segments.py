@@ -5,13 +5,13 @@ from recovery.rows.row import Row
 
 
 class SegmentRow(HasPartition, Row):
-    """One partition's folder, as far as its files tell.
+    """One partition's folder, as far as its files show.
 
     snapshot_offset: of the producer snapshot that was used; null: none was. last_stable_offset:
     the first open transaction, else log_end_offset: true once all below is replicated.
     high_watermark: the broker's checkpoint, up to 5 s old. aborted_transactions: entries of the
     `.txnindex` files. clean_shutdown: the broker left its mark; false: it runs, or was killed.
-    notes: what was passed over.
+    notes: what was skipped.
     """
 
     folder: str

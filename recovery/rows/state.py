@@ -87,7 +87,7 @@ class StateSparkStore(Row):
 
 class StateShowRow(Row):
     """One entry of a state. Bytes are base64; key_decoded and value_decoded as the serde says, of a
-    Spark checkpoint the whole structs.
+    Spark checkpoint the complete structs.
 
     Of a Spark checkpoint `topic` is its address, `partition` is Spark's, and `offset` the batch
     after which the entry was read. extra: the columns that the format adds.

@@ -13,7 +13,7 @@ class StripRow(Row):
     """A stretch [first_offset, end_offset) of one partition's log that is of one kind and producer.
 
     plain: written outside any transaction. committed, aborted: of transactions that were decided;
-    at or above the LSO such records wait all the same. open: no marker follows up to the high
+    at or above the LSO such records wait anyway. open: no marker follows up to the high
     watermark. undecided: the same, but the log was not read that far. control: a marker, outcome
     says which. missing: no record there (compacted, deleted, never used). unread: more than is
     read for a strip. batches, records: how many; what compaction took out of the middle of a batch

@@ -47,7 +47,7 @@ class WaitingRow(Row):
 
 
 class OwnerRow(Row):
-    """The owner, as far as Kafka tells. said: in a sentence; clients: `client id at host`."""
+    """The owner, as far as Kafka shows. said: in a sentence; clients: `client id at host`."""
 
     transactional_id: str | None
     coordinator: int | None
@@ -57,7 +57,7 @@ class OwnerRow(Row):
 
 
 class WaitRow(Row):
-    """The result of waiting, and a sentence that tells it (said).
+    """The result of waiting, and a sentence that says it (said).
 
     ending: how the transaction ends (recovery.diagnose.prospect.Ending). ends_at: when its
     coordinator aborts it, by the coordinator's clock; ends_in_seconds: how far off that is,
@@ -72,14 +72,14 @@ class WaitRow(Row):
 
 
 class WhyRow(Row):
-    """The reason why readers of one partition stand, or that the LSO does not hold them.
+    """The reason why readers of one partition wait, or that the LSO does not hold them.
 
-    again: the command line that watches it, until it is over.
+    again: the command line that watches it.
     strip: the log around the LSO, up to 100 offsets on each side; null where it was not read.
 
     topic and partition: null where the story is of a transactional id that holds no partition.
     also_holds: the other partitions on which the same producer id has something open, as far as
-    its coordinator or the partitions looked at tell. That need not be the same transaction.
+    its coordinator or the partitions looked at show. That need not be the same transaction.
     """
 
     topic: str | None
