@@ -57,8 +57,8 @@ class MirrorExamined(Row):
     """One partition's reading by `audit mirror`, and all that it found there.
 
     The records compared are those that both logs can hold: neither what comes after the mirror's
-    end (`behind`) nor what one log deleted as too old (`source_before`, `mirror_before`). Where logs
-    have timestamps of their own, --start also leaves such records out of one of them.
+    end (`behind`) nor what one log deleted as too old (`source_before`, `mirror_before`). Where
+    logs have timestamps of their own, --start also leaves such records out of one of them.
     """
 
     partition: int
