@@ -43,7 +43,7 @@ def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[tup
         below = " " * (at + 1) + "^ " + words
     else:
         below = (" " * max(at - len(words), 0) + words + " ^")[-(at + 2) :].rjust(at + 2)
-    scale = "an offset a cell" if step == 1 else f"{step} offsets a cell"
+    scale = "one offset per cell" if step == 1 else f"{step} offsets per cell"
     signs = [(sign, kind, role) for kind, (sign, role) in SIGNS.items() if sign.strip()]
     present = {r.kind for r in rows}
     legend: list[Part] = []

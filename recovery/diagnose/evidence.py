@@ -98,7 +98,7 @@ def no_owner(c: Case) -> Evidence:
 _FROM = {
     "log": "",
     "cache": " (read earlier and kept in this host's cache: the cluster may have compacted it)",
-    "forgotten": " (only this host's cache knows it: the cluster's log does not hold it any more)",
+    "forgotten": " (only this host's cache knows it: the cluster's log no longer holds it)",
 }
 
 
@@ -149,7 +149,7 @@ def by_cache(c: Case) -> list[Evidence]:
     """Say that this host's cache decided: another host may answer `unknown`."""
     if not c.cache_decides or c.history is None:
         return []
-    why = "a decision that the cluster's own log does not hold any more"
+    why = "a decision that the cluster's own log no longer holds"
     if not any(d.source == "forgotten" for d in c.history.decisions):
         why = f"which topic was named {c.about.topic}, and when"
     text = f"This host's cache decided: only it knows {why}. Another host may answer unknown"

@@ -124,7 +124,7 @@ def judge(
         return Judgement(
             "unknown",
             "id-expired",
-            "no coordinator knows its id any more, and no record of it was found: look whether "
+            "no coordinator knows its id any more, and no record of it was found: check that "
             "this is the cluster of the checkpoint, and name the sink's topics with --topic",
         )
     return Judgement(

@@ -66,7 +66,7 @@ def refused(
         )
     if not recorded and not topics:
         return (
-            f"which partitions it was on is not recorded any more; {there}",
+            f"which partitions it was on is no longer recorded; {there}",
             "name all topics that its sink writes with --topic",
         )
     if lacking := sum(p.lacking for p in pieces.values()):

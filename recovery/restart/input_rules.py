@@ -49,7 +49,7 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
     if standing.held is False:
         raise RefusedError(
             f"the logs diverged at {standing.divergence}: {standing.because}, the stored offset is "
-            f"{stored.offset}; what was processed from there on is not in the log any more",
+            f"{stored.offset}; what was processed from there on is no longer in the log",
             where=where,
             remedy=f"look for an older position: both logs are equal below {standing.divergence}",
         )

@@ -161,7 +161,7 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
                 remedy="look for another commit of the application",
             )
     if now is None:
-        text = f"the broker does not know the stored producer {producer} any more"
+        text = f"the broker no longer knows the stored producer {producer}"
         return [Check("stored-producer", None, text, where)]
     last = producers.last.get(producer, then)
     if now[0] < last[0] or (

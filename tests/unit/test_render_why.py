@@ -214,7 +214,7 @@ def test_the_log_around_the_lso_is_drawn() -> None:
     page = lines(page_row(strip=strip, last_stable_offset=182736450), 80)
     at = next(n for n, line in enumerate(page) if line.startswith(" the log "))
     head, drawing, arrow, legend = (line[14:] for line in page[at : at + 4])
-    assert head == "offsets 182736440 to 182737653, HW 182737654, 19 offsets a cell"
+    assert head == "offsets 182736440 to 182737653, HW 182737654, 19 offsets per cell"
     assert drawing == "###" + "-" * 61  # 19 a cell: the first has of both kinds
     assert arrow == "^ LSO 182736450"
     assert legend == "# open  = committed  - plain"

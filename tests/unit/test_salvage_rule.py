@@ -27,7 +27,7 @@ WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
             [],
             "its coordinator named out:1, and none of its records are there",
         ),
-        ({P0: WHOLE}, [], [], "which partitions it was on is not recorded any more; 10 of its"),
+        ({P0: WHOLE}, [], [], "which partitions it was on is no longer recorded; 10 of its"),
         (
             {P0: replace(WHOLE, lacking=3), P1: WHOLE},
             [P0, P1],

@@ -693,7 +693,7 @@ def _() -> Verdict:
     v = judged(w)
     assert [e.data["source"] for e in v.evidence if e.code == "decision"] == ["forgotten"]
     [text] = by_cache(v)
-    assert "only it knows a decision that the cluster's own log does not hold" in text
+    assert "only it knows a decision that the cluster's own log no longer holds" in text
     return v
 
 

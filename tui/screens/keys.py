@@ -58,7 +58,7 @@ KEYS: tuple[Key, ...] = (
         changes=True,
         subject=True,
     ),
-    Key(("v",), "v", "verify", "look whether it is as planned", "changes", "verify", subject=True),
+    Key(("v",), "v", "verify", "check whether it is as planned", "changes", "verify", subject=True),
     Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
     Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),

@@ -475,7 +475,7 @@ def _problem(error: str, offset: int) -> str:
     if error == "TOPIC_AUTHORIZATION_FAILED":
         return "READ on the topic is not granted"
     if error == "OFFSET_OUT_OF_RANGE":
-        return f"offset {offset} is not in the log any more, or not yet"
+        return f"offset {offset} is no longer in the log, or not yet"
     if error == "UNKNOWN_TOPIC_OR_PARTITION":
         return "no such topic or partition, or no permission to see it"
     if error in NOT_GIVEN:

@@ -134,7 +134,7 @@ async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
             await b.truth(
                 stage,
                 "unknown",
-                "none is proven by counting: the marker that stands twice may be either one's; "
+                "none is proven by counting: the marker that is there twice may be either one's; "
                 "never abort, a COMMIT was decided",
                 outcome="commit",
             )
@@ -267,7 +267,7 @@ KINDS = (
     ),
     BreakKind(
         "marker-twice",
-        "of two commits (v1) one marker stands twice, the other's was skipped",
+        "of two commits (v1) one marker is there twice, the other's was skipped",
         make_marker_twice,
         brokers=2,
     ),

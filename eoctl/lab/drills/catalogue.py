@@ -169,7 +169,7 @@ DRILLS: dict[str, Drill] = {
         ),
         Drill(
             "duplicates",
-            "records stand twice downstream",
+            "records are duplicated downstream",
             "duplicates",
             f"Sums over `{work.DOUBLED}` are too high since a restart. An order's key is its "
             f"number. Readers wait for the clean copy in the empty topic `{work.CLEAN}`.",

@@ -108,7 +108,7 @@ def records(
         why = f"records are missing: {done} in the wrong place or from the wrong state"
         return _row(case, outcome, "harmful", why, lost=lost, doubled=doubled)
     if doubled:
-        return _row(case, outcome, "wrong", "records stand twice", doubled=doubled)
+        return _row(case, outcome, "wrong", "records are there twice", doubled=doubled)
     if not whole:
         return _row(case, outcome, "left", "it is not there yet, or not to its end")
     return _row(case, outcome, "right", f"{done}: each record once, and none is missing")

@@ -142,7 +142,7 @@ async def look_again(
     for j in before:
         second = look.samples.get(j.about.topic_partition)
         if second is None:
-            raise IncompleteError("the partition is not there any more", where=j.about.name)
+            raise IncompleteError("the partition no longer exists", where=j.about.name)
         verdict = judge(j.about, j.start, j.first, second, j.history, settings)
         result.append(None if verdict is None else replace(j, second=second, verdict=verdict))
     return result

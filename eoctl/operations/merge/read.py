@@ -132,7 +132,7 @@ def _problem(error: Any, place: TopicPartition) -> Exception:
     where = str(place)
     if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
         return RefusedError(
-            "what is to be read next is not in the log any more",
+            "what is to be read next is no longer in the log",
             where=where,
             remedy="retention took it meanwhile: nothing can be replayed past it",
         )

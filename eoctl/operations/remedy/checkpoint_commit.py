@@ -156,8 +156,8 @@ def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending)
     lost = sum(f.judgement.fate == "lost" for f in seen.fates)
     if lost:
         text += (
-            f"; {counted(lost, 'other')} of this checkpoint cannot be committed any more: aborted "
-            "already, see `eoctl txn salvage`"
+            f"; {counted(lost, 'other')} of this checkpoint can no longer be committed: already "
+            "aborted, see `eoctl txn salvage`"
         )
     return text
 

@@ -465,7 +465,7 @@ async def send(
         # under v1 the next transaction has the same epoch, and EndTxn would abort that one
         raise RefusedError(
             f"it is {row.state} with producer id {row.producer_id} epoch {row.producer_epoch} now: "
-            "its transaction is not the planned one any more; nothing was sent",
+            "its transaction is no longer the planned one; nothing was sent",
             where=step.target,
             remedy="ask whether its application was started again, then plan again",
         )

@@ -295,7 +295,7 @@ def _refuse(entry: JournalEntry, store: OffsetStore, changed: Sequence[str]) -> 
     if changed:
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         raise RefusedError(
-            f"{store.name} does not hold what {entry.id} wrote any more: {changed[0]}{more}",
+            f"{store.name} no longer holds what {entry.id} wrote: {changed[0]}{more}",
             where=entry.id,
             remedy="the application, or somebody else, moved on: nothing is put back",
         )
