@@ -332,7 +332,7 @@ def test_show(tmp_path: Path) -> None:
     assert wrong.exit_status == 3
     assert wrong.rows[0].value == base64.b64encode(b'{"a":1}').decode()
     assert len(show(ShowRequest(str(folder), None, value_serde="hex", most=1)).rows) == 1
-    with pytest.raises(UsageError, match="no long"):
+    with pytest.raises(UsageError, match="not a valid long"):
         show(ShowRequest(str(folder), "x", key_serde="long"))
 
 
