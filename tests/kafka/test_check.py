@@ -358,7 +358,7 @@ def test_a_second_one_ends_at_once_and_a_dead_one_is_no_obstacle(
             time.sleep(0.05)
         second = eoctl("check", lab=lab)
         assert (second.status, second.stdout) == (75, "")
-        assert "another check of this cluster is running" in second.stderr
+        assert "another check for this cluster is running" in second.stderr
         # by another address of the same cluster too
         third = eoctl("check", "--bootstrap-server", f"localhost:{port}")
         assert third.status == 75

@@ -221,7 +221,7 @@ def test_a_horizon_bounds_what_is_remembered_and_the_plan_says_so(
     producer.flush(20)
     words = (dirty, clean, "--by", "key", "--horizon", "4")
     planned = dedup(lab1, *words, "-o", "json")
-    assert "more than 4 offsets behind" in planned.rows[0]["details"]["beyond"]
+    assert "more than 4 offsets after" in planned.rows[0]["details"]["beyond"]
     assert dedup(lab1, *words, "--execute", "--yes").status == 0
     found = [r.key for r in consumed(lab1, clean, 0)]
     assert found == [b"a", b"b", b"c", b"d", b"e", b"f", b"a", b"b"]

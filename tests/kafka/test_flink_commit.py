@@ -191,7 +191,7 @@ def test_none_is_begun_unless_all_may_be(lab: Lab) -> None:
     assert described(lab, promised[0]).state == "Ongoing"
     ran = commit(lab, path, *ACT)  # what is lost is lost, and told; the rest is planned anew
     assert ran.status == 0, ran.text
-    assert "1 other of this checkpoint cannot be committed any more" in ran.text
+    assert "1 other of this checkpoint can no longer be committed" in ran.text
     assert visible(lab, promised) == [promised_values(), []]
     assert described(lab, promised[0]).state == "CompleteCommit"
 
