@@ -232,7 +232,9 @@ def apply(
     plan = plan_files.read(file)
     if plan.kind not in acting.KINDS or not plan.kind.startswith("txn-"):
         raise UsageError(
-            f"this is a plan of kind {plan.kind}", where=str(file), remedy="not one of txn"
+            f"this is a plan of kind {plan.kind}",
+            where=str(file),
+            remedy="give one of `txn hanging --plan`",
         )
     context = connection.one()
     return CommandChange("txn-apply", plan, context).run(

@@ -210,7 +210,9 @@ def _read(file: Path) -> Plan:
     restart_plan = plan_files.read(file)
     if restart_plan.kind != KIND:
         raise UsageError(
-            f"this is a plan of kind {restart_plan.kind}", where=str(file), remedy="not a restart"
+            f"this is a plan of kind {restart_plan.kind}",
+            where=str(file),
+            remedy="give one of `restart plan --out`",
         )
     return restart_plan
 
