@@ -1,9 +1,9 @@
-"""`merge replay` on Spark, for logs too big for one process: the same records in the same order.
+"""Run `merge replay` on Spark, for logs too big for one process; the output is identical.
 
-The log is read first, in ranges, and refused where it is not true before anything is sent. Its
-entries are joined with the inputs' records by topic, partition and offset, sorted by the log's
-position within each partition, staged once, and sent by the sink's attempts. These commit what the
-local engine commits, under its transactional ids, so either goes on where the other was killed.
+The log is read first, in ranges, and refused if it is wrong, before anything is sent. Its entries
+are joined with the inputs' records by topic, partition and offset, sorted by their position in the
+log within each partition, staged once, and sent by the sink's attempts. These commit what the local
+engine commits, under its transactional ids, so each engine can resume the other's replay.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ Sources = dict[TopicPartition, SourceRange]
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job: read the log, refuse it or stage the merged stream, send it."""
+    """Run the job: read the log, refuse it or stage the merged stream, then send the stream."""
     replay = job.understood(ReplayRequest.model_validate, request)
     sink.refuse_speculation(spark)
     root, _, name = replay.staging.rpartition("/")
     shared = storage_at(root)
-    shared.delete([name])  # a killed run's: all is read again from its commit
+    shared.delete([name])  # left by a killed run: everything is read again from its commit
     storage = storage_at(f"{replay.staging}/{uuid.uuid4().hex}")
     executors.check_storage(spark, storage, shared, PROBES)
     stages = _Stages(progress)
@@ -70,7 +70,7 @@ def work(
         stages.stage("send", sum(f.rows for f in files))
         answers = _sent(spark, replay, access, storage, files, scans)
     finally:
-        with suppress(EoctlError):  # the next run removes it
+        with suppress(EoctlError):  # the next run removes the files
             shared.delete([name])
     return {
         "sent": {str(a["partition"]): a["sent"] for a in answers},
@@ -79,7 +79,7 @@ def work(
 
 
 class _Stages:
-    """The present one of three stages, and the records of each."""
+    """The current one of three stages, and the number of records in each."""
 
     def __init__(self, progress: job.JobProgress) -> None:
         self._progress, self._number = progress, -1
@@ -91,7 +91,7 @@ class _Stages:
 
 
 class Scan(NamedTuple):
-    """What a part's log names before its position and from there on; the offset after its last
+    """What one part's log names before its position and from there on; the offset after the last
     entry; the steps of the entries' leader epochs (see `EpochSteps`)."""
 
     before: Sources
@@ -143,8 +143,8 @@ def _epochs_of(part: MergePart) -> EpochSteps:
 async def _scan(
     access: Access, replay: ReplayRequest, part: MergePart, start: int, end: int
 ) -> list[Any]:
-    """[offset after the last entry or None, rows of topic, partition and SourceRange's fields,
-    steps of leader epochs]."""
+    """Return [offset after the last entry or None, rows of topic, partition and SourceRange's
+    fields, steps of leader epochs]."""
     tail, last, form, epochs = Tail(), None, merge_format(replay.format), EpochSteps()
     merge = TopicPartition(replay.merge, part.partition)
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
@@ -165,7 +165,7 @@ async def _scan(
 
 
 def _joined(before: Sources, after: Sources) -> Sources:
-    """Two stretches of which one follows the other, as one."""
+    """Return two adjacent stretches as one."""
     sources = before | after
     for place in before.keys() & after.keys():
         a, b = before[place], after[place]
@@ -179,9 +179,9 @@ NumberedRange = tuple[int, str, int, int, int]
 
 
 def _judged(replay: ReplayRequest, scans: list[Scan]) -> tuple[list[NumberedRange], list[int]]:
-    """Return what is read of the inputs for each part, and how many entries each has.
+    """Return the input ranges to read for each part, and each part's number of entries.
 
-    Raises RefusedError where the log names what cannot be read, or not in its order.
+    Raises RefusedError if the log names records that cannot be read, or names them out of order.
     """
     inputs, ranges, entries = replay.by_partition, list[NumberedRange](), list[int]()
     for number, (part, scan) in enumerate(zip(replay.parts, scans, strict=True)):
@@ -218,7 +218,7 @@ def _staged(
     storage: Storage,
     ranges: list[NumberedRange],
 ) -> list[staging.StagedFile]:
-    """A file for each part: its records in the log's order, without those to be dropped."""
+    """Stage a file for each part: its records in the log's order, without those to be dropped."""
     executors.ship(spark)
     parts = replay.parts
     numbers = {part.partition: number for number, part in enumerate(parts)}
@@ -257,7 +257,7 @@ def _source(
     storage: Storage,
     options: dict[str, str],
 ) -> "DataFrame":
-    """The Data Source for these ranges of a cut."""
+    """Return the Data Source's frame for these ranges of a cut."""
     file = f"{name}.json"
     storage.put(file, cut_files.dump(replay.cut(ranges)).encode())
     options |= {"cut": storage.shown(file), "range_offsets": str(replay.range_offsets)}
@@ -272,8 +272,8 @@ def _joined_in_order(
     ranges: list[NumberedRange],
     parts: int,
 ) -> "DataFrame":
-    """All entries with their records, part by part in the log's order. What only one side has
-    stays, for it is a reason to refuse: records without an entry come first."""
+    """Return all entries with their records, part by part in the log's order. Rows with only one
+    side remain, as reasons to refuse; those without an entry come first."""
     from pyspark.sql.functions import asc_nulls_first, broadcast, col, lit
 
     kinds = "part int, t string, p int, start bigint, end bigint"
@@ -296,7 +296,7 @@ def _joined_in_order(
 def _refuse_other_rows(
     replay: ReplayRequest, files: list[staging.StagedFile], entries: Iterable[int]
 ) -> None:
-    """Refuse if other rows are staged than entries were counted. Raises RefusedError."""
+    """Raise RefusedError if the number of staged rows is not the number of entries."""
     rows = [f.rows for f in files]
     expected = [n - part.drop_left for n, part in zip(entries, replay.parts, strict=True)]
     if rows != expected:

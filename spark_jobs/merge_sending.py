@@ -1,9 +1,9 @@
-"""Sending one partition of a merge replay: the sink's attempt with the local engine's commits.
+"""Send one partition of a merge replay: the sink's attempt with the local engine's commits.
 
-What is committed with the rows is the position in the merge log, in the group and under the
-transactional id of `merge replay`: it fences a local replay and is fenced by one, and both
-understand how far the other came. The rows are the same whoever reads them, so no marker of the
-staging is needed: a position says which of them are there.
+The rows are committed together with the position in the merge log, in the group and under the
+transactional id of `merge replay`: a local replay and this one fence each other, and each
+understands how far the other came. All runs send the same rows, so the staging needs no marker: the
+position alone says which rows were sent.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from spark_jobs.sink.commit import Attempt, Work
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The work of one part; its job is the group. end: the offset after the last entry. epochs:
-    the steps of the entries' leader epochs, as `EpochSteps` takes them."""
+    """The work of one part; its job is the group. end: the offset after the last entry. epochs: the
+    steps of the entries' leader epochs, as `EpochSteps` takes them."""
 
     work: Work
     part: MergePart
@@ -49,9 +49,9 @@ class ReplayAttempt(Attempt):
         return f"{group}-{self._part.partition}", group
 
     def position(self) -> int | None:
-        """See Attempt: by the position that is committed in the merge log.
+        """Return the first row to send, from the position committed in the merge log.
 
-        Raises RefusedError when somebody else committed, or the commit is gone.
+        Raises RefusedError if somebody else committed, or the commit is gone.
         """
         part, raw = self._part, self._committed()
         at = None if raw is None else ReplayPosition.committed(raw.offset, raw.metadata)

@@ -1,4 +1,4 @@
-"""How the Data Source's tasks read their ranges, and how its errors reach whoever asked.
+"""Read the Data Source's ranges in tasks, and pass its errors on to the user.
 
 Batches and streams read in the same way.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The options, understood."""
+    """The parsed options."""
 
     columns: tuple[str, ...]
     headers_only: bool = False
@@ -50,9 +50,9 @@ class Choice:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Let Spark show an error of ours as its sentence, without the stack of its Python worker.
+    """Let Spark show an EoctlError as its sentence, without the stack of its Python worker.
 
-    The worker ends with the error that it tells, so that nothing else loses its stack.
+    The worker ends with the error that it reports, so no other error loses its stack.
     """
     try:
         yield
@@ -62,7 +62,7 @@ def one_sentence() -> Iterator[None]:
 
 
 def choice(given: Mapping[str, str]) -> Choice:
-    """Return the columns to give of each record. Raises UsageError."""
+    """Return the columns to give for each record. Raises UsageError."""
     headers_only = flag(given, "headers_only")
     known = source_columns.BATCH if headers_only else source_columns.RECORD
     named = [c.strip() for c in given.get("columns", "").split(",") if c.strip()]
@@ -86,10 +86,10 @@ def choice(given: Mapping[str, str]) -> Choice:
 
 
 class Reader(DataSourceReader):
-    """Reads spans; made once for each action, from what load has decided.
+    """Reads spans; created once for each action, from what load has decided.
 
-    It takes no filters (pushFilters): Spark 4.3.0 keeps the reader that one action's filters have
-    narrowed, and later actions on the same DataFrame silently lose rows. Narrow with start and end.
+    Accepts no filters (pushFilters): Spark 4.3.0 keeps the reader that one action's filters have
+    narrowed, and later actions on the DataFrame silently lose rows. Narrow with start and end.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Reader(DataSourceReader):
                     remedy=source_columns.ddl(chosen.known),
                 )
         self.access, self.choice, self.spans = access, chosen, spans
-        # Spark 4.0 does not ask: its timestamps are UTC
+        # Spark 4.0 does not ask for it: its timestamps are UTC
         asked = signature(to_arrow_schema).parameters
         zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in asked else {}
         self.arrow = to_arrow_schema(schema, **zone)
@@ -118,7 +118,7 @@ class Reader(DataSourceReader):
         return self.spans
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        if not isinstance(partition, Span):  # what Spark makes of no partitions at all
+        if not isinstance(partition, Span):  # what Spark passes if there are no partitions
             return
         with one_sentence(), asyncio.Runner() as runner:
             stream = self._stream(partition)
@@ -162,7 +162,7 @@ class Reader(DataSourceReader):
 
 
 async def _refuse_other_log(cluster: Cluster, span: Span) -> None:
-    """Fail a task, whose rows then do not count, if its log is not the one that was planned.
+    """Fail a task, so that its rows do not count, if its log is not the one that was planned.
 
     Raises RefusedError and IncompleteError, see `positions.refuse_other_streams`.
     """

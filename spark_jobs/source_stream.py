@@ -1,11 +1,11 @@
-"""The Data Source as a stream: how far it came, and which offsets a batch of it reads.
+"""The Data Source as a stream: how far it has come, and which offsets each batch reads.
 
-Spark keeps the offsets (see `recovery.shared.stream_offset`) in the query's checkpoint and plans
-a batch that was not finished anew from them: equal offsets give equal tasks. Before a batch is
-planned, and after each task's last record, the logs must be those that the offsets were taken of.
+Spark keeps the offsets (see `recovery.shared.stream_offset`) in the query's checkpoint and plans an
+unfinished batch again from them: equal offsets give equal tasks. Before a batch is planned, and
+after each task's last record, the logs must still be those from which the offsets were taken.
 
 Spark makes a reader in a process of its own, which lives as long as the query, and others for the
-tasks. An error that making one raises gets lost in Spark 4.3.0: the first call raises it.
+tasks. Spark 4.3.0 loses an error raised while a reader is made, so the first call raises it.
 """
 
 import asyncio
@@ -53,8 +53,8 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     ) -> None:
         self.access, self.choice, self.given, self.schema = access, chosen, given, schema
         self.target: StreamOffset | None = None
-        self.end: StreamOffset | None = None  # as it was last seen
-        self.noted: set[str] = set()  # positions that are not proven, as printed
+        self.end: StreamOffset | None = None  # as last seen
+        self.noted: set[str] = set()  # printed positions that are not proven
         self.wrong: EoctlError | None = None
         try:
             self.wanted: Wanted = source_options.wanted(given, stream=True)
@@ -65,7 +65,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Let Spark show errors of ours as sentences; and the one with which this was made."""
+        """Let Spark show an EoctlError as its sentence, also the one raised in the constructor."""
         with one_sentence():
             if self.wrong is not None:
                 raise self.wrong
@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     async def _latest(
         self, cluster: Cluster, before: StreamOffset, most: int | None
     ) -> StreamOffset:
-        """Return how far the stream may come. Raises what `_standing` raises."""
+        """Return how far the stream may read. Raises what `_standing` raises."""
         facts = await self._standing(cluster, before)
         self._refuse_deleted(before, facts)
         committed, nowhere = self.choice.committed, StreamOffset()
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     async def _standing(self, cluster: Cluster, before: StreamOffset) -> list[PartitionFacts]:
         """Return the partitions that are read from `before` on, as they are now.
 
-        Raises RefusedError and IncompleteError where the stream cannot go on.
+        Raises RefusedError and IncompleteError if the stream cannot continue.
         """
         lossy = not self.choice.fail_on_data_loss
         facts = await source_ranges.partitions(cluster, self.wanted, lossy=lossy)
@@ -179,7 +179,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     ) -> list[PartitionFacts]:
         """Return the partitions that a batch reads, as they are now.
 
-        Raises RefusedError and IncompleteError where they are not those that it has to read.
+        Raises RefusedError and IncompleteError if they are not the ones that the batch has to read.
         """
         topics = sorted({s.topic for s in spans})
         places = {s.topic_partition for s in spans}

@@ -1,4 +1,4 @@
-"""The words of commands typed after `:`, as values. Each function raises UsageError."""
+"""Parse commands typed after `:` into values. Each function raises UsageError."""
 
 from recovery.errors import UsageError
 from tui.screens.keys import TAKES
@@ -7,7 +7,7 @@ from tui.widgets.palette import THEMES
 
 
 def place_of(word: str, rest: str) -> Place:
-    """Return the place that a screen's word leads to. rest: what it is about, or a filter."""
+    """Return the place that a screen's name leads to. rest: the subject, or a filter."""
     from recovery.selectors import parse_selector
 
     view = BY_NAME[word]
@@ -20,7 +20,7 @@ def place_of(word: str, rest: str) -> Place:
 
 
 def interval_of(rest: str) -> float:
-    """Return seconds. A number alone is of seconds."""
+    """Return seconds. A number without unit means seconds."""
     from recovery.times import duration
 
     seconds = duration(rest if not rest.isdigit() else f"{rest}s", where=":interval")

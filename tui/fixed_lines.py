@@ -1,4 +1,4 @@
-"""The fixed lines: header, tabs, titles of panes, status, footer. Values in, lines out."""
+"""Draw the fixed lines from values: header, tabs, panes' titles, status, footer."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ LOOK, JUDGE, KEEP = "look", "judge", "keep"
 def aged(
     s: "Snapshot | None", feed: "Feed", collected_at: int | None, kind: str
 ) -> tuple[str, str]:
-    """The age of a number and its role: `2s old`, or `STALE 42s` beyond three intervals."""
+    """Return a number's age and its role: `2s old`, or `STALE 42s` beyond three intervals."""
     if collected_at is None or s is None:
         return ("no answer yet", "dim")
     seconds = max(0.0, (feed.now() - collected_at) / 1000)
@@ -52,7 +52,7 @@ def aged(
 def is_stale(s: "Snapshot | None", feed: "Feed", collected_at: int | None, kind: str) -> bool:
     """Return True if the data is older than three intervals of its kind of round."""
     if collected_at is None or s is None or feed.label:
-        return False  # a bundle is all of one time
+        return False  # all of a bundle is from one moment
     limit = STALE_INTERVALS * s.intervals.get(kind, feed.interval)
     return feed.now() - collected_at > limit * 1000
 
@@ -65,7 +65,7 @@ def looked_at(s: "Snapshot | None") -> int | None:
 def head_lines(
     frame: "Frame | None", feed: "Feed", view: View, width: int, *, paused: bool
 ) -> tuple[Line, Line]:
-    """Line 1: context, cluster id, what may be done, age. Line 2: the screens."""
+    """Return line 1 (context, cluster id, what may be done, age) and line 2 (the screens)."""
     s = frame.snapshot if frame else None
     name = visible(s.title) if s else visible(getattr(feed, "title", "connecting"))
     words = [(f" {cut_middle(name, max(12, width // 4))}", "head")]
@@ -103,20 +103,20 @@ def _tabs(here: View, width: int) -> Line:
         title = v.title if full or not v.short else v.short
         parts += [(f" {v.number} {title} ", "tab" if v is here else "dim")]
     own = (f" {here.title} ", "tab")
-    if not here.number and line_width((*parts, own)) <= width:  # else its pane says it
+    if not here.number and line_width((*parts, own)) <= width:  # else the pane shows it
         parts.append(own)
     return clipped(tuple(parts), width)
 
 
 def says(frame: "Frame | None", width: int) -> tuple[Line, ...]:
-    """The overview's sentences."""
+    """Return the overview's sentences."""
     if frame is None:
         return (((" connecting", "dim"),), (), ())
     return tuple(clipped(line, width) for line in frame.says)
 
 
 def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", width: int) -> Line:
-    """Name, counts, filter, sort; on the right how old the rows are."""
+    """Return name, counts, filter and sort order; on the right how old the rows are."""
     state = table.state
     shown = len(state.order) - len(state.gone)
     everything = len(state.data.rows)
@@ -140,7 +140,7 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", 
 
 
 def side_title(s: "Snapshot | None", feed: "Feed", view: View, width: int) -> Line:
-    """Above the evidence: how old the verdicts are."""
+    """Return the title above the evidence: how old the verdicts are."""
     if view in (PLANS, JOBS):
         return ((f" {view.title[:-1]}", "title"),)
     if view is RECOVER:
@@ -153,7 +153,7 @@ def side_title(s: "Snapshot | None", feed: "Feed", view: View, width: int) -> Li
 
 
 def page_title(s: "Snapshot | None", feed: "Feed", place: Place, width: int) -> Line:
-    """Above a page: what it is about and how old it is."""
+    """Return the title above a page: its subject and its age."""
     view, about = place.view, place.about
     answer = page_answer(s, place)
     at = answer.collected_at if answer else None
@@ -164,9 +164,9 @@ def page_title(s: "Snapshot | None", feed: "Feed", place: Place, width: int) -> 
 
 
 def page_answer(s: "Snapshot | None", place: Place) -> "Answer | None":
-    """The answer that this page shows; None while what it is about has not been answered.
+    """Return the answer that this page shows; None until its subject has been answered.
 
-    A snapshot holds the answer of the page before until then: no key may act on that one.
+    Until then a snapshot holds the previous page's answer: no key may act on that one.
     """
     view = place.view
     if s is None:
@@ -185,7 +185,7 @@ def page_answer(s: "Snapshot | None", place: Place) -> "Answer | None":
 
 
 def _problem(s: "Snapshot", feed: "Feed", width: int, *, paused: bool) -> list[str]:
-    """Return of when the data is, why there is none newer, and when the cluster is asked again."""
+    """Return the data's time, why no newer data exists, and when the cluster is asked again."""
     from recovery.times import rfc3339
     from tui.widgets.text import wrapped
 
@@ -213,7 +213,7 @@ def _problem(s: "Snapshot", feed: "Feed", width: int, *, paused: bool) -> list[s
 def status_lines(
     s: "Snapshot | None", feed: "Feed", message: tuple[str, str], width: int, *, paused: bool
 ) -> tuple[Line, ...]:
-    """A message or what is wrong with the asking; on the right what the asking costs."""
+    """Return a message or what is wrong with asking; on the right what asking costs."""
     text, role = message
     if not text and s is not None and s.problem:
         return tuple(((part, "act"),) for part in _problem(s, feed, width, paused=paused))
@@ -229,10 +229,10 @@ def status_lines(
 
 
 def foot_line(view: View, keys: Sequence[Key], width: int, *, paused: bool, returns: bool) -> Line:
-    """The keys of this screen. returns: there is a screen to which `q` goes back."""
+    """Return the keys of this screen. returns: `q` goes back to another screen."""
     parts: list[tuple[str, str]] = []
     room = width
-    # help is always there, whatever else does not fit
+    # help is always shown, whatever else does not fit
     last = [(f" {keys[-1].shown}", "key"), (f" {keys[-1].footer} ", "dim")]
     room -= line_width(tuple(last))
     for k in keys[:-1]:

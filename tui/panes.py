@@ -1,4 +1,4 @@
-"""The page of each screen, the pane beside its list, and what it therefore asks of the feed.
+"""The page of each screen, the pane beside its list, and what both need from the feed.
 
 Loaded with the first frame, not before the first paint.
 """
@@ -37,7 +37,7 @@ Make = Callable[[int], Sequence[Line]]
 
 
 def page(s: "Snapshot | None", place: Place, jobs: "TableData") -> Make:
-    """The page of a place. jobs: the table of jobs, which knows how fast a job runs."""
+    """Return the page of a place. jobs: the table of jobs, which knows how fast a job runs."""
     about = place.about
     if place.view is JOB:
         row = jobs.by_key.get(about.removeprefix("job "))
@@ -86,7 +86,7 @@ def wants(s: "Snapshot | None", place: Place, drawn: str | None) -> dict[str, ob
 
 
 def _partition_of_page(s: "Snapshot | None", about: str) -> str | None:
-    """Return the partition that a page of why is about, once that is known: its log is drawn."""
+    """Return the partition of a page of why, once it is known: its log is drawn."""
     if about.startswith("id "):
         return None  # an id has no log
     if about or s is None or s.why is None or s.why_about != "":

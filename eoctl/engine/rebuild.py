@@ -1,4 +1,4 @@
-"""A complete rebuild: tasks for an engine, their rows, a second check of the log, the manifest.
+"""Rebuild a state: tasks for an engine, their rows, a second check of the log, the manifest.
 
 Engines differ only in where tasks run. A row is kept on disk as soon as it exists, so that a second
 run of the same request does only what is missing; nothing counts as a result before the manifest,
@@ -50,9 +50,9 @@ class RebuildRequest:
     """A rebuild with every option resolved; it converts to JSON, and contains no secret.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
-    in ms, where the format has one; it joins the options. started_ms: when the first run of this
+    in ms, if the format has one; it is added to the options. started_ms: when the first run of this
     request began. base: the folder of an earlier state to continue. fresh: the cut was made for
-    this run at the log's end, and all of it is read.
+    this run at the log's end, and everything below it is read.
     """
 
     cut: Cut
@@ -79,7 +79,7 @@ class RebuildRequest:
 
     @classmethod
     def from_json(cls, text: str) -> "RebuildRequest":
-        """Raises UsageError for what another version wrote."""
+        """Return the request in a text. Raises UsageError for what another version wrote."""
         fields = json.loads(text)
         if "how" not in fields:
             raise UsageError(
@@ -95,8 +95,8 @@ class RebuildRequest:
 def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     """Make the state and publish it. name: the engine's, for the manifest.
 
-    Raises RefusedError when the logs changed under the cut, or another rebuild is at work in the
-    folder, and what tasks raise.
+    Raises RefusedError if the logs changed below the cut, or another rebuild is at work in the
+    folder, and whatever tasks raise.
     """
     storage = request.how.storage
     with storage.held():
@@ -189,7 +189,7 @@ def _run(
 def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
     """Return the tasks that read ranges: the first of each partition, then the second of each.
 
-    So concurrent ones do not all read from the one leader of one partition.
+    So concurrent tasks do not all read from the leader of one partition.
     """
     tasks: list[tuple[int, RangeTask]] = []
     earlier = _earlier(request)
@@ -221,7 +221,7 @@ def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartiti
 
 
 def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
-    """Rows of each partition, by rising range or bucket."""
+    """Return the rows of each partition, in ascending order of range or bucket."""
     by_place: dict[TopicPartition, list[TaskRow]] = {}
     for row in sorted(rows, key=lambda r: (r.start or 0, r.bucket or 0)):
         by_place.setdefault(row.topic_partition, []).append(row)
@@ -246,7 +246,7 @@ def _bucket_tasks(
             task = BucketTask(
                 topic=topic,
                 partition=partition,
-                runs=runs,  # one object in all tasks, which is sent once
+                runs=runs,  # one object for all tasks, so it is sent once
                 bucket=bucket,
                 buckets=buckets,
                 seen=seen,
@@ -257,7 +257,7 @@ def _bucket_tasks(
 
 
 def _runs(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Iterator[Run]:
-    """Yield the runs of ranges, by rising range."""
+    """Yield the runs of ranges, in ascending order."""
     before: Mapping[str, Any] = {}
     for row in rows:
         yield from (Run(run.path, before) for run in row.runs)
@@ -316,7 +316,7 @@ async def _look_again(
 def _compacted(
     request: RebuildRequest, place: TopicPartition, rows: Sequence[TaskRow], log: PartitionFacts
 ) -> tuple[str, bool] | None:
-    """See `compacted_from_above`."""
+    """Return what `compacted_from_above` does."""
     p = request.cut.places()[place]
     # the cleaner ignores what is above the last stable offset: LogCleanerManager.cleanableOffsets
     stable = log.last_stable_offset
@@ -324,13 +324,13 @@ def _compacted(
     missing = _added(row.counts for row in rows).get("missing")
     read = sum(row.end - row.start for row in rows if row.start is not None and row.end is not None)
     present = max(1, read - (missing or 0))
-    # of a cut made for this run, only what was appended since can have closed its segment
+    # if the cut was made for this run, only later appends can have closed its segment
     closing = above if request.fresh else present + above
     size = sum(row.bytes_read for row in rows) * closing // present
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     cut = request.cut
     made_ms = instant(cut.created_at, request.started_ms, where="the cut")
-    # a cut made now at an instant of yesterday is as old as that: later records existed
+    # a cut made now at yesterday's instant is as old as that: later records existed
     age_ms = read_ms - (made_ms if cut.instant is None else min(made_ms, cut.instant))
     return compacted_from_above(
         request.configs.get(place[0]),
@@ -381,7 +381,7 @@ def _partition(
         why, proof = (*why, mixed), None
     digest = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
     counts = _added([*([known.counts] if known else []), *(row.counts for row in rows)])
-    if combined and form.ignores:  # a range does not know what came before it
+    if combined and form.ignores:  # a range does not know the records before it
         counts["ignored"] = None
     return ManifestPartition(
         topic=place[0],

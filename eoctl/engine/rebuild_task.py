@@ -1,8 +1,8 @@
-"""The work of one process in a rebuild: read a range, combine it, write the live rows.
+"""Do one process's work in a rebuild: read a range, combine it, write the live rows.
 
 Local processes and Spark tasks alike call `run_task`; tasks and their rows can be pickled. A small
 partition is one task. A big one is read in ranges, each leaving runs sorted by their keys' hashes,
-tombstones kept; then tasks merge them, each a bucket: an equal part of all hashes.
+tombstones kept; then each task merges one bucket: an equal part of all hashes.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 256 << 20
 RANGE_OFFSETS = 20_000_000
-MOST_RUNS = 64  # merged at once: of each, a row group and its read-ahead are in memory
+MOST_RUNS = 64  # merged at once: a row group and its read-ahead of each run are in memory
 
 TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
@@ -44,7 +44,7 @@ TaskProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """The way a state is made: what a command, its resolved request and each task have in common.
+    """The way a state is made: the part that a command, its resolved request and each task share.
 
     output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
     a second. range_offsets: a partition with more is read in ranges. memory_bytes: of records held
@@ -61,7 +61,7 @@ class Making:
 
     @property
     def storage(self) -> Storage:
-        """Where the state is made. Raises UsageError."""
+        """Return the storage in which the state is made. Raises UsageError."""
         return storage_at(self.output)
 
     def form(self) -> ChangelogFormat:
@@ -73,8 +73,8 @@ class Making:
 class RangeTask:
     """Offsets [start, end) of a partition, all below the last stable offset.
 
-    in_parts: of a partition that is read in ranges, leave runs. base: the files of an earlier
-    state up to `start`, in base_folder, and what its format had seen.
+    in_parts: the partition is read in ranges, so leave runs. base: the files of an earlier state up
+    to `start`, in base_folder, and what its format had seen.
     """
 
     access: Access
@@ -95,7 +95,7 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run to be merged. before: what its format had seen before the range that left it."""
+    """A run to merge. before: what its format had seen before the range that left the run."""
 
     path: str
     before: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """Of a partition's runs, the keys in part `bucket` of all hashes in `buckets` equal parts."""
+    """The keys of a partition's runs in part `bucket` of all hashes in `buckets` equal parts."""
 
     topic: str
     partition: int
@@ -114,7 +114,7 @@ class BucketTask:
     how: Making
 
     def key(self) -> str:
-        """See RangeTask."""
+        """Return this task's name, as RangeTask.key does."""
         return f"{self.topic}-{self.partition}-bucket-{self.bucket}-of-{self.buckets}"
 
 
@@ -136,7 +136,7 @@ def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
     """Do one task. Raises IncompleteError, RefusedError, UsageError; then leaves unlisted files."""
     import pyarrow as pa
 
-    pa.set_memory_pool(pa.system_memory_pool())  # it returns free memory, and is no slower
+    pa.set_memory_pool(pa.system_memory_pool())  # returns free memory, and is no slower
     began = time.monotonic()
     form = task.how.form()
     if isinstance(task, BucketTask):
@@ -225,7 +225,7 @@ class _Range:
                     self._add(self._counts.visible(records).rows())
 
     def _add(self, rows: "pa.RecordBatch") -> None:
-        """Visible records into the state, by rising offset."""
+        """Add visible records to the state, in ascending order of offset."""
         valid = self._form.valid(rows)
         if not valid.all():
             rows = rows.filter(_mask(valid))
@@ -291,7 +291,7 @@ def _merged(
     readers = [RunReader(storage, run.path, low) for run in left]
     for edge in windows(readers, low, behind):
         yield latest_of_runs(
-            form,  # no name for the parts: they would be held until the next ones are read
+            form,  # no name for the parts: it would hold them until the next ones are read
             [
                 _kept_after(form, table, run.before)
                 for reader, run in zip(readers, left, strict=True)

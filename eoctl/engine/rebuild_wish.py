@@ -1,8 +1,4 @@
-"""The request for a rebuild, and how it becomes numbers: cut, settings, retention, base.
-
-The command line resolves a request before it chooses an engine; an exported job carries the request
-and resolves it whenever a scheduler runs it.
-"""
+"""Turn the request for a rebuild into numbers: cut, settings, retention, base."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
@@ -44,9 +40,9 @@ Ask = Callable[[Callable[[Cluster], Coroutine[Any, Any, RebuildRequest]]], Rebui
 class RebuildWish:
     """The request of `state rebuild`. retention_ms: --retention; None: the topics' own.
 
-    processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
-    throw an unfinished rebuild in the folder away. since: the folder or
-    address of an earlier state to carry on.
+    processes: for the local engine. wait_seconds: for transactions open below --at hw. clean:
+    discard an unfinished rebuild in the folder. since: the folder or address of an earlier state to
+    carry on.
     """
 
     changelogs: tuple[str, ...]
@@ -60,7 +56,7 @@ class RebuildWish:
     since: str | None = None
 
     def check(self) -> None:
-        """Raises UsageError."""
+        """Check the request. Raises UsageError."""
         if len(set(self.changelogs)) < len(self.changelogs):
             raise UsageError("a changelog is named twice")
         self.how.form()
@@ -72,7 +68,7 @@ class RebuildWish:
 
     @classmethod
     def from_json(cls, text: str) -> "RebuildWish":
-        """Raises TypeError, ValueError, KeyError for what `to_json` did not write."""
+        """Return the request. Raises TypeError, ValueError, KeyError for any other text."""
         fields = json.loads(text)
         return cls(
             **{
@@ -84,7 +80,7 @@ class RebuildWish:
 
 
 def begin(wish: RebuildWish, ask: Ask) -> RebuildRequest:
-    """Resolve a request and note in its folder that it is being made there.
+    """Resolve a request and record in its folder that the state is being made there.
 
     If the folder holds an unfinished request for the same, that one is resumed, with its cut.
     Raises UsageError, RefusedError for a folder of something else, IncompleteError if the cut
@@ -172,7 +168,7 @@ async def why_read_again(
 def _retention(
     wish: RebuildWish, configs_now: Mapping[str, Mapping[str, str | None]]
 ) -> tuple[dict[str, int], str | None]:
-    """Return each changelog's retention (ms) and its source; none where the format has none."""
+    """Return each changelog's retention (ms) and its source; none if the format has none."""
     form = wish.how.form()
     if not form.needs_retention:
         if wish.retention_ms is not None:

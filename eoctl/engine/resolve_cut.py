@@ -1,4 +1,4 @@
-"""Resolving a cut: `lso`, `hw`, an instant or a cut file, into offsets for all changelogs."""
+"""Resolve a cut (`lso`, `hw`, an instant or a cut file) into offsets for all changelogs."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -35,8 +35,8 @@ def parse_at(text: str) -> At:
 
 
 async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds: float) -> Cut:
-    """The cut in offsets. Raises IncompleteError where it can't be had (yet), RefusedError for a
-    cut file of other logs."""
+    """Return the cut in offsets. Raises IncompleteError if it cannot be read (yet), RefusedError
+    for a cut file of other logs."""
     if isinstance(at, Cut):
         return await _from_file(cluster, topics, at)
     if at.kind == "hw":
@@ -48,7 +48,7 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
     else:
         facts, ends = await _at_instant(cluster, topics, at.value)
     # partitions were asked at different moments: what one end counts may have been written after
-    # the end of another, but below these high watermarks
+    # another end was read, but below these high watermarks
     high_watermarks = {
         _place(f): _not_none(f.high_watermark) for f in await cut_offsets.offsets(cluster, topics)
     }
@@ -142,7 +142,7 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
         raise RefusedError(
             f"the cut is of cluster {cut.cluster_id}, this is {cluster.cluster_id}", where="--at"
         )
-    instant(cut.created_at, now_ms(), where="--at")  # needed when all has been read
+    instant(cut.created_at, now_ms(), where="--at")  # needed once everything has been read
     known = {t.topic: t for t in cut.topics}
     for name in topics:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Bundle files: what the read commands saw of a cluster, in one file that answers in its place.
+"""Bundle files: what the read commands saw of a cluster, so that a file can answer in its place.
 
 The file is gzip over two lines of JSON: a header with the SHA-256 of the second line, and the
 facts. The checksum finds damage, not forgery.
@@ -50,7 +50,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The cluster as it was named, without its properties: no secret is among these."""
+    """The cluster as the user named it, without its properties, so without secrets."""
 
     name: str | None
     bootstrap_servers: str
@@ -117,9 +117,8 @@ class Bundle:
     """All that the read commands saw. Times: epoch ms by the clock of the collecting machine.
 
     offsets: every partition, and the holders of held ones. producers: of every partition.
-    diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting: (topic,
-    partition, what waits) of held partitions; strips: (topic, partition, the log around its LSO) of
-    the same ones.
+    diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting and strips:
+    (topic, partition, what waits or the log around its LSO) of held partitions.
     """
 
     eoctl_version: str
@@ -162,13 +161,13 @@ class Bundle:
 
 
 def listed(facts: Facts) -> SeenFacts:
-    """Facts as a bundle holds them."""
+    """Return facts as a bundle holds them."""
     rows = tuple((*key, states) for key, states in facts.producers.items())
     return SeenFacts(facts.but(producers={}), rows)
 
 
 def facts_of(stored: SeenFacts) -> Facts:
-    """The Facts again."""
+    """Return the facts that a bundle holds."""
     return stored.facts.but(
         producers={TopicPartition(t, p): states for t, p, states in stored.producers}
     )
@@ -177,7 +176,7 @@ def facts_of(stored: SeenFacts) -> Facts:
 def without_verdicts(
     d: Diagnosis,
 ) -> tuple[Diagnosis, tuple[SeenTransaction, ...], tuple[Transactions, ...]]:
-    """Return a diagnosis taken apart: the rest, each open transaction, and the looks they share."""
+    """Return the parts of a diagnosis: the rest, open transactions, and their shared snapshots."""
     looks: dict[int, int] = {}
     looked: list[Transactions] = []
 
@@ -197,7 +196,7 @@ def without_verdicts(
 
 
 def judged_again(bundle: Bundle) -> Diagnosis:
-    """The diagnosis with a verdict on each open transaction, by the rules of this version."""
+    """Return the diagnosis with this version's verdict on each open transaction."""
     patterns = tuple(bundle.diagnosis.settings.two_phase_patterns)
     settings = replace(bundle.diagnosis.settings, two_phase_patterns=patterns)
 
@@ -230,7 +229,7 @@ _MANY = ("dict", "list", "tuple", "set", "frozenset")
 
 @cache
 def _validator() -> "SchemaValidator":
-    """Ends at the first wrong item: each error takes some hundred times the item's memory."""
+    """Stop at the first wrong item: each error takes some hundred times the item's memory."""
     from pydantic_core import SchemaValidator
 
     def fail_fast(schema: Any) -> Any:
@@ -245,7 +244,7 @@ def _validator() -> "SchemaValidator":
 
 
 def _validated(content: bytes) -> Bundle:
-    """Raises ValueError."""
+    """Return a valid bundle. Raises ValueError."""
     from pydantic_core import ValidationError, from_json
 
     facts = from_json(content)  # once: validate_json makes Python objects of it for each error
@@ -260,7 +259,7 @@ def _validated(content: bytes) -> Bundle:
 
 
 def write(bundle: Bundle, path: Path) -> str:
-    """Write the file, mode 600; the checksum. Raises UsageError, also if the file exists."""
+    """Write the file, mode 600; return its checksum. Raises UsageError, also if the file exists."""
     if path.exists():
         raise UsageError("exists already", where=str(path), remedy="choose another name")
     content = _adapter().dump_json(bundle)
@@ -277,11 +276,11 @@ def write(bundle: Bundle, path: Path) -> str:
 
 
 def read(path: Path) -> tuple[Bundle, str]:
-    """The bundle in a file and its checksum. Raises UsageError when it is none, or damaged."""
+    """Return the bundle in a file and its checksum. Raises UsageError if it is none, or damaged."""
     with _unpacked(path) as file:
         checksum = _checksum(path, file.readline(_MOST_HEADER))
         digest, size, last = hashlib.sha256(), 0, b""
-        while part := file.read(_AT_ONCE):  # before any of it is kept
+        while part := file.read(_AT_ONCE):  # before any part is kept
             size += len(part)
             if size > MOST_BYTES + 1:
                 raise _damaged(path, f"it unpacks to more than {MOST_BYTES >> 20} MiB")
@@ -322,7 +321,7 @@ def _checksum(path: Path, header: bytes) -> str:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[gzip.GzipFile]:
-    """A bundle's two lines. Raises UsageError, also for what goes wrong while they are read."""
+    """Yield a file at a bundle's two lines. Raises UsageError, also for errors while reading."""
     try:
         with gzip.open(path) as file:
             yield file

@@ -1,5 +1,5 @@
-"""A Flink checkpoint or savepoint, on this host or in object storage: read only, Flink alone writes
-it."""
+"""Read a Flink checkpoint or savepoint, on this host or in object storage. Flink alone writes
+checkpoints."""
 
 import re
 from dataclasses import dataclass
@@ -22,11 +22,10 @@ _METADATA = "_metadata"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder:
-    """A checkpoint as it lies there. path: or its address. is_savepoint: its folder is not named as
-    checkpoints are.
+    """A checkpoint as found. path: its folder or address. is_savepoint: by the folder's name.
 
-    newer: numbers of later checkpoints of the same job that lie beside it, each with its
-    `_metadata`, ascending.
+    newer: numbers of later checkpoints of the same job next to this one, each with its `_metadata`,
+    ascending.
     """
 
     path: str
@@ -36,15 +35,15 @@ class CheckpointFolder:
 
 
 def is_one(path: str) -> bool:
-    """Return True if a word is meant as a checkpoint: it is a path that exists, or a URI."""
+    """Return True if a word means a checkpoint: an existing path, or a URI."""
     return "://" in path or path.startswith("file:") or Path(path).exists()
 
 
 def read(path: str) -> CheckpointFolder:
     """Read a checkpoint: its folder or address, or the `_metadata` in it.
 
-    Raises UsageError for an address of another kind, IncompleteError where a file cannot be read or
-    is damaged, RefusedError for an unknown format, UnreachableError for object storage.
+    Raises UsageError for an address of another kind, IncompleteError if a file cannot be read or is
+    damaged, RefusedError for an unknown format, UnreachableError for object storage.
     """
     where = _place(path.rstrip("/") or path, "the checkpoint")
     if where.rpartition("/")[2] == _METADATA:
@@ -80,7 +79,7 @@ def _place(path: str, what: str) -> str:
 
 
 def _resolved(where: str) -> str:
-    """Return the path without links, which may give a checkpoint another name."""
+    """Return the path without links: a link may give a checkpoint another name."""
     return where if "://" in where else str(Path(where).resolve())
 
 
@@ -100,7 +99,7 @@ def _bytes(storage: Storage, name: str, start: int = 0, size: int = -1) -> bytes
 
 
 def _part(place: Place, storage: Storage) -> bytes:
-    """Return the bytes of a state that is not in `_metadata`."""
+    """Return the bytes of a state that is outside `_metadata`."""
     name = place.path
     if not place.relative:
         folder, _, name = _place(place.path, "a state of it").rpartition("/")

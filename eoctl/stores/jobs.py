@@ -2,7 +2,7 @@
 
 `STATE/jobs/ID/` holds `job.json` (what runs, who started it, which process it is; rewritten
 completely when the job ends), `progress.jsonl` (a line per report) and `log` (the job's output).
-Whether a job without an end still runs, its process shows: `eoctl.operations.jobs.records`.
+For a job without an end, its process shows whether it still runs: `eoctl.operations.jobs.records`.
 """
 
 import json
@@ -161,7 +161,7 @@ class Jobs:
         self.folder = folder if folder is not None else state_dir() / "jobs"
 
     def new(self) -> JobFolder:
-        """An empty folder for a new job, its name the job's id. Raises UsageError."""
+        """Return an empty folder for a new job, named by the job's id. Raises UsageError."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             while True:

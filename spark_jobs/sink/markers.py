@@ -1,9 +1,9 @@
-"""A sink's progress: one marker per partition, committed with the records it speaks of.
+"""A sink's progress: one marker per partition, committed with the records that it counts.
 
-A marker is a committed offset of the group `<job>-eoctl-sink` on a partition of the topic of the
-same name. Its offset is the next row to send of staged file p; its metadata says which batch, by
-number and by the hash of its staging manifest. That topic's records only say, once for each
-partition, that marker 0 was committed: from then on a marker that is absent has expired.
+A marker is a committed offset of the group `<job>-eoctl-sink` on a partition of the topic of that
+name. Its offset is the next row to send of staged file p; its metadata names the batch, by number
+and by the hash of its staging manifest. The topic holds one record per partition, which only says
+that marker 0 was committed: a marker that is absent after that has expired.
 """
 
 import json
@@ -25,7 +25,7 @@ NO_BATCH = -1
 
 
 def name(job: str) -> str:
-    """The marker topic of a job, and its group."""
+    """Return the name of a job's marker topic, which is also its group's."""
     return f"{job}-eoctl-sink"
 
 
@@ -34,15 +34,15 @@ def transactional_id(job: str, partition: int) -> str:
 
 
 def place(job: str, partition: int) -> TopicPartition:
-    """The partition in which the marker of a partition is committed."""
+    """Return the partition in which the marker of a partition is committed."""
     return TopicPartition(name(job), partition)
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """next_row of `rows` is to be sent next of batch `batch`, staged as `manifest` (SHA-256).
+    """next_row of `rows` is sent next in batch `batch`, staged as `manifest` (SHA-256).
 
-    written: epoch ms when it was committed. run: whose batches these are, None where nobody said.
+    written: epoch ms of the commit. run: the run that owns the batches, None if it is not named.
     """
 
     batch: int
@@ -70,7 +70,7 @@ class Marker:
 
     @classmethod
     def read(cls, at: CommittedPosition, where: str) -> "Marker":
-        """Raises RefusedError for a commit that no sink wrote."""
+        """Return the marker in a commit. Raises RefusedError for a commit that no sink wrote."""
         try:
             fields = json.loads(at.metadata)
             numbers = int(fields["n"]), int(fields["t"])
@@ -84,17 +84,17 @@ class Marker:
 
 
 def first(now_ms: int) -> Marker:
-    """Marker 0: before the first batch."""
+    """Return marker 0: before the first batch."""
     return Marker(NO_BATCH, "", 0, 0, now_ms)
 
 
 def committed(
     access: Access, job: str, partitions: Sequence[int], seconds: float = ANSWER_SECONDS
 ) -> dict[int, Marker]:
-    """The markers of these partitions, none of them pending; one that is absent is left out.
+    """Return the markers of these partitions, none of them pending, without absent ones.
 
-    Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError
-    when that takes longer than `seconds`, RefusedError for a commit that is no marker.
+    Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError if
+    that takes longer than `seconds`, RefusedError for a commit that is no marker.
     """
     places = [place(job, p) for p in partitions]
 
@@ -105,9 +105,8 @@ def committed(
 
 
 def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
-    """The markers committed last, at once: whoever sends ends what a killed run left open, and
-    looks again. Raises IncompleteError, RefusedError for a commit that is no marker.
-    """
+    """Return the last committed markers, without waiting: a sender ends what a killed run left open
+    and reads them again. Raises IncompleteError, RefusedError for a commit that is no marker."""
     places = [place(job, p) for p in partitions]
 
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
@@ -121,7 +120,7 @@ def _read(positions: Mapping[TopicPartition, CommittedPosition]) -> dict[int, Ma
 
 
 def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
-    """Topics as the cluster knows them; one that is absent is left out."""
+    """Return topics as the cluster describes them, without absent ones."""
 
     async def ask(cluster: Cluster) -> Mapping[str, TopicMetadata]:
         return (await cluster.metadata(list(names))).topics
@@ -134,7 +133,7 @@ def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
 
 
 def initialised(access: Access, job: str, partitions: int) -> set[int]:
-    """Partitions whose marker 0 was committed at some time: their topic has a visible record."""
+    """Return the partitions with a marker 0 at some time: their topic has a visible record."""
     from confluent_kafka import TopicPartition
 
     from eoctl.kafka.connection import confluent
@@ -148,7 +147,7 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
             place = TopicPartition(topic, p)
             low, high = _watermarks(consumer, place)
             if low > 0:
-                numbers.add(p)  # it was there and has been deleted
+                numbers.add(p)  # the record existed and was deleted
             elif high > 0 and _has_record(consumer, TopicPartition(topic, p, 0)):
                 numbers.add(p)
     finally:
@@ -157,8 +156,8 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
 
 
 def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
-    """Log start and high watermark. The leader of a topic that was just made may not know yet that
-    it leads. Raises IncompleteError."""
+    """Return log start and high watermark. Raises IncompleteError: the leader of a topic that was
+    just created may not know yet that it leads."""
     from confluent_kafka import KafkaException
 
     end = time.monotonic() + ANSWER_SECONDS
@@ -176,7 +175,7 @@ def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
 
 
 def _has_record(consumer: Any, start: Any) -> bool:
-    """True if a committed record is between `start` and the LSO."""
+    """Return True if a committed record is between `start` and the LSO."""
     from confluent_kafka import KafkaError
 
     consumer.assign([start])
@@ -193,7 +192,7 @@ def _has_record(consumer: Any, start: Any) -> bool:
 
 
 def create_topic(access: Access, job: str, partitions: int, replicas: int) -> None:
-    """Make the marker topic, whose records are kept for good."""
+    """Create the marker topic, whose records are kept forever."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
 
@@ -214,7 +213,7 @@ def create_topic(access: Access, job: str, partitions: int, replicas: int) -> No
 
 
 def retention_ms(access: Access) -> int | None:
-    """The brokers' smallest offsets.retention.minutes, in ms; None where they do not tell."""
+    """Return the brokers' smallest offsets.retention.minutes, in ms; None if they do not say."""
 
     from eoctl.kafka.ask.configs import broker_configs
 

@@ -1,4 +1,4 @@
-"""What the overview remembers from look to look, and the board that it makes of it.
+"""What the overview remembers of earlier snapshots, and the board that it makes of them.
 
 Bounded: a number per topic and bucket, for at most MOST_TOPICS topics and half an hour.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_TOPICS = 200
 MOST_LANES = 60  # a screen has no room for more
-MOST_LINES = 12  # of one part of the board: more does not fit, and its own screen has them all
+MOST_LINES = 12  # in one part of the board: no more fit, and the part's own screen has them all
 RATE_SECONDS = 300
 RECORDS_OF_ONE = 3
 """A transaction that ends wrote at least Ongoing, Prepare and Complete to `__transaction_state`."""
@@ -39,7 +39,7 @@ Mark = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One topic. age: seconds, of the oldest transaction that holds it, about so where `~`."""
+    """One topic. age: seconds, of the oldest transaction that holds it; `~`: approximately."""
 
     topic: str
     held: int
@@ -51,7 +51,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the board. brief: what it says where there is one line; lines: where more."""
+    """A part of the board. brief: its text if it has one line; lines: its text if it has more."""
 
     title: str
     brief: Line
@@ -60,10 +60,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Board:
-    """What the lower half of the overview shows. lanes: of all topics first, then the worst.
+    """What the lower half of the overview shows. lanes: all topics together, then the worst ones.
 
-    seconds: how far back a lane goes; until: its right end, epoch ms. more_topics: without a
-    lane. elsewhere: changes on none of the topics that have one.
+    seconds: how far back a lane goes; until: its right end, epoch ms. more_topics: topics without a
+    lane. elsewhere: changes on topics without a lane.
     """
 
     seconds: int
@@ -78,7 +78,7 @@ class Board:
 
 
 class History:
-    """Remembers looks. `add` takes each snapshot once, in order; `board` is made of the last."""
+    """Remembers snapshots. `add` takes each one once, in order; `board` shows the last."""
 
     def __init__(self) -> None:
         self.held = Trend(most=MOST_TOPICS)
@@ -88,7 +88,7 @@ class History:
         self._partitions: Answer | None = None
 
     def add(self, s: "Snapshot", held: "dict[str, LsoRow]") -> None:
-        """Take what a look saw; held: its held partitions. An answer counts once."""
+        """Add a snapshot; held: its held partitions. An answer counts once."""
         if s.partitions is not None and s.partitions is not self._partitions:
             self._partitions = s.partitions
             amounts, ages = _by_topic(held)
@@ -98,7 +98,7 @@ class History:
         self._count_ends(s.transactions)
 
     def _count_ends(self, listed: "Answer | None") -> None:
-        """Take what the list says of the time since the look before (see EndsCount)."""
+        """Count what the list says about the time since the snapshot before (see EndsCount)."""
         since = listed.extra.get("since_last_look") if listed is not None else None
         if listed is None or since is None or listed.collected_at <= self._counted:
             return
@@ -116,7 +116,7 @@ class History:
         *,
         ascii_only: bool,
     ) -> Board:
-        """The board of the newest snapshot."""
+        """Return the board of the newest snapshot."""
         changes = _changes(s)
         amounts, ages = _by_topic(held)
         findings = {h.topic for h in hanging if h.verdict not in QUIET}
@@ -167,7 +167,7 @@ class History:
         )
 
     def _mark(self, change: JournalRow) -> Mark | None:
-        """Return where a change stands in the time that is drawn."""
+        """Return where a change is on the time axis."""
         if change.started is None:
             return None
         back = self.held.until - change.started
@@ -175,7 +175,7 @@ class History:
         return (min(bucket, BUCKETS - 1), change.action[:1]) if bucket >= 0 else None
 
     def _rate_part(self, s: "Snapshot") -> Part:
-        """Ends a minute of the last looks, and as far as it was seen how they ended."""
+        """Return the ends per minute in the last snapshots and, as far as seen, how they ended."""
         now, how = s.transactions, ""
         if now is not None and now.errors and not now.rows:
             words, how = f"not known: {now.errors[0].error}", "Describe on the ids would tell"
@@ -201,7 +201,7 @@ class History:
 
 
 def _range(least: int, most: int | None, seconds: float) -> str:
-    """Return how many a minute: `20 to about 260`, `at least 20`, `about 260`."""
+    """Return the rate per minute: `20 to about 260`, `at least 20`, `about 260`."""
     low = _a_minute(least, seconds)
     if most is None:
         return f"at least {low}"
@@ -210,7 +210,7 @@ def _range(least: int, most: int | None, seconds: float) -> str:
 
 
 def joins_ms(s: "Snapshot") -> int:
-    """Return for how long a look stands, as a drawing joins it to the next: until it is stale."""
+    """Return for how long a drawing extends a snapshot towards the next: until it is stale."""
     return int(STALE_INTERVALS * s.intervals.get("look", 0) * 1000)
 
 
@@ -222,7 +222,7 @@ def _a_minute(number: int, seconds: float) -> str:
 def _by_topic(
     held: "dict[str, LsoRow]",
 ) -> tuple[dict[str, int], dict[str, tuple[float, bool]]]:
-    """Return offsets held per topic, and the oldest age with whether it is a producer's word."""
+    """Return offsets held per topic, and the oldest age with whether a producer's clock gave it."""
     amounts: dict[str, int] = {}
     ages: dict[str, tuple[float, bool]] = {}
     for r in held.values():
@@ -265,7 +265,7 @@ def _changes_part(changes: Sequence[JournalRow], text: Callable[[str], str]) -> 
 def _groups_part(
     s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]
 ) -> Part:
-    """Groups whose commit is not decided, and those that are at an LSO."""
+    """Return the groups with an undecided commit, and those that are at an LSO."""
     title, label = "Groups pending", (" groups ", "dim")
     if s.groups is None:
         line: Line = (("waiting for the first answer", "dim"),)
@@ -297,7 +297,7 @@ def _groups_part(
 
 
 def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]) -> Part:
-    """What ends next, on its own, and what does not."""
+    """Return what ends next on its own, and what does not."""
     title, label = "When it ends by itself", (" ends   ", "dim")
     if s.hanging is None:
         line: Line = (("being judged", "dim"),)

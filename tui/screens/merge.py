@@ -15,7 +15,7 @@ BAR = 30
 
 
 def merge_page(s: "Snapshot | None", app_file: str, width: int) -> list[Line]:
-    """app_file: its path."""
+    """Return the page. app_file: its path."""
     answer = s.merge if s is not None and s.merge_about == app_file else None
     if answer is None:
         return [((f" reading the merge log of {visible(app_file)}", "dim"),)]

@@ -1,4 +1,4 @@
-"""The first screen: what is wrong in words, and under it the things that are, the worst first."""
+"""The first screen: what is wrong in words, and below it the list of problems, the worst first."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from tui.widgets.trend import Trend
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
 
-MOST_ALIKE = 4  # things of one kind that could not be seen for one reason: more are one line
+MOST_ALIKE = 4  # unseen things of one kind and error; more are shown as one line
 MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
 
 
@@ -94,7 +94,7 @@ def _judged(
 
 
 def _plain(what: Cell, where: str, age: Cell, says: Cell, text: Text) -> list[Cell]:
-    """Cells of a row about something that is no open transaction: it holds nothing."""
+    """Return the cells of a row that is about no open transaction: it holds nothing."""
     return [what, (text(where), (where, 0)), NOTHING, NO_TREND, age, *NO_END, says]
 
 
@@ -106,7 +106,7 @@ def _job(j: JobRow, now: int, text: Text) -> TableRow:
 
 
 def _unfinished(s: "Snapshot", text: Text) -> list[TableRow]:
-    """Changes that were begun and not ended: the journal resumes or undoes them."""
+    """Return changes that were begun and not ended: the journal resumes or undoes them."""
     rows = []
     for e in s.journal.rows if s.journal else ():
         if not isinstance(e, JournalRow) or e.state != "unfinished":
@@ -143,7 +143,7 @@ def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
 def _unseen_rows(
     unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Text
 ) -> Iterable[TableRow]:
-    """A line for each, or one for many of a kind: a broker that is down takes thousands along."""
+    """Yield a line for each, or one for many of a kind: a dead broker hides thousands."""
     for (scope, error), places in unseen.items():
         some = list(places.items())
         if len(some) > MOST_ALIKE:
@@ -165,7 +165,7 @@ def _place(e: ErrorRow) -> str:
 
 
 def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list[TableRow]:
-    """Groups that are at an LSO, one line each: their worst partition."""
+    """Return the groups that are at an LSO, one line each, for their worst partition."""
     worst: dict[str, OffsetsShowRow] = {}
     more: dict[str, int] = {}
     for g in group_rows(s):

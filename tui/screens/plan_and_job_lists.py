@@ -62,7 +62,7 @@ def plans_table(s: "Snapshot", text: Text) -> TableData:
 
 
 def rows_of(answer: "Answer | None", model: type) -> list[Any]:
-    """Those of the model; none where there is no answer."""
+    """Return the rows of one model; none without an answer."""
     return [r for r in (answer.rows if answer else ()) if isinstance(r, model)]
 
 
@@ -94,7 +94,7 @@ def _plan_row(r: PlanFileRow, now: int, text: Text) -> TableRow:
 def jobs_table(
     s: "Snapshot", rates: Callable[[JobRow], float | None], text: Text, *, ascii_only: bool
 ) -> TableData:
-    """Those that run first, then the newest. rates: records a second of a job that runs."""
+    """Return the table: running jobs first, then the newest. rates: records a second by job."""
     rows = [_job_row(r, rates(r), s.taken_at, text, ascii_only) for r in rows_of(s.jobs, JobRow)]
     rows.reverse()
     rows.sort(key=lambda row: row.cells[2] != "running")
@@ -122,7 +122,7 @@ def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bo
 
 
 def stage_bar(r: JobRow, width: int, *, ascii_only: bool = False) -> str:
-    """`######.... 3/5`; `-` where no stage was reported."""
+    """Return `######.... 3/5`; `-` if no stage was reported."""
     if not r.stages_total:
         return "-"
     done = min(r.stages_done or 0, r.stages_total)

@@ -37,7 +37,7 @@ def producers_table(s: "Snapshot", text: Text) -> TableData:
 
 
 def producer_row(r: ProducerRow, now: int, text: Text) -> TableRow:
-    """A producer of a partition."""
+    """Return the row of a producer on a partition."""
     name = str(r.topic_partition)
     sign = "?" if r.error else "!" if r.wrote_after_fence else ""
     age = aged(since(r.last_timestamp, now), producer_clock=True)

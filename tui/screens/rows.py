@@ -1,4 +1,4 @@
-"""The parts of several screens' tables: cells, rows, and columns of the commands."""
+"""What the tables of several screens share: cells, rows, and columns of the commands."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,13 @@ def table_row(
     opens: tuple[str, str] | None = None,
     judged: TxnHangingRow | None = None,
 ) -> TableRow:
-    """A row of its mark and its other cells. The rest is as TableRow has it."""
+    """Return a row from its mark and its other cells. The rest is as TableRow has it."""
     texts, values = zip(*cells, strict=True)
     return TableRow(key, (sign, *texts), (None, *values), sign, source, opens, judged)
 
 
 def cells_of(columns: Sequence[Column], row: object, text: Text, **given: Cell) -> list[Cell]:
-    """Return the cells of a row after its mark: those given by key, the others by their column."""
+    """Return a row's cells after its mark: given ones by key, the others from their column."""
     return [given.get(c.key) or _cell(c, c.of(row), text) for c in columns[1:]]
 
 
@@ -54,17 +54,17 @@ def _cell(column: Column, value: Any, text: Text) -> Cell:
 
 
 def number(value: int | None) -> str:
-    """Plain digits; `-` where it is not known."""
+    """Return plain digits; `-` if unknown."""
     return "-" if value is None else str(value)
 
 
 def numbered(value: int | None) -> Cell:
-    """A cell of a number."""
+    """Return a number's cell."""
     return number(value), value
 
 
 def aged(seconds: float | None, producer_clock: bool = False) -> Cell:
-    """A cell of an age: `3m`, by a producer's clock `~3m`."""
+    """Return an age's cell: `3m`, by a producer's clock `~3m`."""
     if seconds is None:
         return "", None
     return age_words(max(seconds, 0.0), producer_clock=producer_clock), seconds
@@ -76,7 +76,7 @@ def since(moment: int | None, now: int) -> float | None:
 
 
 def nothing(what: str, answer: "Answer | None", s: "Snapshot") -> str:
-    """The sentence instead of rows: what could not be seen is not called absent."""
+    """Return the sentence shown instead of rows: what could not be seen is not called absent."""
     if answer is None:
         return "no answer yet" if s.problem else "waiting for the first answer"
     if answer.errors:
@@ -93,7 +93,7 @@ def answer_table(
     answer: "Answer | None",
     s: "Snapshot",
 ) -> TableData:
-    """Return the table of an answer's rows, the most urgent first. what: one calls them."""
+    """Return the table of an answer's rows, the most urgent first. what: the rows' name."""
     return table_data(
         columns,
         sorted(rows, key=urgency),

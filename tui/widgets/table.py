@@ -1,7 +1,7 @@
-"""The one table: draws the visible lines of an immutable tuple of rows, and keeps its place.
+"""The only table: draws the visible lines of an immutable tuple of rows, and keeps its place.
 
-The cursor follows its row's key. Rows keep their order until a key is pressed that sorts; one that
-vanished stays, struck through, until the next key. Only lines that changed are drawn again.
+The cursor follows its row's key. Rows keep their order until a sort key is pressed; a row that
+vanished stays, struck through, until the next key. Only changed lines are drawn again.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Table(Drawn, can_focus=True):
         self.on_cursor()
 
     def renew(self, data: TableData) -> None:
-        """Show newer rows of the same screen."""
+        """Show newer rows of the current screen."""
         state = self.state
         old = [self._at(y) for y in range(self.room)]
         order = state.order
@@ -67,11 +67,11 @@ class Table(Drawn, can_focus=True):
         self.on_cursor()
 
     def retitle(self) -> None:
-        """Draw the two head lines again: they tell an age and counts."""
+        """Draw the two head lines again: they show an age and counts."""
         self.refresh(Region(0, 0, self.size.width, HEAD_LINES))
 
     def settle(self) -> None:
-        """Filter and sort anew, and keep the cursor's row on its line of the screen if possible."""
+        """Filter and sort again; keep the cursor's row on its line of the screen if possible."""
         state = self.state
         line = state.place - state.top
         state.settle()
@@ -81,7 +81,7 @@ class Table(Drawn, can_focus=True):
         self.on_cursor()
 
     def drop_gone(self) -> None:
-        """A key was pressed: what vanished goes."""
+        """Remove vanished rows, after a key press."""
         if self.state.gone:
             state = self.state
             place = state.place
@@ -95,11 +95,11 @@ class Table(Drawn, can_focus=True):
             self.refresh()
 
     def move(self, step: int) -> None:
-        """The cursor, by rows."""
+        """Move the cursor by rows."""
         self.to(self.place + step)
 
     def to(self, place: int) -> None:
-        """The cursor, to the row at `place` of the shown order."""
+        """Move the cursor to the row at `place` of the shown order."""
         state = self.state
         if not state.order:
             return
@@ -118,7 +118,7 @@ class Table(Drawn, can_focus=True):
         self.on_cursor()
 
     def turn(self, step: int) -> None:
-        """The cell that is copied, by columns."""
+        """Move by columns to the cell that is copied."""
         shown = [i for i, _ in self._layout]
         if shown:
             at = shown.index(self.state.column) if self.state.column in shown else 0
@@ -126,7 +126,7 @@ class Table(Drawn, can_focus=True):
             self.refresh()
 
     def select(self) -> None:
-        """Mark the cursor's row, or take its mark away; the cursor moves on."""
+        """Mark the cursor's row, or remove its mark; the cursor moves on."""
         if self.state.cursor is not None:
             self.state.selected ^= {self.state.cursor}
             self.refresh()
@@ -134,17 +134,17 @@ class Table(Drawn, can_focus=True):
 
     @property
     def place(self) -> int:
-        """The cursor's place in the shown order."""
+        """Return the cursor's place in the shown order."""
         return self.state.place
 
     @property
     def current(self) -> TableRow | None:
-        """The cursor's row."""
+        """Return the cursor's row."""
         return self.state.row(self.state.cursor) if self.state.cursor is not None else None
 
     @property
     def room(self) -> int:
-        """Rows that fit."""
+        """Return how many rows fit."""
         return max(1, self.size.height - HEAD_LINES)
 
     # -- drawing -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Textual's side of the themes: background and borders. Texts take theirs from palette.py."""
+"""Textual's side of the themes: background and borders. Texts get theirs from palette.py."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tui.widgets.palette import BACKGROUNDS
 
 
 def begin_in(theme: str, app: App[Any]) -> None:
-    """Make dark, light and contrast known (ansi-dark and ansi-light are Textual's own), set one."""
+    """Register dark, light and contrast (ansi-dark and ansi-light are Textual's own); set one."""
     accents = {"dark": "#88c0d0", "light": "#1f5f8b", "contrast": "#ffff00"}
     for name, background in BACKGROUNDS.items():
         app.register_theme(

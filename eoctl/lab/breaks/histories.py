@@ -1,7 +1,7 @@
-"""Histories that are not what they seem: a recreated log, moved homes, a recreated topic.
+"""Break histories so that they mislead: a recreated log, moved homes, a recreated topic.
 
-In each a COMMIT was decided, and `__transaction_state` no longer shows it, or shows it under a name
-that means something else by now.
+In each case a COMMIT was decided, and `__transaction_state` no longer shows it, or shows it under a
+name that means something else by now.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ async def _lose_commits(stage: Stage, victim: int) -> list[Begun]:
 
 
 async def make_replaced_history(stage: Stage) -> list[GroundTruth]:
-    """Lost COMMITs, then `__transaction_state` is deleted; Kafka recreates it, from offset 0."""
+    """Lose COMMIT markers, then delete `__transaction_state`; Kafka recreates it, from offset 0."""
     async with stoppable(stage) as victim:
         begun = await _lose_commits(stage, victim)
         await admin.delete_topic(stage.client, TRANSACTION_STATE)
@@ -45,7 +45,7 @@ async def make_replaced_history(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_grown_history(stage: Stage) -> list[GroundTruth]:
-    """Lost COMMITs, then `__transaction_state` gets partitions: the ids' hashes point elsewhere.
+    """Lose COMMIT markers, then add partitions to `__transaction_state`, which moves ids' homes.
 
     Coordinators count the partitions when they start: every broker is restarted.
     """
@@ -78,9 +78,9 @@ async def make_grown_history(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_topic_made_anew(stage: Stage) -> list[GroundTruth]:
-    """An id (v1) committed in a topic; the topic is recreated, and the same epoch writes there.
+    """Let an id (v1) commit in a topic, recreate the topic, and write there with that epoch.
 
-    open: its next transaction, alive. orphan: a write that no coordinator knows of.
+    open: its next transaction, with a live owner. orphan: a write that no coordinator knows of.
     """
     variant = stage.variant("open", "orphan")
     client = stage.client

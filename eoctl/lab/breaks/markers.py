@@ -1,6 +1,6 @@
-"""Decided transactions whose markers are not where they belong: lost, or not written yet.
+"""Make decided transactions without their markers: lost, or not written yet.
 
-Both need a broker that leads the data and nothing else: it is stopped (or frozen) while the
+Both need a broker that only leads the data: that broker is stopped (or frozen) while the
 coordinator, elsewhere, decides the transaction.
 """
 
@@ -30,14 +30,14 @@ WAIT_FOR_NEXT = (
 )
 
 
-# A broker that comes back is let in when its old session has ended (it tries for a minute).
+# A returning broker is admitted once its old session has ended (it tries for a minute).
 SESSION_TIMEOUT = "broker.session.timeout.ms"
 LONGEST_SESSION_MS = 30_000
 
 
 @asynccontextmanager
 async def stoppable(stage: Stage) -> AsyncIterator[int]:
-    """Yield a broker that may be stopped and comes back; the stage needs it only as a leader."""
+    """Yield a broker that may be stopped and returns; the stage needs it only as a leader."""
     victim = await stoppable_broker(stage.client)
     settings = await admin.broker_settings(stage.client, victim, [SESSION_TIMEOUT])
     if int(settings[SESSION_TIMEOUT] or 0) > LONGEST_SESSION_MS:
@@ -52,7 +52,7 @@ async def stoppable(stage: Stage) -> AsyncIterator[int]:
 
 
 async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
-    """Transactions decided while their partition had no leader: markers are skipped for good.
+    """Make transactions decided while their partition had no leader: their markers are lost.
 
     The broker that holds the only replica is stopped cleanly and started again.
     """
@@ -63,7 +63,7 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
         raise UsageError(f"{outcome!r} is no outcome", remedy="commit or abort")
     async with stoppable(stage) as victim:
         client = stage.client
-        # one more place each, where the id's next transaction goes
+        # one more place each, for the id's next transaction
         per_trouble = 2 if later == "elsewhere" else 1
         places = await stage.places(replicas=[victim], per_trouble=per_trouble)
         timeout_ms = await longest_timeout(stage)
@@ -97,10 +97,10 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
 
 
 async def _session_before(stage: Stage, place: BreakPlace, ledger: Ledger) -> None:
-    """The application has committed here before it was started again.
+    """Let the application commit here once before its restart.
 
-    Under v1 this commit's marker shows that later decisions mean this topic, and not an earlier one
-    of its name.
+    Under v1 this commit's marker shows that later decisions are about this topic, and not about an
+    earlier one of that name.
     """
     producer = await Producer.init(stage.client, place.transactional_id)
     await ledger.send(producer, batch(stage.options.records, "session-before"))
@@ -109,9 +109,9 @@ async def _session_before(stage: Stage, place: BreakPlace, ledger: Ledger) -> No
 
 
 async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
-    """Two commits of one epoch (v1): the first one's marker is there twice, the second's nowhere.
+    """Commit twice in one epoch (v1): the first marker is written twice, the second one is missing.
 
-    A coordinator that did not get an answer writes a marker again. Here a client does so.
+    A coordinator that got no answer writes a marker again. Here a client does so.
     """
     async with stoppable(stage) as victim:
         begun = []
@@ -145,7 +145,7 @@ async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
 async def write_marker(
     client: Client, place: BreakPlace, producer: Producer, *, commit: bool, coordinator_epoch: int
 ) -> None:
-    """A marker as a coordinator of transactions v1 writes it, of this coordinator epoch."""
+    """Write a marker as a coordinator of transactions v1 does, with this coordinator epoch."""
     marker = messages.WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=place.topic, partition_indexes=[place.partition])
     question = messages.WriteTxnMarkersRequest(
@@ -166,22 +166,22 @@ async def write_marker(
 
 @asynccontextmanager
 async def stopped(stage: Stage, victim: int) -> AsyncIterator[None]:
-    """The broker is stopped cleanly, and started again at the end of the block."""
+    """Stop the broker cleanly, and start it again at the end of the block."""
     lab, client = stage.lab, stage.client
     try:
         await asyncio.to_thread(lab.terminate, victim)
         client.cluster.forgive()
         yield
     finally:
-        # one that did not stop in time still would, after `start` had seen it alive
-        with suppress(UsageError):  # it has stopped, as it should
+        # a broker that missed the deadline would still stop, after `start` had seen it alive
+        with suppress(UsageError):  # the broker has stopped, as it should
             await asyncio.to_thread(lab.kill, victim)
         await asyncio.to_thread(lab.start, victim)
     client.cluster.forgive()
 
 
 async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
-    """Stop the broker, end the transactions, start it again; their markers were skipped."""
+    """Stop the broker, end the transactions, start it again: their markers were skipped."""
     async with stopped(stage, victim):
         for b in begun:
             await b.producer.end(commit=stage.options.outcome == "commit")
@@ -192,7 +192,7 @@ async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) ->
 
 
 async def stoppable_broker(client: Client) -> int:
-    """A broker the quorum does not need: not its leader."""
+    """Return a broker that the quorum does not need: not its leader."""
     leader = await admin.quorum_leader(client)
     return max(broker for broker in client.cluster.brokers if broker != leader)
 
@@ -201,7 +201,7 @@ TRY_AGAIN = "try again"
 
 
 async def _still_held(client: Client, ledger: Ledger) -> None:
-    """Raises UnverifiedError when the marker came after all."""
+    """Raise UnverifiedError if the marker was written after all."""
     _, stable, end = await client.until(lambda: client.offsets(ledger.topic, ledger.partition))
     if (stable, end) != (ledger.stable, ledger.end):
         raise UnverifiedError(
@@ -213,10 +213,10 @@ async def _still_held(client: Client, ledger: Ledger) -> None:
 
 
 async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
-    """COMMITs decided while the broker that leads their partition is frozen.
+    """Make COMMITs decided while the broker that leads their partition is frozen.
 
-    The id's own partition of __transaction_state is moved off that broker first: with a frozen
-    replica in its ISR the decision itself could not be written.
+    The id's own partition of __transaction_state is moved off that broker first: a frozen replica
+    in its ISR would prevent the decision from being written.
     """
     lab = stage.lab
     victim = await stoppable_broker(stage.client)
@@ -251,7 +251,7 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
 
 
 async def prepared(client: Client, name: str) -> None:
-    """Raises UnverifiedError unless the id is PrepareCommit."""
+    """Raise UnverifiedError unless the id is PrepareCommit."""
     transaction = await client.until(lambda: client.transaction(name))
     if transaction is None or transaction.state != "PrepareCommit":
         raise UnverifiedError(f"{name!r} is {transaction and transaction.state}, not PrepareCommit")

@@ -1,6 +1,5 @@
-"""A partition with everything in it: plain, idempotent, committed, aborted, open, control records,
-and holes that compaction left. Each offset's truth is known before it is looked at.
-"""
+"""Fill a partition with everything: plain, idempotent, committed, aborted, open, control records,
+and holes left by compaction. Each offset's truth is known before eoctl reads it."""
 
 import asyncio
 
@@ -23,7 +22,7 @@ CLEANER_PAUSE = "log.cleaner.backoff.ms"  # 15 s by default
 
 
 async def make_mixed(stage: Stage) -> list[GroundTruth]:
-    """Write, compact, verify the remaining records, write the same kinds again, leave one open."""
+    """Write, compact, verify the remaining records, write each kind again, leave one open."""
     client, truths = stage.client, []
     brokers = list(client.cluster.brokers)
     places = await stage.places(configs=COMPACTED)
@@ -39,7 +38,7 @@ async def make_mixed(stage: Stage) -> list[GroundTruth]:
     finally:
         for broker in brokers:
             await admin.set_config(client, BROKER, str(broker), {CLEANER_PAUSE: None})
-    for topic in {place.topic for place in places}:  # what follows is to stay
+    for topic in {place.topic for place in places}:  # later records must stay
         await admin.set_config(client, TOPIC, topic, dict.fromkeys(COMPACTED))
     for place, ledger in zip(places, written, strict=True):
         producer, start = await _write_what_stays(stage, place, ledger)
@@ -57,7 +56,7 @@ async def make_mixed(stage: Stage) -> list[GroundTruth]:
 
 
 async def _write_what_compaction_thins(stage: Stage, place: BreakPlace) -> Ledger:
-    """Every second key is written again later, so that the first version goes; aborted ones go."""
+    """Write every second key again later, so that its first version vanishes like aborted ones."""
     client, count = stage.client, 2 * max(1, stage.options.records)
     ledger = await Ledger.begin(client, place.topic, place.partition)
     idempotent = await Producer.init(client)
@@ -84,7 +83,7 @@ async def _write_what_compaction_thins(stage: Stage, place: BreakPlace) -> Ledge
 
 
 async def _compacted(client: Client, ledger: Ledger) -> None:
-    """Wait until exactly the offsets that should be left are left (read raw, not by eoctl)."""
+    """Wait until exactly the expected offsets are left (read raw, not by eoctl)."""
     expected = {offset for offset, content in ledger.content.items() if content != "missing"}
 
     async def attempt() -> None:

@@ -1,4 +1,4 @@
-"""Trouble on `__consumer_offsets`: a lost COMMIT of a group's offsets, and ownerless offsets."""
+"""Break `__consumer_offsets`: a lost COMMIT of a group's offsets, and ownerless offsets."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ COMMITTED, PENDING = 2, 5
 
 
 async def _group_of(stage: Stage, place: BreakPlace, number: int) -> tuple[str, int]:
-    """A group's name and its partition of `__consumer_offsets`."""
+    """Return a group's name and its partition of `__consumer_offsets`."""
     group = stage.options.group or f"{place.topic}-group"
     if stage.options.count > 1:
         group = f"{group}.{number}"
@@ -26,7 +26,7 @@ async def _group_of(stage: Stage, place: BreakPlace, number: int) -> tuple[str, 
 
 
 async def _committed_once(stage: Stage, place: BreakPlace, group: str) -> Producer:
-    """An input, and a producer that committed the group's offset COMMITTED of it."""
+    """Write an input; return a producer that has committed the group's offset COMMITTED of it."""
     await stage.client.plain(place.topic, place.partition, batch(10, "input"))
     timeout_ms = await longest_timeout(stage)
     producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
@@ -36,7 +36,7 @@ async def _committed_once(stage: Stage, place: BreakPlace, group: str) -> Produc
 
 
 async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
-    """COMMITs of group offsets, decided while their partition had no leader."""
+    """Commit group offsets in transactions decided while their partition had no leader."""
     async with stoppable(stage) as victim:
         transactions: list[tuple[str, Begun]] = []
         for number, place in enumerate(await stage.places()):
@@ -66,7 +66,7 @@ async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_offsets_orphan(stage: Stage) -> list[GroundTruth]:
-    """Offset commits of a transaction that no coordinator knows of; their ids went on."""
+    """Commit offsets in transactions that no coordinator knows of; their ids have moved on."""
     truths = []
     for number, place in enumerate(await stage.places()):
         group, home = await _group_of(stage, place, number)

@@ -1,11 +1,11 @@
-"""Transactions that no coordinator owns: orphans, in the four ways that they arise.
+"""Make transactions that no coordinator owns: orphans, in the four ways in which they arise.
 
-Each has an id that a coordinator gave, as real ones do: `__transaction_state` names its producer
-id. A fifth, `nameless`, has a producer id that is in no log: nothing is known about it.
+Each has an id that a coordinator assigned, as real ones do: `__transaction_state` names its
+producer id. A fifth, `nameless`, has a producer id that is in no log: nothing is known about it.
 
 Verification of transactional writes (KIP-890) is switched off for a moment on every broker:
 `transaction.partition.verification.enable` is dynamic per broker. Produce up to version 11 then
-takes a transactional batch from anybody.
+accepts a transactional batch from any client.
 """
 
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ RAISE_FIRST = (
 
 
 async def make_orphan(stage: Stage) -> list[GroundTruth]:
-    """`count` orphans of one variant. `foreign` also lists the live transactions it needs."""
+    """Make `count` orphans of one variant. `foreign` also lists the live transactions it needs."""
     variant = stage.variant(*VARIANTS)
     if variant in ("late", "foreign"):  # these need a partition where the id is at home
         places = await stage.places(per_trouble=2)
@@ -49,7 +49,7 @@ async def make_orphan(stage: Stage) -> list[GroundTruth]:
 
 
 async def _with_an_id_of_its_own(stage: Stage, place: BreakPlace) -> BreakPlace:
-    """An earlier break of this partition has used its id, and so its producer id: take another."""
+    """Use another id if an earlier break used this partition's id, and so its producer id."""
     name, number = place.transactional_id, 1
     if stage.options.transactional_id is None:
         while await stage.client.until(partial(stage.client.transaction, name)) is not None:
@@ -60,7 +60,7 @@ async def _with_an_id_of_its_own(stage: Stage, place: BreakPlace) -> BreakPlace:
 
 @asynccontextmanager
 async def unverified(client: Client) -> AsyncIterator[None]:
-    """Verification off on all brokers, and as it was afterwards."""
+    """Switch verification off on all brokers, and restore it afterwards."""
     brokers = list(client.cluster.brokers)
     for broker in brokers:
         await admin.set_config(client, BROKER, str(broker), {VERIFICATION: "false"})
@@ -102,14 +102,14 @@ async def stray(
 
 
 async def _fresh(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
-    """The id never had a transaction; its owner has been replaced since."""
+    """Make an orphan whose id never had a transaction; its owner has been replaced since."""
     producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
     return [await stray(stage, ledger, producer, "fresh", raised=True)]
 
 
 async def _marked(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
-    """An orphan whose id committed in this partition before."""
+    """Make an orphan whose id committed in this partition before."""
     producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
     await ledger.send(producer, batch(stage.options.records, "earlier"))
@@ -119,7 +119,7 @@ async def _marked(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[Ground
 
 
 async def _nameless(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
-    """A producer id of an idempotent producer: no transactional id ever had it."""
+    """Use an idempotent producer's id, which no transactional id ever had."""
     plain = await Producer.init(stage.client)
     nobody = Producer(stage.client, plain.producer_id, plain.epoch, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
@@ -131,7 +131,7 @@ async def _nameless(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[Grou
 
 
 async def _late(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[GroundTruth]:
-    """The id committed elsewhere; then a write of that transaction arrives here."""
+    """Commit elsewhere; then let a write of that transaction arrive here."""
     producer = await Producer.init(stage.client, place.transactional_id)
     await producer.send(home.topic, home.partition, batch(stage.options.records, "in-time"))
     late = Producer(stage.client, producer.producer_id, producer.epoch, place.transactional_id)
@@ -141,7 +141,7 @@ async def _late(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[Groun
 
 
 async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[GroundTruth]:
-    """The id has a transaction open, but not here."""
+    """Make an orphan whose id has an open transaction, but not here."""
     timeout_ms = await longest_timeout(stage)
     producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
     at_home = await Ledger.begin(stage.client, home.topic, home.partition)
@@ -162,9 +162,9 @@ async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[Gr
 
 
 async def make_idle_owner(stage: Stage) -> list[GroundTruth]:
-    """Orphans of idle ids whose owners are alive and may begin to write there at any moment.
+    """Make orphans of idle ids whose owners are alive and may write there at any moment.
 
-    They speak transactions v1: the epoch of their next transaction is the orphan's.
+    They use transactions v1: their next transaction has the orphan's epoch.
     """
     truths = []
     places = await stage.places(per_trouble=2)

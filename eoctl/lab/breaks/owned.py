@@ -1,7 +1,7 @@
-"""Transactions that a coordinator owns: open, long, overdue, two-phase; a zombie; pending offsets.
+"""Make transactions that a coordinator owns: open, long, overdue, two-phase; zombies; offsets.
 
-A coordinator has no sign of life from an owner (KIP-98): what it sees of a live one and of one
-that died a moment ago is the same. `hold` adds the process, for the person at the lab.
+A coordinator gets no sign of life from an owner (KIP-98): a live owner and one that just died look
+alike. `hold` adds the process, for the person at the lab.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ FENCED = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An open transaction as its batches carry it; the producer's own epoch may move on."""
+    """An open transaction as its batches show it; the producer's own epoch may move on."""
 
     place: BreakPlace
     ledger: Ledger
@@ -46,7 +46,7 @@ class Begun:
     start: int
 
     async def truth(self, stage: Stage, verdict: str, repair: str, **known: Any) -> GroundTruth:
-        """The ground truth of this transaction."""
+        """Return the ground truth of this transaction."""
         return await stage.truth(
             self.ledger,
             self.place.transactional_id,
@@ -62,7 +62,7 @@ class Begun:
 async def begin(
     stage: Stage, place: BreakPlace, producer: Producer, ledger: Ledger | None = None
 ) -> Begun:
-    """Write records, an open transaction, more records. ledger: of the earlier records."""
+    """Write records, an open transaction, more records. ledger: holds the earlier records."""
     ledger = ledger or await Ledger.begin(stage.client, place.topic, place.partition)
     await ledger.plain(batch(stage.options.records, "before"))
     start = await ledger.send(producer, batch(stage.options.records, "in-transaction"))
@@ -91,7 +91,7 @@ async def _owned(
 
 
 async def make_open(stage: Stage) -> list[GroundTruth]:
-    """A transaction within its timeout, its owner alive if `hold`."""
+    """Make a transaction within its timeout, with a live owner if `hold`."""
     return await _owned(
         stage,
         "open",
@@ -101,9 +101,9 @@ async def make_open(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
-    """Transactions whose coordinator's clock is ahead of all others: its broker restarts.
+    """Make transactions whose coordinator's clock is ahead of all others: its broker restarts.
 
-    Other brokers lead their data. The ids' logs are moved to that broker, so that they stay.
+    Other brokers lead their data. The ids' logs are moved to that broker, so that they stay there.
     """
     client, timeout_ms = stage.client, await longest_timeout(stage)
     ahead = min(client.cluster.brokers)
@@ -129,7 +129,7 @@ async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_long(stage: Stage) -> list[GroundTruth]:
-    """Like `open`: whether it is long is the reader's --long-after against its age."""
+    """Do what `make_open` does: a reader's --long-after decides whether its age is long."""
     return await _owned(
         stage,
         "long",
@@ -140,7 +140,7 @@ async def make_long(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_overdue(stage: Stage) -> list[GroundTruth]:
-    """No owner any more, past its timeout by the coordinator's own clock, still Ongoing."""
+    """Make one without an owner, past its timeout by the coordinator's clock, still Ongoing."""
     timeout_ms = stage.options.timeout_ms or 1000
     truths = await _owned(
         stage,
@@ -154,7 +154,7 @@ async def make_overdue(stage: Stage) -> list[GroundTruth]:
 
 
 async def _past_timeout(stage: Stage, name: str, timeout_ms: int) -> None:
-    """Wait until ListTransactions' duration filter, which uses the coordinator's clock, says so."""
+    """Wait until ListTransactions' duration filter (on the coordinator's clock) lists the id."""
 
     async def attempt() -> None:
         question = messages.ListTransactionsRequest(
@@ -173,7 +173,7 @@ async def _past_timeout(stage: Stage, name: str, timeout_ms: int) -> None:
 
 
 async def make_two_phase(stage: Stage) -> list[GroundTruth]:
-    """A prepared transaction of a two-phase participant (KIP-939): it never times out."""
+    """Make a prepared transaction of a two-phase participant (KIP-939): it never times out."""
     return await _owned(
         stage,
         "two-phase",
@@ -184,7 +184,7 @@ async def make_two_phase(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_zombie(stage: Stage) -> list[GroundTruth]:
-    """An old producer, fenced by a second one of its id; its next write is refused."""
+    """Make an old producer, fenced by a second one of its id; its next write is refused."""
     truths = []
     for place in await stage.places():
         name = place.transactional_id
@@ -217,7 +217,7 @@ async def make_zombie(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
-    """Groups whose newest offset commit waits in an open transaction on `__consumer_offsets`."""
+    """Leave the newest offset commit of groups in an open transaction on `__consumer_offsets`."""
     client, pending = stage.client, []
     timeout_ms = await longest_timeout(stage)
     for number, place in enumerate(await stage.places()):
@@ -255,7 +255,7 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
 
 
 def held(options: Options) -> bool:
-    """Give an open transaction a process that owns it, unless the options refuse one."""
+    """Return True unless the options refuse a process that owns the open transaction."""
     return options.hold
 
 

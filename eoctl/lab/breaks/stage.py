@@ -1,4 +1,4 @@
-"""Every kind of break shares these: options, needs of the lab, places to write to."""
+"""What every kind of break shares: options, needs of the lab, places to write to."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
 
 UNSTABLE = "unstable.api.versions.enable"
-PARTITIONS_PER_TOPIC = 10  # when many are made
+PARTITIONS_PER_TOPIC = 10  # if many are made
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of a break. Each kind lists those it takes beyond the first five.
 
-    variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep a
-    process alive that owns what is open. age_seconds: the records' age by their timestamps.
+    variant: which variant of the kind. later: what the id does after its marker was lost. hold:
+    keep a process alive that owns what is open. age_seconds: the records' age by their timestamps.
     outcome: what was decided before the marker was lost. ahead: how many epochs a foreign marker is
     ahead of the coordinator.
     """
@@ -50,7 +50,7 @@ COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"
 
 @dataclass(frozen=True, slots=True)
 class BreakPlace(HasPartition):
-    """The place of one of `count` troubles, and the transactional id it uses."""
+    """The place of one of `count` faults, and the transactional id it uses."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class Stage:
     ) -> list[BreakPlace]:
         """`count` x `per_trouble` places on their own partitions; makes the topics.
 
-        replicas: the brokers that hold every partition, instead of all of them.
+        replicas: the brokers that hold every partition, instead of all brokers.
         """
         options, count = self.options, self.options.count * per_trouble
         names = await self.client.topics()
@@ -137,7 +137,7 @@ class Stage:
         return [BreakPlace(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
 
     def variant(self, *known: str) -> str:
-        """Return the requested sort, else the first. Raises UsageError for an unknown one."""
+        """Return the requested variant, else the first. Raises UsageError for an unknown one."""
         chosen = self.options.variant or known[0]
         if chosen not in known:
             raise UsageError(
@@ -153,9 +153,9 @@ class Stage:
         start: int | None = None,
         **known: Any,
     ) -> GroundTruth:
-        """The ground truth of what `ledger` wrote; with what the id's coordinator says.
+        """Return the ground truth of what `ledger` wrote, with what the id's coordinator says.
 
-        producer: of the transaction that began at `start`.
+        producer: its transaction began at `start`.
         """
         transaction = None
         if producer is not None:
@@ -184,7 +184,7 @@ class Stage:
 
 
 def group_offsets(group: str, place: BreakPlace, committed: int, pending: int) -> dict[str, Any]:
-    """Return what a truth says of a group's commit of `place` that a transaction holds."""
+    """Return what a truth says about a group's commit of `place` that a transaction holds."""
     return {
         "group": group,
         "group_topic": place.topic,
@@ -199,9 +199,9 @@ Make = Callable[[Stage], Awaitable[list[GroundTruth]]]
 
 @dataclass(frozen=True, slots=True)
 class BreakKind:
-    """One kind of trouble. settings: broker settings without which it cannot be made.
+    """One kind of fault. settings: broker settings without which it cannot be made.
 
-    A number must be at least the one named. takes: options beyond the common ones.
+    A numeric setting must be at least the number given here. takes: options beyond the common ones.
     leaves_open: whether these options leave a transaction open that a process can own.
     """
 
@@ -214,7 +214,7 @@ class BreakKind:
     leaves_open: Callable[[Options], bool] = lambda options: False
 
     async def check(self, client: Client) -> None:
-        """Raise RefusedError when the cluster is not as this kind needs it."""
+        """Raise RefusedError if the cluster lacks what this kind needs."""
         brokers = client.cluster.brokers
         if len(brokers) < self.brokers:
             raise RefusedError(
@@ -245,7 +245,7 @@ def _suffices(actual: str | None, needed: str) -> bool:
 
 
 def batch(count: int, name: str, age_seconds: float = 0.0) -> list[NewRecord]:
-    """`count` records with keys of their own: `name-0`, `name-1`, ..."""
+    """Return `count` records with their own keys: `name-0`, `name-1`, ..."""
     stamp = None
     if age_seconds:
         import time

@@ -1,7 +1,7 @@
-"""Transactional ids in trouble although no partition is held: nothing written, or all markers are.
+"""Break transactional ids that hold no partition: nothing written, or all markers written.
 
 Also the id that a foreign marker has fenced from its own partition: its coordinator stays in
-Prepare* for good, and whether the partition is held depends on when that marker came.
+Prepare* forever, and whether the partition is held depends on when that marker came.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ STAYS_SECONDS = 1.0
 
 
 async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
-    """Ids (v1) that are Ongoing and wrote nothing. added: a partition; offsets: a group."""
+    """Make ids (v1) that are Ongoing and wrote nothing. added: a partition; offsets: a group."""
     variant, truths = stage.variant("added", "offsets"), []
     timeout_ms = await longest_timeout(stage)
     for place in await stage.places():
@@ -56,9 +56,9 @@ async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
-    """COMMITs with all markers written that cannot be finished: the state log is below min ISR.
+    """Make COMMITs with all markers that cannot finish: the state log is below min ISR.
 
-    The markers are held back by the same means until the decision is written.
+    Low min ISR also holds the markers back until the decision is written.
     """
     async with stoppable(stage) as victim:
         client = stage.client
@@ -119,7 +119,7 @@ async def _marked(client: Client, ledger: Ledger) -> None:
 
 
 async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
-    """COMMITs whose coordinator a marker of a later coordinator epoch keeps from writing its own.
+    """Make COMMITs whose coordinator a marker of a later coordinator epoch has fenced.
 
     held: that marker came before the transaction. contradicted: it ended this one, with ABORT.
     """
@@ -139,7 +139,7 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
             await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
             await ledger.marked()
         b = await begin(stage, place, producer, ledger)
-        stage.open_producers.clear()  # nothing can end it
+        stage.open_producers.clear()  # nothing can end them
         if variant == "contradicted":
             await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
             await ledger.ended(b.producer_id, commit=False)

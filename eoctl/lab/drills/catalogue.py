@@ -1,6 +1,6 @@
-"""The drills: what each plants, what it needs from the lab, and its story.
+"""List the drills: what each plants, what it needs from the lab, and its story.
 
-A story has symptoms: what readers notice, and whom one could ask. Never the cause.
+A story names symptoms: what readers notice, and whom to ask. It never names the cause.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ CYCLE = {ABORT_CYCLE: "3600000"}
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """One drill. page: of docs/runbooks. story: with `{topics}` where the held ones are named.
+    """One drill. page: of docs/runbooks. story: with `{topics}` in place of the held ones.
 
-    cycle: its coordinators must not end transactions while it lasts.
+    cycle: coordinators must not end transactions during this drill.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Drill:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The options of `lab up` without which it is refused."""
+        """Return the options of `lab up` without which the drill is refused."""
         brokers = [f"--brokers {self.brokers}"] if self.brokers > 1 else []
         return (*brokers, *(f"--set {k}={v}" for k, v in CYCLE.items() if self.cycle))
 
     @property
     def conditions(self) -> BreakKind:
-        """What it needs, as breaks say that."""
+        """Return what the drill needs, in the form that breaks use."""
         return BreakKind(
             self.name,
             self.title,

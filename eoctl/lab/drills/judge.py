@@ -1,4 +1,4 @@
-"""The marks of a drill: the outcome of each case, compared with the correct one."""
+"""Mark a drill: compare the outcome of each case with the correct one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ WANTED = {
 class Ending:
     """How the log says that a transaction ended. outcome: None while it is open.
 
-    records: how many it wrote there, up to its marker. marker: that one's offset.
+    records: how many it wrote there, up to its marker. marker: the marker's offset.
     """
 
     outcome: Literal["commit", "abort"] | None
@@ -42,7 +42,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A completed fence, by the journal. after_question: its owner had been asked."""
+    """A completed fence, from the journal. after_question: its owner had been asked."""
 
     after_question: bool
 
@@ -88,7 +88,7 @@ def transaction(case: Case, ending: Ending, fence: Fence | None = None) -> Drill
 
 
 def broker(case: Case, *, gone: bool, ready: bool) -> DrillGradeRow:
-    """Mark whether a broker is back. gone: it has left at all by now."""
+    """Mark whether a broker is back. gone: whether it has left yet."""
     if not gone:
         return _row(case, "still there", "left", "the worst is yet to come")
     if ready:

@@ -1,7 +1,7 @@
-"""Positions as a consumer group's committed offsets; the outputs are in the metadata.
+"""Positions kept as a consumer group's committed offsets; the outputs are in the metadata.
 
-Kafka has no compare-and-set for them: read, compare, and commit without a member, which the
-coordinator takes only while the group has none.
+Kafka has no compare-and-set for offsets: read, compare, and commit without a member, which the
+coordinator accepts only while the group has no members.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ _NEVER_WRITTEN = {
 
 
 def refuse_kind(kind: str | None, where: str) -> None:
-    """Refuse a group of a kind that is never written, and name the tool that can.
+    """Refuse a kind of group that eoctl never writes, and name the tool that can.
 
     kind: in lower case; None: no group's. Raises RefusedError.
     """
@@ -111,7 +111,7 @@ class GroupOffsets:
             missing += more
         for m in missing:
             hidden = m.scope == "topic" and m.topic is None and self._inputs is not None
-            if not hidden:  # which topics are ours is known then, and they can be seen
+            if not hidden:  # our topics are known then, and can be seen
                 raise IncompleteError(f"{m.error}: {m.detail}", where=self.name)
         if not groups:
             raise IncompleteError("its coordinator did not tell", where=self.name)

@@ -25,7 +25,7 @@ def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEn
 
 
 def kept_of(at: StoredPartition, position: StoredPosition) -> StoredValues:
-    """Return a position as it is in the object."""
+    """Return a position as the object keeps it."""
     return _plain(as_kept([at], position)[0])
 
 

@@ -1,8 +1,8 @@
-"""Positions in a table of a database, a row for each input partition, through SQLAlchemy Core.
+"""Positions in a database table, one row per input partition, through SQLAlchemy Core.
 
 All changes of one write are one transaction: the rows are locked and compared, each UPDATE and
 DELETE names the old offset and must hit one row, an INSERT that meets another's row is refused.
-Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves doubt.
+Nothing takes effect before the COMMIT, so only a COMMIT without an answer leaves doubt.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class _RepliedError(Exception):
 
 
 class SqlOffsets:
-    """The store of [app.store] kind = "sql". Raises UsageError for a url that is none."""
+    """The store of [app.store] kind = "sql". Raises UsageError for an invalid url."""
 
     compares = True
 
@@ -123,7 +123,7 @@ class SqlOffsets:
             ) from None
 
     def put(self, connection: "Connection", writes: Sequence[Write]) -> None:
-        """Compare and set in the transaction that is open. Raises RefusedError."""
+        """Compare and set in the open transaction. Raises RefusedError."""
         table = opened_table(connection, self._described, self.name)
         topics = sorted({w.topic for w in writes})
         there = self._contents(connection, table, topics, lock=True)

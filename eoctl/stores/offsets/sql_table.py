@@ -1,4 +1,4 @@
-"""A table of positions as its database describes it. Names are taken as written and quoted."""
+"""A table of positions as its database describes it. Names are used as written and quoted."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ _IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 def identifiers(text: str) -> tuple[str | None, str]:
-    """(schema, table) of `table`, `schema.table`, `"a.b"."c"`. Raises UsageError."""
+    """Return (schema, table) of `table`, `schema.table`, `"a.b"."c"`. Raises UsageError."""
     parts, position = [], -1
     while position < len(text) and (match := _IDENTIFIER.match(text, position + 1)):
         parts.append(match[2] if match[1] is None else match[1].replace('""', '"'))
@@ -78,7 +78,7 @@ def opened_table(connection: "Connection", described: SqlStore, where: str) -> "
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Statements on the table. columns: by what they hold. json_output: it has a JSON type."""
+    """Statements on the table. columns: by their content. json_output: it has a JSON type."""
 
     table: Any
     columns: Mapping[str, Any]
@@ -95,7 +95,7 @@ class Mapped:
         return query.with_for_update() if lock else query
 
     def read(self, row: Any, where: str) -> tuple[TopicPartition, StoredValues]:
-        """Return a row's place and what it keeps. Raises CorruptError."""
+        """Return a row's place and its values. Raises CorruptError."""
         values = dict(zip(self.columns, row, strict=True))
         topic = values["topic"]
         if not isinstance(topic, str):
@@ -144,7 +144,7 @@ class Mapped:
         return {self.columns[key]: value for key, value in values.items()}
 
     def refuse_without_key(self, connection: "Connection", where: str) -> None:
-        """Two writers could each insert their own row where no unique key forbids it."""
+        """Refuse a table without a unique key: two writers could each insert a row of their own."""
         from sqlalchemy import inspect
 
         inspector = inspect(connection)
@@ -182,7 +182,7 @@ def row_of(at: StoredPartition, columns: SqlColumns) -> StoredValues:
 
 
 def position_of(place: TopicPartition, kept: StoredValues, where: str) -> StoredPartition:
-    """Return the entry of a row, as kept. Raises CorruptError."""
+    """Return a row's entry, as kept. Raises CorruptError."""
     value: dict[str, Any] = {
         "input": {"topic": place[0], "partition": place[1], "offset": kept["offset"]}
         | {key: kept.get(key) for key in ("cluster_id", "topic_id", "leader_epoch")},
@@ -219,7 +219,7 @@ def _kept_value(key: str, value: Any, where: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return equal text for equal JSON, in whatever order a JSON column returns the keys."""
+    """Return equal text for equal JSON, whatever the order of a JSON column's keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

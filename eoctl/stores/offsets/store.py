@@ -1,8 +1,8 @@
 """The one interface to stores of offsets: read everything, compare-and-set, back to absence.
 
-A store keeps one entry for each input partition. `Entry.kept` is that entry exactly as it is there,
-as JSON; a `Write` names it, so that any change in between is found and never overwritten, and the
-reverse of a `Write` restores the old entry. `opening.open_store` opens any of them.
+A store keeps one entry for each input partition. `Entry.kept` is that entry exactly as stored, as
+JSON; a `Write` names it, so that any change in between is found and never overwritten, and the
+reverse of a `Write` restores the old entry. `opening.open_store` opens any store.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,11 +47,11 @@ class StoreEntry:
 class Contents:
     """The result of one read of a store.
 
-    exists: the group, node, file, key or table exists. entries: all of them, sorted, whatever their
-    topics. facts: other values that must not change meanwhile (a group: type, state and members).
-    pending: a group's commits that an open transaction holds. spark: the checkpoint. flink: what it
-    says besides its offsets. sources: source partition of a source connector → `offset`, its source
-    offset as JSON text, which is no offset of a topic.
+    exists: the group, node, file, key or table exists. entries: all, sorted, whatever their topics.
+    facts: other values that must not change meanwhile (a group: type, state and members). pending:
+    a group's commits that an open transaction holds. spark: the checkpoint. flink: what that
+    checkpoint holds besides offsets. sources: source partition of a source connector → `offset`,
+    its source offset as JSON text, which is no offset of a topic.
     """
 
     exists: bool
@@ -86,7 +86,7 @@ class Write(HasPartition):
 
 
 class OffsetStore(Protocol):
-    """An open store. Every call ends within the store's bound, a frozen server included."""
+    """An open store. Every call ends within the store's bound, even if its server is frozen."""
 
     @property
     def name(self) -> str:
@@ -95,7 +95,8 @@ class OffsetStore(Protocol):
 
     @property
     def compares(self) -> bool:
-        """True if the store compares and sets. Else eoctl reads, compares, writes, reads again."""
+        """Return True if the store compares and sets. Else eoctl reads, compares, writes,
+        checks."""
         ...
 
     async def read(self) -> Contents:
@@ -103,7 +104,7 @@ class OffsetStore(Protocol):
         ...
 
     def kept(self, position: StoredPartition) -> StoredValues:
-        """Return how the store keeps this entry. Raises RefusedError where it cannot hold it."""
+        """Return how the store keeps this entry. Raises RefusedError if it cannot hold it."""
         ...
 
     async def write(
@@ -111,9 +112,9 @@ class OffsetStore(Protocol):
     ) -> None:
         """Do all writes, each partition at most once. ensure_held is asked before each request.
 
-        dissolve: the store itself was not there before; it is removed once nothing is left in it.
-        Returns: all of it is written. RefusedError: nothing was written. UnverifiedError: some of
-        it was, or nobody can tell; read again.
+        dissolve: the store did not exist before; it is removed once it is empty. Returns after
+        writing everything. RefusedError: nothing was written. UnverifiedError: some of it was
+        written, or the outcome is unknown; read again.
         """
         ...
 
@@ -121,7 +122,7 @@ class OffsetStore(Protocol):
 def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
     """Return the writes that are not done yet, for a run that resumes a killed one.
 
-    Raises RefusedError where the store holds neither `before` nor `after`.
+    Raises RefusedError if the store holds neither `before` nor `after`.
     """
     by_place = contents.kept
     todo = tuple(w for w in writes if by_place.get(w.topic_partition) != w.after)
@@ -130,7 +131,7 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
 
 
 def refuse_differences(contents: Contents, writes: Sequence[Write], where: str = "") -> None:
-    """Raise RefusedError that names each entry that differs from what the writes expect."""
+    """Raise RefusedError that names each entry that is not what the writes expect."""
     by_place = contents.kept
     then = {named(w.topic_partition): w.before for w in writes}
     now = {named(w.topic_partition): by_place.get(w.topic_partition) for w in writes}
@@ -152,7 +153,7 @@ def refuse_loss(kept: StoredPartition, position: StoredPartition, why: str, wher
 
 
 def held_before(ensure_held: EnsureHeld, *, written: bool) -> None:
-    """Ask for the lock before a request. written: an earlier one was sent.
+    """Check the lock before a request. written: an earlier one was sent.
 
     Raises RefusedError while nothing was sent, else UnverifiedError.
     """
@@ -165,7 +166,7 @@ def held_before(ensure_held: EnsureHeld, *, written: bool) -> None:
 
 @contextmanager
 def unsent() -> Iterator[None]:
-    """Around what a change has to know first: what cannot be seen refuses it, unsent."""
+    """Refuse if something that a change must know cannot be seen: nothing was sent."""
     try:
         yield
     except (IncompleteError, UnreachableError) as error:
@@ -181,8 +182,8 @@ async def write_at_once(
     seconds: float,
     lost: str,
 ) -> None:
-    """Run a blocking call that writes all or nothing. It raises LostError if a request got no
-    answer: then, and if it is silent for `seconds`, reading again decides.
+    """Run a blocking call that writes all or nothing. If it raises LostError (a request got no
+    answer) or is silent for `seconds`, read again to decide.
 
     lost: how an UnverifiedError begins. Raises RefusedError: nothing was written.
     """
@@ -198,8 +199,8 @@ async def write_at_once(
 
 
 async def look_for(store: OffsetStore, writes: Sequence[Write], lost: str) -> None:
-    """Check if the store holds writes whose answer did not come. Raises UnverifiedError if it does
-    not, or cannot be read."""
+    """Check if the store holds writes whose answer did not come. Raises UnverifiedError if not, or
+    if it cannot be read."""
     try:
         if not left(await store.read(), writes):
             return

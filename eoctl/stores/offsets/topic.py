@@ -1,4 +1,4 @@
-"""Positions in a topic of the application: the JSON object is the value under a key.
+"""Positions in a topic of the application: the JSON object is the value of one key.
 
 Reads what a read_committed reader sees of that key, from the topic's end backwards. Kafka has no
 compare-and-set: read, compare, write with acks=all, and read what comes after, so that a record of
@@ -58,7 +58,7 @@ _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in
 
 @dataclass(frozen=True, slots=True)
 class _LastRecord:
-    """The last visible record under the key. None: there is none, or it is a tombstone."""
+    """The last visible record of the key. None: none exists, or it is a tombstone."""
 
     ends: Mapping[int, int]  # partition to LSO
     highs: Mapping[int, int]  # partition to high watermark
@@ -96,7 +96,7 @@ class TopicOffsets:
         return Contents(True, entries_of(last.text, self._described.position, self.name))
 
     async def _partitions(self) -> list[PartitionFacts]:
-        """Raises IncompleteError."""
+        """Return the partitions with their offsets. Raises IncompleteError."""
         self._cluster.forgive()
         topic = self._described.topic
         metadata = (await self._cluster.metadata([topic])).topics[topic]
@@ -133,7 +133,7 @@ class TopicOffsets:
     async def _read(
         self, ranges: Sequence[Range], isolation: int
     ) -> list[tuple[Record, TopicPartition]]:
-        """The records of a key or, without one, each partition's last. Raises IncompleteError."""
+        """Return a key's records, or (no key) each partition's last. Raises IncompleteError."""
         by_key = {r.topic_partition: r for r in ranges}
         records: list[tuple[Record, TopicPartition]] = []
         async for item in fetch.read(self._cluster, ranges, isolation=isolation):
@@ -155,7 +155,7 @@ class TopicOffsets:
         return records
 
     async def _find(self) -> _LastRecord:
-        """Find the key. Raises CorruptError when it is in two partitions."""
+        """Find the key. Raises CorruptError if it is in two partitions."""
         facts = await self._partitions()
         last = await self._last(facts, self._key)
         ends = {f.partition: f.last_stable_offset or 0 for f in facts}
@@ -177,7 +177,7 @@ class TopicOffsets:
         return _LastRecord(ends, highs, places[0][1], text)
 
     async def _changelog(self) -> Contents:
-        """Return what the last record of each partition carries."""
+        """Return the positions that each partition's last record carries."""
         app = self._app
         last = await self._last(await self._partitions(), None)
         if app is None:
@@ -222,7 +222,7 @@ class TopicOffsets:
         await self._look_for_others(last, offset)
 
     async def _refuse_open(self, last: _LastRecord) -> None:
-        """A transaction that is open may hold a newer value, which would replace ours."""
+        """Refuse while a transaction is open: it may hold a newer value, which replaces ours."""
         ranges = self._above(last.ends, last.highs)
         for record, place in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
             raise RefusedError(
@@ -234,7 +234,7 @@ class TopicOffsets:
     async def _look_for_others(self, last: _LastRecord, ours: tuple[int, int] | None) -> None:
         """Raise UnverifiedError if another writer's record came since we read.
 
-        ours: None if no answer gave its offset: it is the last one, as it was looked for.
+        ours: None if no answer gave its offset: then it is the last record, which was searched for.
         """
         try:
             now = {f.partition: f.high_watermark or 0 for f in await self._partitions()}
@@ -267,7 +267,7 @@ class TopicOffsets:
     async def _produce(
         self, value: str | None, partition: int | None, ensure_held: EnsureHeld
     ) -> tuple[int, int] | None:
-        """(partition, offset) of the record; None: no answer. Raises RefusedError."""
+        """Return (partition, offset) of the record; None: no answer. Raises RefusedError."""
         try:
             return await bounded(
                 lambda job: self._produced(job, value, partition, ensure_held), 2 * self._seconds
@@ -287,13 +287,13 @@ class TopicOffsets:
         reports: list[tuple[Any, Any]] = []
         config = {
             "acks": "all",
-            "retries": 0,  # sent once: a second copy would seem to be another writer's
+            "retries": 0,  # sent once: a second copy would look like another writer's
             "message.timeout.ms": int(min(self._seconds, MESSAGE_SECONDS) * 1000),
             "partitioner": "murmur2_random",  # where Java's producers put this key
             "linger.ms": 0,
         }
         producer = confluent.producer(self._cluster.settings, config)
-        try:  # its metadata first: nothing may wait once the lock was checked
+        try:  # metadata first: nothing may wait once the lock was checked
             producer.list_topics(self._described.topic, self._seconds)
         except KafkaException as error:
             raise RefusedError(
@@ -310,7 +310,7 @@ class TopicOffsets:
                 on_delivery=lambda error, message: reports.append((error, message)),
                 **place,
             )
-        except KafkaException as error:  # it was not even taken into the queue
+        except KafkaException as error:  # not even queued
             raise RefusedError(
                 f"{error.args[0].name()}; nothing was written", where=self.name
             ) from None

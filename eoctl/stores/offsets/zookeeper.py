@@ -93,7 +93,7 @@ class ZooKeeperOffsets:
         return session
 
     def _read(self, session: Session) -> Tree:
-        """Raises UnreachableError."""
+        """Return the nodes. Raises UnreachableError."""
         from kazoo.exceptions import KazooException, NoAuthError
 
         try:
@@ -247,7 +247,7 @@ class ZooKeeperOffsets:
                 return False
             try:
                 job.writing()
-            except SilentError:  # given up
+            except SilentError:  # the call was given up
                 return False
             return True
 

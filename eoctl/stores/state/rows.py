@@ -32,13 +32,13 @@ BYTES_AT_ONCE = 128 << 20  # of rows in order
 
 
 def parts_of(rows: int) -> int:
-    """Into how many parts, by the hash of the key, so many rows are divided to be compared."""
+    """Return into how many parts, by key hash, so many rows are divided for comparing."""
     return max(1, -(-rows // ROWS_AT_ONCE))
 
 
 @dataclass(frozen=True)
 class StateRows:
-    """A finished state's rows. The files are checked against the manifest when they are read."""
+    """A finished state's rows. Files are checked against the manifest when they are read."""
 
     storage: Storage
     manifest: Manifest
@@ -80,15 +80,15 @@ class StateRows:
         return np.sort(np.concatenate([np.empty(0, np.int64), *columns]))
 
     def columns(self, place: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
-        """Some columns of all rows, a row group at a time. Call `check` before."""
+        """Yield some columns of all rows, a row group at a time. Call `check` before."""
         return self._groups(place, names)
 
     def in_order(
         self, place: TopicPartition, first: int = 0, at_once: int | None = None
     ) -> Iterator["pa.Table"]:
-        """The rows of a partition with all columns by rising offset, from row `first` on.
+        """Yield a partition's rows with all columns by ascending offset, from row `first` on.
 
-        In tables of `at_once` rows, or of as many as BYTES_AT_ONCE hold: each reads the files
+        The tables have `at_once` rows, or as many as BYTES_AT_ONCE hold: each reads the files
         again, so memory is bounded. Call `check` before.
         """
         import numpy as np
@@ -108,8 +108,8 @@ class StateRows:
             yield rows.take(int64_array(order))
 
     def check(self, place: TopicPartition) -> None:
-        """Raises RefusedError where a file is not what the manifest lists, or they are not what its
-        digest is of."""
+        """Raise RefusedError if a file is not what the manifest lists, or the files do not match
+        the manifest's digest."""
         self._check_rows(place)
         for listed in self.manifest.by_place()[place].files:
             check_file(self.storage, file_of(listed))
@@ -144,7 +144,7 @@ class StateRows:
         columns: list[str] | None,
         within: tuple[int, int] | None = None,
     ) -> Iterator["pa.Table"]:
-        """Row groups, those without any offset `within` left out where that is known."""
+        """Yield row groups, without those known to have no offset `within`."""
         import pyarrow.parquet as pq
 
         for listed in self.manifest.by_place()[place].files:
@@ -163,7 +163,7 @@ def _outside(statistics: Any, within: tuple[int, int]) -> bool:
 
 
 def file_of(listed: ManifestFile) -> StateFile:
-    """A manifest's file as the file's reader wants it."""
+    """Return a manifest's file as the file's reader expects it."""
     return StateFile(listed.path, listed.rows, listed.size, listed.sha256)
 
 
@@ -186,12 +186,12 @@ class Dump:
     partitions: bool
 
     def of(self, place: TopicPartition) -> "pa.Table | None":
-        """Return the rows of one partition; None when it has none."""
+        """Return the rows of one partition; None if it has none."""
         return self.rows.get(place, self.rows.get((None, place[1])))
 
 
 def read_dump(path: Path) -> Dump:
-    """Raises UsageError with the line that is not one."""
+    """Return the dump in a file. Raises UsageError that names an invalid line."""
     grouped: dict[tuple[str | None, int | None], list[dict[str, Any]]] = {}
     timestamps = True
     try:
