@@ -334,7 +334,7 @@ class _Copy:
         before = memory.tally.records
         copied = memory.judge(records)
         chosen = records.select(copied)
-        visible_before = (before + 1 + copied.nonzero()[0]).tolist()  # with each of the chosen
+        visible_before = (before + 1 + copied.nonzero()[0]).tolist()  # for each, itself included
         output, times = self.job.wish.output, chosen.timestamp.tolist()
         for i in range(len(chosen)):
             if self._until is None:

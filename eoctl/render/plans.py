@@ -1,4 +1,4 @@
-"""A plan in words, one labelled fact a line: the same for the command line and the dashboard."""
+"""Put a plan into words, one labelled fact per line: for the command line and the dashboard."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ HOST_UNKNOWN = (
 
 
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
-    """(label, text) of all that an operator must read before the plan's word is typed."""
+    """Yield (label, text) for all that an operator must read before typing the plan's word."""
     for step in writing(plan):
         yield "WRITES", warning(step)
     yield "what", plan.summary
@@ -44,7 +44,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def subject(row: Mapping[str, Any]) -> str:
-    """`orders:3  pid 4001  billing-1  orphan (nobody-owns-it)`."""
+    """Return for instance `orders:3 pid 4001 billing-1 orphan (nobody-owns-it)`."""
     words = [row["partition"] or "no partition", f"pid {row['producer_id']}"]
     if row["transactional_id"] is not None:
         words.append(row["transactional_id"])
@@ -85,7 +85,7 @@ def _records(row: Mapping[str, Any]) -> str:
 
 
 def _reach(step: Step) -> Iterator[tuple[str, str]]:
-    """Say which other partitions are concerned, and which groups are past the first record.
+    """Say which other partitions are affected, and which groups are past the first record.
 
     Empty for a plan of an earlier version.
     """
@@ -151,7 +151,7 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unseen(step: Step) -> Iterator[tuple[str, str]]:
-    """Say which of that could not be seen: there may be more."""
+    """Say what of this evidence could not be seen: more may exist."""
     for field, what in (("partitions_unseen", "partitions"), ("groups_unseen", "groups")):
         for row in step.about:
             errors = [not_seen(ErrorRow.read(e)) for e in row.get(field, ())]

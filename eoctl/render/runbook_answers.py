@@ -1,4 +1,4 @@
-"""The questions of a runbook: whom to ask what, and what each answer means."""
+"""Write the questions of a runbook: whom to ask what, and what each answer means."""
 
 from collections.abc import Iterator, Sequence
 

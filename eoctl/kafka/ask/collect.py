@@ -1,7 +1,7 @@
-"""Collectors: questions to the brokers, Facts back. No judgement, no text for people.
+"""Collect facts from the brokers, without judging them and without text for people.
 
-Requests go to all leaders at once and in batches: one ListOffsets per leader and question,
-one DescribeProducers per leader for all its partitions.
+Requests go to all leaders at once and in batches: one ListOffsets per leader and question, one
+DescribeProducers per leader for all its partitions.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def partition_offsets(
 
 
 def not_given(facts: Iterable[PartitionFacts], missing: Sequence[Missing]) -> list[Missing]:
-    """Return why partitions have no offsets, but for those of brokers named in `missing`."""
+    """Return why partitions have no offsets, except those of brokers named in `missing`."""
     return [
         Missing("partition", f.error, _partition_problem(f), f.leader, f.topic, f.partition)
         for f in facts
@@ -192,8 +192,8 @@ async def offsets_of(
 
 
 class _AskedPartition(Value, gc=False):
-    """A partition in a ListOffsets request. kafka-python's own class, which has the same fields,
-    takes twenty times as long to make one, and `lso --all` asks twice for ten thousand."""
+    """A partition in a ListOffsets request. kafka-python's own class has the same fields, but takes
+    twenty times as long to create, and `lso --all` asks twice for ten thousand."""
 
     partition_index: int
     current_leader_epoch: int
@@ -206,7 +206,7 @@ def list_offsets(
 ) -> Any:
     """Build ListOffsets for `partitions` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
 
-    replica: -1 asks as a client; another number is given what replicas see, at this leader epoch.
+    replica: -1 asks as a client; any other number gets what replicas see, at this leader epoch.
     """
     request = messages.ListOffsetsRequest
     grouped: dict[str, list[_AskedPartition]] = {}
@@ -243,11 +243,11 @@ def offset_rows(answer: Any) -> dict[TopicPartition, Any]:
 async def producers(
     cluster: Cluster, scope: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, tuple[ProducerFacts, ...]], list[Missing]]:
-    """The active producers of each partition (DescribeProducers, KIP-664; Kafka 2.8 and above).
+    """Return each partition's active producers (DescribeProducers, KIP-664; Kafka 2.8 and above).
 
-    One request per leader. A partition that is not in the result is named in the second part.
-    A replica that is no longer leader may answer NONE with stale state: its caller pairs this
-    with ListOffsets, which does refuse.
+    One request per leader. A partition that is not in the result is named in the second part. A
+    replica that is no longer leader may answer NONE with stale state: callers also send
+    ListOffsets, which does refuse.
     """
     led, leaderless = by_leader(scope)
     answers, failures = await cluster.ask_each(
@@ -314,7 +314,7 @@ def producers_of(
 
 
 def producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
-    """A broker that did not describe the producers of the partitions that it leads, as a fact."""
+    """Return a broker that did not describe the producers of its partitions, as a fact."""
     if error.error == "UNSUPPORTED_VERSION":
         return Missing(
             "feature", error.error, "DescribeProducers needs Kafka 2.8 or above", broker=broker
@@ -325,7 +325,7 @@ def producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
 
 
 def producer_facts(topic: str, partition: int, row: Any) -> ProducerFacts:
-    """row: of DescribeProducers' answer."""
+    """Return a producer's facts. row: of DescribeProducers' answer."""
     return ProducerFacts(
         topic=topic,
         partition=partition,
@@ -375,7 +375,7 @@ async def offsets_at(
 def told_offsets(
     answers: Mapping[int, Any], refusal: str
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Missing]]:
-    """The offsets of ListOffsets answers by broker; what a leader refused in the second part."""
+    """Return the offsets in ListOffsets answers by broker; in the second part, refusals."""
     offsets: dict[TopicPartition, int] = {}
     refused: dict[TopicPartition, Missing] = {}
     for broker, answer in answers.items():

@@ -1,4 +1,4 @@
-"""Settings in force, of topics and brokers (DescribeConfigs; defaults included)."""
+"""Read the settings in force, of topics and brokers (DescribeConfigs; defaults included)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ ISOLATION = "share.isolation.level"
 async def broker_configs(
     cluster: Cluster, keys: Sequence[str]
 ) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
-    """Broker id, as text → values of `keys` in force. Each broker gives only its own."""
+    """Return broker id, as text → values of `keys` in force. Each broker gives only its own."""
     request = messages.DescribeConfigsRequest
 
     def question(broker: int) -> Any:
@@ -76,7 +76,7 @@ async def topic_configs(
 
 
 async def with_isolation(cluster: Cluster, groups: Sequence[GroupFacts]) -> list[GroupFacts]:
-    """`groups`, the share groups among them with their isolation level; None where it is hidden."""
+    """Return `groups`, share groups with their isolation level; None if it is hidden."""
     share = [g.group for g in groups if (g.type or "").lower() == "share"]
     if not share:
         return list(groups)

@@ -1,4 +1,4 @@
-"""The ends of logs as their leaders know them, written but not yet replicated records included.
+"""Read the ends of logs as their leaders know them, including records not yet replicated.
 
 ListOffsets as replica -2 (Kafka's ListOffsetsRequest.DEBUGGING_REPLICA_ID) gives the log end
 offset. Followers answer this request too, so it carries the leader epoch.
@@ -23,7 +23,7 @@ DEBUGGING_REPLICA = -2
 async def log_end_offsets(
     cluster: Cluster, partitions: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, int], list[Missing]]:
-    """Return the leader's log end offset of each partition; then those that got no answer."""
+    """Return the leader's log end offset of each partition; then those without an answer."""
     led, leaderless = by_leader(partitions)
     answers, failures = await cluster.ask_each(
         {
@@ -56,7 +56,7 @@ async def read_ends(
     In this order: records written before the watermark was read are in the log end.
     """
     facts, missing = await collect.partition_offsets(cluster, topics, partitions)
-    # where the leader moved meanwhile, facts know the new one
+    # if the leader moved meanwhile, facts know the new one
     led = [
         p.but(leader=f.leader, leader_epoch=f.leader_epoch)
         for p, f in zip(partitions, facts, strict=True)

@@ -1,4 +1,4 @@
-"""A partition at one moment: its offsets and its producers, as its leader saw them together.
+"""Read a partition at one moment: its offsets and producers, as its leader saw them together.
 
 A busy partition moves on between two requests: a transaction that began after the offsets were
 given starts at or above their high watermark, and one that ended holds nothing. So a leader gets
@@ -34,7 +34,7 @@ Producers = dict[TopicPartition, tuple[ProducerFacts, ...]]
 async def at_one_moment(
     cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], Producers, list[Missing]]:
-    """Return offsets of `partitions`, in their order, and the producers that they had then.
+    """Return offsets of `partitions`, in their order, and the producers at that moment.
 
     Of a partition without producers in the second part, or with an error in the first, the third
     part says why. One that moved TRIES times has producers of a moment before its offsets.

@@ -1,4 +1,4 @@
-"""The partitions that ids in Ongoing or Prepare* name, and their coordinator's log."""
+"""Read the partitions that ids in Ongoing or Prepare* name, and their coordinator's log."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +26,7 @@ async def standing(
     now: int,
     recorded: Mapping[str, Sequence[TopicPartition]] | None = None,
 ) -> list[IdFacts]:
-    """Return the standing of each id, in the order of `rows`; clocks are left to the caller.
+    """Return the facts of each id, in the order of `rows`; clocks are left to the caller.
 
     now: our clock, epoch ms, when `rows` were described. recorded: the partitions of an id's newest
     record, asked about besides those of its description. The partitions are asked first and the
@@ -133,7 +133,7 @@ async def log_of(cluster: Cluster, transactional_id: str) -> CoordinatorFacts | 
         try:
             await cluster.connection(broker)
         except WireError:
-            continue  # it is among the silent ones now
+            continue  # the broker is among the silent ones now
     in_sync, away = replicas_of(cluster, log)
     one = CoordinatorFacts(log.partition, log.leader, seen=False, in_sync=in_sync, away=away)
     asked = await with_least_in_sync(cluster, Transactions(coordinators=(one,)))
@@ -169,7 +169,7 @@ async def _places(
 
 
 async def _min_in_sync(cluster: Cluster) -> int | None:
-    """Return min.insync.replicas of `__transaction_state`, None where it is hidden."""
+    """Return min.insync.replicas of `__transaction_state`, None if it is hidden."""
     values, _ = await configs.topic_configs(cluster, [TRANSACTION_STATE], [MIN_IN_SYNC])
     value = values.get(TRANSACTION_STATE, {}).get(MIN_IN_SYNC)
     return int(value) if value is not None and value.isdigit() else None

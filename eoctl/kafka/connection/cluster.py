@@ -1,7 +1,7 @@
-"""A cluster as seen over one connection per broker: bootstrap, metadata, asking many at once.
+"""Talk to a cluster over one connection per broker: bootstrap, metadata, asking many at once.
 
-A broker that does not answer costs its silence bound once and is then left alone for as long
-as this Cluster lives; what it could have said is reported as Missing, never left out silently.
+A broker that does not answer costs its silence bound once and is then left alone while this Cluster
+lives; facts that it could have given are reported as Missing, never omitted silently.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 PROBE_TOPIC = "eoctl-probe"
 """A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
-FIRST_SILENCES = 3  # that the first broker may take to accept a connection
-_BOOTSTRAP = -1  # stands for the id of the broker behind the first connection, which is not known
-STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
+FIRST_SILENCES = 3  # for the first broker to accept a connection
+_BOOTSTRAP = -1  # the unknown id of the broker on the first connection
+STAGGER_SECONDS = 0.3  # between bootstrap attempts: the most that a dead first server costs
 
 
 class PartitionMetadata(HasPartition, Value, gc=False):
@@ -46,7 +46,7 @@ class PartitionMetadata(HasPartition, Value, gc=False):
 
 
 class TopicMetadata(Value):
-    """A topic as Metadata describes it. error: why it could not be (then no partitions)."""
+    """A topic as Metadata describes it. error: why it could not be (then without partitions)."""
 
     name: str
     topic_id: str | None
@@ -97,7 +97,7 @@ class Cluster:
         return self
 
     async def _begin(self, servers: list[tuple[str, int]]) -> None:
-        """Learn the brokers from one of the servers; one that accepts us may die right after."""
+        """Learn the brokers from one of the servers, even if one dies right after accepting us."""
         while True:
             self._bootstrap_address = None
             self._bootstrap = await self._first_to_answer(servers)
@@ -140,7 +140,7 @@ class Cluster:
         return self._bootstrap.features.get("transaction.version", 0)
 
     def refuse_read_only(self, where: str | None = None) -> None:
-        """Raise RefusedError in a read-only context: called before another client writes."""
+        """Raise RefusedError in a read-only context; call this before another client writes."""
         if self.read_only:
             raise RefusedError("nothing is changed: the context is read-only", where=where)
 
@@ -150,7 +150,7 @@ class Cluster:
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
         """Try these servers, a moment apart, and keep the first that accepts us."""
-        # nobody has answered yet who could tell a slow broker from a silent one
+        # nobody has answered yet, so a slow broker looks like a silent one
         bound = self.deadline.within(FIRST_SILENCES * self.settings.request_timeout_ms / 1000)
 
         async def attempt(position: int, host: str, port: int) -> Connection:
@@ -184,9 +184,9 @@ class Cluster:
         return winner
 
     async def metadata(self, topics: Sequence[str] | None) -> ClusterMetadata:
-        """Ask for `topics` (None = all, [] = none) of any broker that answers; never creates one.
+        """Ask any broker that answers for `topics` (None = all, [] = none); never creates a topic.
 
-        Renews the list of brokers. Raises UnreachableError when no broker answers any more.
+        Renews the list of brokers. Raises UnreachableError if no broker answers any more.
         """
         request = messages.MetadataRequest
         request_topics = (
@@ -218,14 +218,14 @@ class Cluster:
         )
 
     def _adopt_bootstrap(self) -> None:
-        """Keep the bootstrap connection for a broker that has this very address."""
+        """Keep the bootstrap connection for the broker with its address."""
         for b in self.brokers.values():
             if self._bootstrap_address == (b.host, b.port) and b.id not in self._connections:
                 assert self._bootstrap is not None
                 self._connections[b.id] = self._bootstrap
 
     async def topic_operations(self) -> dict[str, int]:
-        """Bits of the operations allowed on each visible topic (KIP-430; Kafka 2.3 and above)."""
+        """Return bits of the allowed operations by visible topic (KIP-430; Kafka 2.3 and above)."""
         question = messages.MetadataRequest(
             topics=None,
             allow_auto_topic_creation=False,
@@ -242,7 +242,7 @@ class Cluster:
         most: int | None = None,
         absent: Callable[[Any], str | None] = lambda answer: None,
     ) -> Any:
-        """Send one request that any broker can answer. Raises UnreachableError when none does.
+        """Send one request that any broker can answer. Raises UnreachableError if none does.
 
         absent: returns what an answer lacks although it was asked for; None: nothing. An incomplete
         answer does not count.
@@ -299,11 +299,11 @@ class Cluster:
         most: int | None = None,
         seconds: float | None = None,
     ) -> Any:
-        """One question to one broker; its decoded answer. Raises WireError.
+        """Ask one broker one question; return the decoded answer. Raises WireError.
 
-        An answer that is late is waited for while the broker shows that it lives (`Patience`).
-        seconds: how long it may take where that is longer than its usual silence.
-        In a read-only context a request that could change something raises RefusedError.
+        Waits for a late answer while the broker shows that it lives (`Patience`). seconds: how long
+        it may take, if that is longer than its usual silence. In a read-only context a request that
+        could change something raises RefusedError.
         """
         if self.read_only:
             refuse_writing(question)
@@ -372,7 +372,7 @@ class Cluster:
 
     @property
     def silent(self) -> frozenset[int]:
-        """Brokers that did not answer."""
+        """Return the brokers that did not answer."""
         return frozenset(self._silent)
 
     def forgive(self) -> None:

@@ -1,6 +1,6 @@
-"""Chooses the SASL mechanism, and the source of its credentials, from client properties.
+"""Choose the SASL mechanism, and the source of its credentials, from client properties.
 
-Among them `sasl.jaas.config`, the line in which Java clients keep their credentials.
+Reads `sasl.jaas.config` too, the property in which Java clients keep their credentials.
 """
 
 import re
@@ -90,7 +90,7 @@ def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:
 
 
 def _token_source(properties: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:
-    """Return one of: a command, an OIDC token endpoint, an unsecured token for a lab."""
+    """Return the token source: a command, an OIDC token endpoint, or unsecured (for a lab)."""
     from eoctl.kafka.connection import oauth
 
     if command := properties.get("token_command"):
@@ -123,7 +123,7 @@ def _token_source(properties: Mapping[str, str], options: Mapping[str, str]) -> 
 def _oidc_source(
     url: str, properties: Mapping[str, str], options: Mapping[str, str]
 ) -> TokenSource:
-    """Client credentials in Java's spelling (jaas or KIP-1139) or librdkafka's."""
+    """Return client credentials, in Java's spelling (jaas or KIP-1139) or librdkafka's."""
     from eoctl.kafka.connection.oidc import ClientCredentials
 
     grant = properties.get("sasl.oauthbearer.grant.type", "client_credentials")
@@ -168,7 +168,7 @@ def _oidc_source(
 
 
 def _endpoint_tls(properties: Mapping[str, str], options: Mapping[str, str]) -> "Tls":
-    """The CAs that may have signed the token endpoint's certificate: its own, else the system's.
+    """Return the CAs that may have signed the endpoint's certificate: its own, else the system's.
 
     librdkafka: https.ca.location and https.ca.pem; Java: ssl.truststore.* inside the jaas line.
     """
@@ -199,7 +199,7 @@ def _msk_source(options: Mapping[str, str], first_host: str) -> TokenSource:
 
 
 def _extensions(properties: Mapping[str, str], jaas: LoginModule) -> tuple[tuple[str, str], ...]:
-    """SASL extensions: librdkafka's "a=1,b=2", Java's extension_a="1" in the jaas line."""
+    """Return SASL extensions: librdkafka's "a=1,b=2", Java's extension_a="1" in the jaas line."""
     pairs: dict[str, str] = {}
     for part in properties.get("sasl.oauthbearer.extensions", "").split(","):
         name, equals, value = part.strip().partition("=")
@@ -229,11 +229,11 @@ def _seconds(text: str, where: str) -> int:
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """The one login module of a `sasl.jaas.config` value.
+    """Return the only login module of a `sasl.jaas.config` value.
 
-    Grammar and escapes are those of org.apache.kafka.common.security.JaasConfig, which reads
-    with java.io.StreamTokenizer; unquoted values may hold any character but blanks, `=`, `;`,
-    `/` and quotes. Raises UsageError, which never quotes the text: it holds passwords.
+    Grammar and escapes are those of org.apache.kafka.common.security.JaasConfig, which reads with
+    java.io.StreamTokenizer; unquoted values may hold any character but blanks, `=`, `;`, `/` and
+    quotes. Raises UsageError, which never quotes the text: it holds passwords.
     """
     tokens = _tokens(text)
     if len(tokens) < 2 or tokens[-1] != (";", False):
@@ -255,7 +255,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """(token, whether it was quoted) in their order."""
+    """Return (token, whether it was quoted), in order."""
     tokens: list[tuple[str, bool]] = []
     at = 0
     while at < len(text):

@@ -1,7 +1,7 @@
 """Wait for a late answer as long as its broker shows that it is alive.
 
 A broker under load answers late, one that hangs answers nobody. Another answer distinguishes them:
-to a pending request, or to a new connection, where a stopped process gets no further than its
+to a pending request, or to a new connection, where a stopped process gets no further than the
 kernel's handshake.
 """
 
@@ -18,7 +18,7 @@ PERIODS = 10
 class Patience:
     """What each broker answered, and when.
 
-    knock: opens another connection to a broker and closes it; never raises; heard: it answered.
+    knock: opens another connection to a broker and closes it; never raises; True: it answered.
     silence: how long a broker may stay silent.
     """
 
@@ -31,18 +31,18 @@ class Patience:
         self._knocking: dict[int, asyncio.Task[None]] = {}
 
     def heard(self, broker: int) -> None:
-        """Note that it has answered something just now."""
+        """Note that a broker has just answered something."""
         self._heard[broker] = time.monotonic()
 
     def limit(self, deadline: Deadline) -> Deadline:
-        """Return when one answer is waited for no longer: half of the time is for others."""
+        """Return when to stop waiting for one answer: half of the time is for others."""
         silence, left = self._silence().seconds_left, deadline.seconds_left
         assert silence is not None
         most = PERIODS * silence
         return deadline.within(most if left is None else max(silence, min(most, left / 2)))
 
     async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
-        """Wait for an answer: True; or until the broker counts as silent: False."""
+        """Return True once the answer has come, False once the broker counts as silent."""
         while True:
             period = self._silence()
             await asyncio.wait([answer], timeout=(period.seconds_left or 0) / 6)
@@ -69,6 +69,6 @@ class Patience:
             del self._knocking[broker]
 
     def end(self) -> None:
-        """Knock no longer."""
+        """Stop knocking."""
         for task in self._knocking.values():
             task.cancel()

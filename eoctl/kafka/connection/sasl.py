@@ -1,7 +1,7 @@
-"""SASL mechanisms as generators: what the client says, given what the broker answered.
+"""SASL mechanisms as generators: what the client sends, given the broker's answers.
 
-Each `exchange` yields the client's bytes and receives the broker's; the last answer is sent in
-too, so that a mechanism can check it. Moving the bytes is security.py's work.
+Each `exchange` yields the client's bytes and receives the broker's; the last answer is sent in too,
+so that a mechanism can check it. security.py moves the bytes.
 """
 
 import base64
@@ -19,7 +19,7 @@ from recovery.plurals import counted
 
 Exchange = Generator[bytes, bytes, None]
 
-LEAST_ITERATIONS = 4096  # RFC 5802 section 5.1, and Kafka's own least
+LEAST_ITERATIONS = 4096  # RFC 5802 section 5.1, and Kafka's own minimum
 MOST_ITERATIONS = 1_000_000  # half a second of PBKDF2: no broker may stall us for longer
 
 
@@ -30,7 +30,7 @@ class Mechanism(Protocol):
     def name(self) -> str: ...
 
     async def exchange(self, deadline: Deadline) -> Exchange:
-        """A new conversation. Raises WireError when its token cannot be had."""
+        """Yield a new conversation. Raises WireError if no token can be had."""
         ...
 
 
@@ -109,7 +109,7 @@ class Scram:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token. expires: epoch seconds; principal: whom it names, "" if not known."""
+    """A bearer token. expires: epoch seconds; principal: the name in the token, "" if not known."""
 
     text: Secret
     expires: float
@@ -120,7 +120,7 @@ class TokenSource(Protocol):
     """A source of tokens; it keeps one while it is fresh, for all connections."""
 
     async def token(self, deadline: Deadline) -> Token:
-        """Raises WireError AUTHENTICATION_FAILED."""
+        """Return a token. Raises WireError AUTHENTICATION_FAILED."""
         ...
 
     def token_now(self, seconds: float | None) -> Token:
@@ -130,7 +130,7 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearer:
-    """RFC 7628. extensions: SASL extensions (KIP-342) sent beside the token."""
+    """RFC 7628. extensions: SASL extensions (KIP-342) sent with the token."""
 
     source: TokenSource
     extensions: tuple[tuple[str, str], ...] = ()

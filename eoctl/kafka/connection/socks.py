@@ -1,4 +1,4 @@
-"""SOCKS version 5 (RFC 1928, RFC 1929): a TCP connection through a jump host's proxy."""
+"""Connect through a jump host's proxy with SOCKS version 5 (RFC 1928, RFC 1929)."""
 
 import asyncio
 import ipaddress

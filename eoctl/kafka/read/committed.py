@@ -1,4 +1,4 @@
-"""Offsets that groups committed (OffsetFetch), those pending, and the groups past a place.
+"""Read the offsets that groups committed (OffsetFetch), and those pending.
 
 Every offset is asked twice, without and with `require_stable` (KIP-447): a commit that waits in an
 open transaction answers UNSTABLE_OFFSET_COMMIT the second time, and the first answer is the last
@@ -42,7 +42,7 @@ async def with_offsets(
     """Return `groups` with their committed offsets, on all partitions or on those named.
 
     A partition without a commit, decided or pending, is left out. Share groups: their start offset
-    (KIP-932). Brokers leave out commits for topics that we may not see, without an error: then one
+    (KIP-932). Brokers omit commits for topics that we may not see, without an error: then one
     Missing says so. decided_only: ask once; pending newer commits and hidden topics are not
     reported.
     """
@@ -86,11 +86,11 @@ def _problem(error: str) -> str:
 async def _maybe_pending(
     cluster: Cluster, names: Sequence[str]
 ) -> tuple[set[str], list[TopicPartition], list[Missing]]:
-    """Groups that may have a first commit pending, and all partitions it could be for.
+    """Return groups that may have a first commit pending, and all partitions it could be for.
 
     Asked for all topics, a coordinator lists only what was committed before: a pending first commit
     shows only on a named partition. It can exist only while a transaction is open on the group's
-    partition of `__consumer_offsets`, that is while its LSO is below its watermark.
+    partition of `__consumer_offsets`, while the LSO is below the watermark.
     """
     homes = await offsets_partitions(cluster)
     metadata = await cluster.metadata([PROBE_TOPIC])
@@ -116,7 +116,7 @@ async def _maybe_pending(
 async def _committed(
     cluster: Cluster, broker: int, groups: Mapping[str, Sequence[TopicPartition] | None]
 ) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-    # a commit between the two answers makes the value the older one, never `pending` wrong
+    # a commit between the two answers makes the value older, never `pending` wrong
     (value, _), (stable, version) = await asyncio.gather(
         _offset_fetch(cluster, broker, groups, stable=False),
         _offset_fetch(cluster, broker, groups, stable=True),
@@ -176,7 +176,7 @@ async def _offset_fetch(
     *,
     stable: bool,
 ) -> tuple[dict[str, tuple[str, Rows]], int]:
-    """Group → (error, its rows), and the version that was spoken."""
+    """Return group → (error, its rows), and the version that was used."""
     request = messages.OffsetFetchRequest
     connection = await cluster.connection(broker)
     if connection.supports(request, SEVERAL_GROUPS):
@@ -210,7 +210,7 @@ async def _offset_fetch(
 def _absent(
     groups: Mapping[str, Sequence[TopicPartition] | None], by_group: Mapping[str, tuple[str, Rows]]
 ) -> str | None:
-    """The first group or partition that an answer leaves out, which is not one without a commit."""
+    """Return the first group or partition that an answer omits, although it may have a commit."""
     for name, named in groups.items():
         if name not in by_group:
             return f"group {quoted(name)}"
@@ -289,8 +289,8 @@ async def pending_holders(
 
     Read from the open batches of each producer, from the first offset of its transaction on: one
     partition serves many groups, so an open transaction there proves nothing on its own, and the
-    same producer id may be open elsewhere. Without READ on that topic, or where much lies above the
-    LSO, some are left out.
+    same producer id may be open elsewhere. Without READ on that topic, or with much above the LSO,
+    some are left out.
     """
     homes = await offsets_partitions(cluster) if pending else ()
     if isinstance(homes, Missing) or not homes:

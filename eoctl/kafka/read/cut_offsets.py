@@ -1,4 +1,4 @@
-"""A cut's parts, from the brokers: offsets, instants, and what follows an end."""
+"""Read a cut's parts from the brokers: offsets, instants, and what follows an end."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ LEADER_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
 
 
 async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFacts]:
-    """Log start, LSO and high watermark of every partition. Raises IncompleteError for a gap."""
+    """Return log start, LSO and high watermark of every partition. Raises IncompleteError."""
     metadata = await cluster.metadata(list(topics))
     for name in topics:
         if (error := metadata.topics[name].error) is not None:
@@ -38,7 +38,7 @@ async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFact
 async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
     """Return a cut's partitions as they are now; deleted ones are not in the result.
 
-    Waits for a new leader where the old one has died. Raises IncompleteError if none gives offsets:
+    Waits for a new leader if the old one has died. Raises IncompleteError if none gives offsets:
     that says nothing about the log.
     """
     places = cut.places()

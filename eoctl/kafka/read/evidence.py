@@ -1,7 +1,7 @@
-"""Evidence for a verdict beyond offsets and coordinators: start batches.
+"""Read evidence for a verdict beyond offsets and coordinators: start batches.
 
-Each function answers for many transactions at once. What could not be read is None or carries
-its error; nothing is guessed.
+Each function answers for many transactions at once. What could not be read is None or carries its
+error; nothing is guessed.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MARKER_CHUNKS = 16
 
 
 class StartBatches(NamedTuple):
-    """The batches at the start offsets, and of those that were not read why (`Missing`)."""
+    """The batches at the start offsets, and why others were not read (`Missing`)."""
 
     read: dict[OpenTransaction, StartBatch]
     unread: dict[OpenTransaction, Missing]
@@ -42,9 +42,9 @@ async def start_batches(
 ) -> StartBatches:
     """Read the batch at each transaction's start offset, and the marker times around it.
 
-    Of one partition, starts near each other are read together: a busy partition has many. Where the
-    start was deleted, the producer's first batch that is left serves. epochs: of each producer's
-    last batch, as its leader describes it: all that is known once every batch is deleted.
+    Starts near each other in one partition are read together: a busy partition has many. If the
+    start was deleted, the producer's first remaining batch serves. epochs: of each producer's last
+    batch, as its leader describes it: nothing else is known once every batch is deleted.
     """
 
     def is_deleted(w: OpenTransaction) -> bool:
@@ -98,9 +98,9 @@ async def _peeked(
     groups: Sequence[Sequence[OpenTransaction]],
     partitions: Mapping[TopicPartition, PartitionFacts],
 ) -> tuple[dict[OpenTransaction, StartBatch], dict[OpenTransaction, Missing]]:
-    """Read around the starts of each group, which are of one partition and in order.
+    """Read around the starts of each group, which share a partition and are in order.
 
-    One that PEEK_CHUNKS did not reach is unread by ENOUGH.
+    A start that PEEK_CHUNKS did not reach is unread by ENOUGH.
     """
     batches: dict[OpenTransaction, StartBatch] = {}
     unread: dict[OpenTransaction, Missing] = {}
@@ -114,7 +114,7 @@ async def _peeked(
             after.append(Range(w.topic, w.partition, first, max(end, last + 1)))
             if least < first:
                 before.append(Range(w.topic, w.partition, least, first))
-        # the two stretches of one partition at once: they are of different reads
+        # both stretches of a partition at once: they belong to different reads
         (follow, ended), (precede, _) = await asyncio.gather(
             read_all(cluster, after, partition_bytes=PEEK_BYTES, most_chunks=PEEK_CHUNKS),
             read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=PEEK_CHUNKS),
@@ -130,7 +130,7 @@ async def _peeked(
 
 
 def _why_unread(w: OpenTransaction, p: PartitionFacts, ended: Ended) -> Missing:
-    """Return the answer by which a start batch is not there; ENOUGH: it was not reached yet."""
+    """Return the reason why a start batch is missing; ENOUGH: reading has not reached it yet."""
     start = w.start_offset or 0
     error, detail = ended.error, ended.detail
     if error == ENOUGH and ended.position <= start:
@@ -192,7 +192,7 @@ def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartB
 
 
 def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
-    """Return rounds with each partition at most once: one read serves one range per partition."""
+    """Return rounds with each partition at most once: one read takes one range per partition."""
     rounds: list[list[OpenTransaction]] = []
     counted: Counter[TopicPartition] = Counter()
     for w in transactions:
@@ -207,7 +207,7 @@ def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[Open
 def _start_batch(
     w: OpenTransaction, after: Iterable[Chunk], before: Iterable[Chunk]
 ) -> StartBatch | None:
-    """after: from the start batch or before it on. before: what precedes those."""
+    """Return the start batch. after: from it or earlier; before: what precedes those."""
     assert w.start_offset is not None
     first: BatchHeader | None = None
     marker_after: int | None = None
@@ -219,7 +219,7 @@ def _start_batch(
                     marker_before = known(h.max_timestamp)
             elif first is None:
                 if h.base_offset > w.start_offset:
-                    return None  # that batch was deleted
+                    return None  # the start batch was deleted
                 first = h
             elif h.is_control and marker_after is None:
                 marker_after = known(h.max_timestamp)

@@ -1,6 +1,5 @@
-"""Offset commits of groups, from their partitions of `__consumer_offsets`; and the last batches of
-outputs, beside which they are held.
-"""
+"""Read groups' offset commits from their partitions of `__consumer_offsets`, and the last batches
+of outputs to compare with them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -42,9 +41,9 @@ async def last_commits(
 async def group_times(
     cluster: Cluster, groups: Sequence[str], since: int
 ) -> tuple[dict[str, GroupTimes], list[Missing]]:
-    """When these groups committed last and changed their state, as far as that was since then.
+    """Return when these groups last committed and changed their state, if that was since `since`.
 
-    since: epoch ms. Reads the groups' partitions of `__consumer_offsets` from there on, which needs
+    since: epoch ms. Reads the groups' partitions of `__consumer_offsets` from then on, which needs
     READ on that topic. A group that could not be seen is not in the first part.
     """
     homes = await offsets_partitions(cluster) if groups else ()
@@ -118,7 +117,7 @@ async def _read(
             error = p.error or "NO_ANSWER"
             failed[p.partition] = _Unread(error, _why(p.error or "its leader did not answer"))
             continue
-        if since is not None:  # an instant after all records has no offset: there is none to read
+        if since is not None:  # no offset: no record is that young, so nothing is left to read
             start = first[place].get(since, end)
         ranges.append(Range(*place, start, end))
     async for item in read(cluster, ranges):

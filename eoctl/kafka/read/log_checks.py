@@ -23,7 +23,7 @@ EpochAnswer = tuple[int, int]
 async def record_epoch_ends(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> dict[TopicPartition, int | None]:
-    """Return the ends of epochs that records carry; None if the leader has no such record."""
+    """Return the end offsets of the records' epochs; None if the leader has no such record."""
     told, _ = await told_epochs(cluster, epochs)
     return {
         place: None if latest is None or 0 <= latest[0] < epochs[place][2] else latest[1]
@@ -34,9 +34,9 @@ async def record_epoch_ends(
 async def told_epochs(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> tuple[dict[TopicPartition, EpochAnswer | None], list[Missing]]:
-    """Return what leaders say of epochs: (the latest known one up to that one; its end).
+    """Return what leaders say about epochs: (the latest known one up to that one; its end).
 
-    None where it knows none; and which leaders did not answer. A log that has records of an epoch
+    None if they know none; and which leaders did not answer. A log that has records of an epoch
     knows it: if the answer is an earlier one, the records that were read elsewhere are not in that
     log, or were compacted away before this replica was made.
     """
@@ -80,7 +80,7 @@ async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset:
 
 
 async def is_remote(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """Return True if the broker says that `offset` is in remote storage and not on its own disk."""
+    """Return True if the broker has `offset` in remote storage and not on its own disk."""
     start = await _local_start(cluster, broker, place)
     return start is not None and start > offset
 
@@ -91,7 +91,7 @@ async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> 
     question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
     try:
         answer = await cluster.ask(broker, question, least=8, most=9)
-    except WireError as error:  # a broker older than tiered storage has nothing elsewhere
+    except WireError as error:  # a broker older than tiered storage has everything on its disk
         return 0 if error.error == "UNSUPPORTED_VERSION" else None
     rows = [p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == place]
     return None if not rows or rows[0].error_code else int(rows[0].offset)

@@ -1,7 +1,7 @@
-"""Single answers that need records: the k-th visible one, times, the tip of a changelog.
+"""Answer questions that need records: the k-th visible one, times, the tip of a changelog.
 
 Each question is asked of many partitions at once and reads no more of a log than it must. What
-could not be read is reported beside the answers, with the reason.
+could not be read is reported with the answers, and with the reason.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ class SearchAnswers(Generic[W, A]):
 
 
 def in_turn(wants: Iterable[W]) -> list[dict[TopicPartition, W]]:
-    """Questions in rounds that ask each partition once."""
+    """Return the questions in rounds that ask each partition once."""
     rounds: list[dict[TopicPartition, W]] = []
     for want in wants:
         place = want.topic_partition
@@ -55,7 +55,7 @@ def _why(ended: Ended) -> str:
 async def walk(
     cluster: Cluster, wants: Sequence[Walk], tops: Mapping[TopicPartition, tuple[int, int]]
 ) -> SearchAnswers[Walk, int | None]:
-    """The offset after the k-th visible record. tops: (last stable offset, high watermark)."""
+    """Return the offset after the k-th visible record. tops: last stable offset, high watermark."""
     answers: SearchAnswers[Walk, int | None] = SearchAnswers()
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         mine = [w for w in wants if w.uncommitted == (isolation == READ_UNCOMMITTED)]
@@ -72,7 +72,7 @@ async def walk(
 
 @dataclass(slots=True)
 class _Step:
-    """One step of a walk: `left` records are still to be passed, the next read is `window`."""
+    """One step of a walk: `left` records remain to be passed, the next read is `window`."""
 
     position: int
     left: int
@@ -94,7 +94,7 @@ async def _walk(
                 answers.answers[wants[place]] = None
                 del steps[place]
             else:
-                # k records need at least k offsets: little is read for nothing
+                # k records need at least k offsets: little is read in vain
                 end = min(tops[place], step.position + max(step.left, step.window))
                 ranges.append(Range(*place, step.position, end))
                 step.window *= 2
@@ -114,13 +114,13 @@ async def _walk(
                 answers.unseen[want] = _why(item)
                 del steps[place]
             else:
-                # for a range with nothing left there was no chunk
+                # a range with nothing left has no chunk
                 end = next(r.end for r in ranges if r.topic_partition == place)
                 step.position = max(step.position, end)
 
 
 def _pass(chunk: Chunk, step: _Step, top: int) -> int | None:
-    """Pass a chunk's records; the offset after the last one wanted, if it is here."""
+    """Pass a chunk's records; return the offset after the last one wanted, None before it."""
     for header, visible in data_batches(chunk):
         if not visible or header.last_offset < step.position or header.base_offset >= top:
             continue
@@ -140,7 +140,7 @@ def _pass(chunk: Chunk, step: _Step, top: int) -> int | None:
 async def times(
     cluster: Cluster, wants: Sequence[TimeAt], ends: Mapping[TopicPartition, int]
 ) -> SearchAnswers[TimeAt, int | None]:
-    """The timestamp of the first data record at or after an offset. ends: high watermarks."""
+    """Return the timestamp of the first data record from an offset on. ends: high watermarks."""
     answers: SearchAnswers[TimeAt, int | None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.offset, ends[p]) for p, w in one.items() if w.offset < ends[p]]
@@ -165,7 +165,7 @@ async def times(
 async def last_records(
     cluster: Cluster, wants: Sequence[ChangelogTip], starts: Mapping[TopicPartition, int]
 ) -> SearchAnswers[ChangelogTip, Record | None]:
-    """Return the last visible record below an end. starts: log starts; None: there is none."""
+    """Return the last visible record below an end, None without one. starts: log starts."""
     answers: SearchAnswers[ChangelogTip, Record | None] = SearchAnswers()
     for one in in_turn(wants):
         size, left = LEAST_TAIL, dict(one)
@@ -191,7 +191,7 @@ async def last_records(
 async def tails(
     cluster: Cluster, wants: Sequence[MergeTail], each: Callable[[MergeTail, Record], None]
 ) -> SearchAnswers[MergeTail, None]:
-    """Calls `each` with every visible record of every stretch, in offset order."""
+    """Call `each` with every visible record of every stretch, in offset order."""
     answers: SearchAnswers[MergeTail, None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.start, w.end) for p, w in one.items()]

@@ -1,7 +1,7 @@
-"""Whether positions are of the logs that leaders have now, and which leader epoch is before one.
+"""Check whether positions belong to the leaders' present logs, and find the epoch before one.
 
-The one check for all that keeps a position: OffsetForLeaderEpoch (KIP-101, KIP-320), the log start
-and its epoch, and the record itself where these leave a doubt. The rules:
+The only check for everything that keeps a position: OffsetForLeaderEpoch (KIP-101, KIP-320), the
+log start and its epoch, and the record itself if these leave a doubt. The rules:
 `recovery.shared.log_position`.
 """
 
@@ -24,15 +24,15 @@ from recovery.shared.stream_offset import StreamOffset
 
 PATIENCE_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
 PAUSE_SECONDS = 0.3
-ONE_BATCH_BYTES = 64 << 10  # a larger batch comes whole, in an answer of its own
+ONE_BATCH_BYTES = 64 << 10  # a larger batch comes complete, in its own answer
 
 Positions = Mapping[TopicPartition, LogPosition]
 
 
 async def standings(cluster: Cluster, positions: Positions) -> dict[TopicPartition, Standing]:
-    """Return of each position whether its log is the one that its leader has now.
+    """Return for each position whether its log is the one that its leader has now.
 
-    Raises IncompleteError where a leader does not answer, or the record cannot be read.
+    Raises IncompleteError if a leader does not answer, or the record cannot be read.
     """
     asked = {place: p for place, p in positions.items() if log_position.needs_asking(p)}
     epochs = {place: p.leader_epoch for place, p in asked.items() if p.leader_epoch is not None}
@@ -67,10 +67,10 @@ async def refuse_other_logs(cluster: Cluster, positions: Positions, remedy: str)
 async def refuse_other_streams(
     cluster: Cluster, offset: StreamOffset, facts: Iterable[PartitionFacts]
 ) -> list[str]:
-    """Refuse a stream's positions of other logs; a sentence for each one that is not proven.
+    """Refuse a stream's positions of other logs; return a sentence for each unproven one.
 
     Raises RefusedError for a recreated topic and for records that were replaced, and
-    IncompleteError for what a leader does not tell, or what a lagging broker may say.
+    IncompleteError for what a leader does not say, or a lagging broker may say.
     """
     mine = [f for f in facts if f.topic_partition in offset.positions]
     scope = [
@@ -101,7 +101,7 @@ async def record_epochs(
 ) -> dict[TopicPartition, int | None]:
     """Return the leader epoch of the record before each offset, in the logs as they are now.
 
-    None: no record is before it, or compaction or deletion left no batch over that offset. A reader
+    None: no record is before it, or compaction or deletion left no batch at that offset. A reader
     that has reached the offset knows it from the batches and need not ask. Raises IncompleteError.
     """
     asked = {place: offset for place, offset in offsets.items() if offset > 0}
@@ -126,7 +126,7 @@ async def record_epochs(
 async def _answers(
     cluster: Cluster, epochs: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, LogAnswer]:
-    """Ask the leaders, again where one has moved. Raises IncompleteError."""
+    """Ask the leaders, again if one has moved. Raises IncompleteError."""
     answers: dict[TopicPartition, LogAnswer] = {}
     bound = time.monotonic() + PATIENCE_SECONDS
     while left := {place: e for place, e in epochs.items() if place not in answers}:
@@ -137,7 +137,7 @@ async def _answers(
             if p.leader is not None
         }
         told, missing = await told_epochs(cluster, questions)
-        # After it: an epoch that was deleted in between would be taken for one that the log has.
+        # After it: an epoch deleted in between would be taken for one that the log has.
         starts = await _log_starts(cluster, list(leaders.values()))
         answers |= {
             place: _answer(told[place], starts[place]) for place in told.keys() & starts.keys()
@@ -193,7 +193,7 @@ async def _log_starts(
 async def _epochs_at(
     cluster: Cluster, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
-    """The leader epoch at the offset before each of these, read; None: no batch is over it."""
+    """Return the leader epoch of the batch at the offset before each of these; None without one."""
     ranges = [Range(*place, offset - 1, offset) for place, offset in offsets.items()]
     chunks, ended = (
         await read_all(cluster, ranges, most_chunks=1, partition_bytes=ONE_BATCH_BYTES)

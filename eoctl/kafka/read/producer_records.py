@@ -1,7 +1,7 @@
-"""The records of single transactions in the logs: how many, where, and which marker ended them.
+"""Read single transactions' records in the logs: how many, where, and which marker ended them.
 
-A transaction is meant by (producer id, producer epoch), which names one alone where its producer
-calls initTransactions for each, as Flink's sink does.
+A transaction is identified by (producer id, producer epoch). The pair is unique if the producer
+calls initTransactions for each transaction, as Flink's sink does.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,10 +23,10 @@ class Written:
     """One transaction's records in one partition. first, last: offsets of its records.
 
     outcome: `commit` or `abort` of the marker at offset `marker` that ended it here, appended at
-    `ended_at` (epoch ms, the broker's clock); None = none was read. lacking: missing records, by
-    their sequences: the first of a producer epoch is 0, and each record has its own. next: the
+    `ended_at` (epoch ms, the broker's clock); None = no marker was read. lacking: missing records,
+    by their sequences: the first of a producer epoch is 0, and each record has its own. next: the
     sequence that follows. behind: records of the same producer id and epoch after that marker, so
-    that these two name more than one transaction.
+    these two identify more than one transaction.
     """
 
     records: int
@@ -43,7 +43,7 @@ class Written:
 async def written(
     cluster: Cluster, ranges: Collection[Range], wanted: Collection[Transaction]
 ) -> tuple[dict[Transaction, dict[TopicPartition, Written]], list[Missing]]:
-    """Return what each transaction wrote in these ranges; read exactly, batch by batch.
+    """Return what each transaction wrote in these ranges, read batch by batch.
 
     What could not be read is named in the second part: then the numbers are "at least".
     """

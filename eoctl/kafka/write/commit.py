@@ -1,8 +1,8 @@
-"""Committing, deleting and forgetting a group's offsets from outside, as admin tools do it.
+"""Commit, delete and forget a group's offsets from outside, as admin tools do.
 
-No member and no generation: the coordinator takes such a commit only while the group has no
-members. Each request is sent once; it is repeated only if the answer says that it came to the wrong
-broker, or too early. `ready` is awaited right before each of them.
+No member and no generation: the coordinator accepts such a commit only while the group has no
+members. Each request is sent once; it is repeated only if the answer says that it reached the wrong
+broker, or came too early. `ready` is awaited right before each request.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from recovery.facts import TopicPartition
 
 NOT_THERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"})
 NOT_YET = NOT_THERE | {"COORDINATOR_NOT_AVAILABLE"}
-PATIENCE_SECONDS = 10.0  # a coordinator that starts has its groups to load
+PATIENCE_SECONDS = 10.0  # a starting coordinator has its groups to load
 PAUSE_SECONDS = 0.2
 ANSWER_SECONDS = 8.0  # a broker waits 5 s for its replicas (offsets.commit.timeout.ms)
 BY_NAME = 9  # version 10 of OffsetCommit names topics by id only
@@ -49,7 +49,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
     bound = cluster.deadline.within(PATIENCE_SECONDS)
     while True:
         answer = await cluster.ask_any(question, most=4)
-        home = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
+        home = answer.coordinators[0] if answer.coordinators else answer  # version 4; earlier ones
         error = messages.error_name(home.error_code)
         if error == "NONE":
             try:
@@ -65,7 +65,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
 ) -> ErrorsByPlace:
-    """OffsetCommit without a member. Raises NotSentError; WireError: outcome unknown."""
+    """Send OffsetCommit without a member. Raises NotSentError; WireError: outcome unknown."""
     request = messages.OffsetCommitRequest
     topic, partition = (
         request.OffsetCommitRequestTopic,
@@ -105,7 +105,7 @@ async def commit_offsets(
 async def delete_offsets(
     cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
 ) -> ErrorsByPlace:
-    """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: outcome unknown."""
+    """Send OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: outcome unknown."""
     groups_places = dict.fromkeys(places, None)
     request = messages.OffsetDeleteRequest
     topic = request.OffsetDeleteRequestTopic
@@ -127,7 +127,7 @@ async def delete_offsets(
 
 
 async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
-    """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: outcome unknown."""
+    """Send DeleteGroups; return its error. Raises NotSentError; WireError: outcome unknown."""
 
     async def ask(broker: int) -> ErrorsByPlace:
         question = messages.DeleteGroupsRequest(groups_names=[group])

@@ -1,4 +1,4 @@
-"""The requests that change a transaction: markers, ends, fences. Each is sent once, to one broker.
+"""Send the requests that change a transaction: markers, ends, fences. Each goes once to one broker.
 
 Their answers prove nothing (a marker for nothing gets NONE too, and NOT_COORDINATOR may come after
 the change was written): callers must check afterwards. Only the names in MARKER_REFUSED and
@@ -55,10 +55,10 @@ RETRIABLE = frozenset(
 
 
 async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> str:
-    """WriteTxnMarkers for one producer on one partition, to that partition's leader only.
+    """Send WriteTxnMarkers for one producer on one partition, only to the partition's leader.
 
-    The broker's error name, NONE when it wrote the marker. Raises WireError when no answer came:
-    the marker may have been written all the same.
+    Return the broker's error name, NONE if it wrote the marker. Raises WireError if no answer came:
+    the marker may have been written nevertheless.
     """
     request = messages.WriteTxnMarkersRequest
     entry, topic = request.WritableTxnMarker, request.WritableTxnMarker.WritableTxnMarkerTopic
@@ -100,7 +100,7 @@ class Answered:
 
 
 async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -> Answered:
-    """EndTxn at exactly this version, with the observed producer id and epoch.
+    """Send EndTxn at exactly this version, with the observed producer id and epoch.
 
     Return the coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed
     nothing.
@@ -123,10 +123,10 @@ async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -
 
 
 async def initialise_producer(cluster: Cluster, coordinator: int, init: InitRequest) -> Answered:
-    """InitProducerId with the expected producer id and epoch (KIP-360), sent once.
+    """Send InitProducerId once, with the expected producer id and epoch (KIP-360).
 
     Only after `end_transaction`, or on an id seen idle: with a stale epoch it aborts an open
-    transaction all the same. Expecting the id's last epoch but one it answers the present one
+    transaction nevertheless. If the last epoch but one is expected, the answer is the present one,
     unraised.
     """
     answer = await cluster.ask(

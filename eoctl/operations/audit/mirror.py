@@ -1,8 +1,8 @@
-"""`audit mirror`: a topic against its mirror, in this cluster or another.
+"""`audit mirror`: compare a topic with its mirror, in this cluster or another.
 
-First the ends, the mirror's before the source's: so the source held all that the mirror holds. Then
-both partitions are read in parallel, and again only for records without a partner. The rules:
-`recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
+The ends are read first, the mirror's before the source's, so the source held everything that the
+mirror holds. Then both partitions are read in parallel, and again only for records without a
+partner. The rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ from recovery.shared.offset_bounds import Bound
 class MirrorWish:
     """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
 
-    ignored: fields of records that are not compared. offset_syncs, checkpoints: their topics, None
-    = those that mention this topic, `none` = leave them out.
+    ignored: record fields that are not compared. offset_syncs, checkpoints: their topics, None =
+    those that mention this topic, `none` = leave them out.
     """
 
     source: Selector
@@ -48,9 +48,9 @@ class MirrorWish:
 async def audit_mirror(
     source: Cluster, own: Context, wish: MirrorWish, reading: AuditOptions
 ) -> Answer:
-    """Every record of the source's partitions against the mirror's partition of that number.
+    """Compare every record of the source's partitions with the mirror's partition of that number.
 
-    own: the source's context. Raises UsageError for topics that are not there.
+    own: the source's context. Raises UsageError for topics that do not exist.
     """
     other = wish.cluster or own
     settings = other.settings()
@@ -169,7 +169,7 @@ def _unmatched(
     copy: str,
     missing: Sequence[Missing],
 ) -> list[Missing]:
-    """Partitions that only one side has."""
+    """Return the partitions that only one side has."""
     places_missing = {(m.topic, m.partition) for m in missing}
     a, b = {r.partition for r in mine}, {r.partition for r in theirs}
     pairs = [(copy, p, topic) for p in sorted(a - b)] + [(topic, p, copy) for p in sorted(b - a)]

@@ -1,4 +1,4 @@
-"""Reading a partition and its mirror side by side, in bounded memory, and what comes of it."""
+"""Read a partition and its mirror side by side, in bounded memory, and compare them."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMirror:
-    """A partition of the source and the mirror's of that number, and what MirrorMaker says.
+    """A partition of the source and the mirror's of that number, and MirrorMaker's syncs and
+    checkpoints.
 
     since: the instant at which both ranges begin, in ms; None: at the log starts.
     """
@@ -35,9 +36,9 @@ class PartitionMirror:
     since: int | None = None
 
     def cut(self, r: Resolved, *, clocks: bool) -> bool:
-        """True if the range lacks records that the other may hold, and nothing is known of these.
+        """Return True if the range lacks records that the other may hold, and these are unknown.
 
-        Retention took them. Or one instant means two places, since clocks differ; where both logs
+        Retention removed them. Or an instant means two positions, since clocks differ; if both logs
         have the same timestamps, the instant is the same record in both.
         """
         return r.start > 0 and (r.start == r.log_start_offset or not clocks)
@@ -51,9 +52,9 @@ SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
 class BothLogs:
     """The content of both logs of one partition.
 
-    counts, differences: as Judged. moved: pairs out of order; syncs: those in the range. head: of
-    source_before, those that the mirror may have lost. outside: differences that records before the
-    ranges may explain.
+    counts, differences: as in Judged. moved: pairs out of order; syncs: those in the range. head:
+    of source_before, those that the mirror may have lost. outside: differences that records before
+    the ranges may explain.
     """
 
     source: Resolved
@@ -77,7 +78,7 @@ class BothLogs:
     times: dict[tuple[int, int], int]
 
     def key_and_timestamp(self, one: Difference) -> tuple[bytes | None, int | None]:
-        """Key and timestamp (ms) of a differing record, as far as they were kept."""
+        """Return key and timestamp (ms) of a differing record, as far as they were kept."""
         side = 0 if one.kind in ("lost", "changed") else 1
         offset = one.mirror_offset if side else one.source_offset
         assert offset is not None
@@ -122,7 +123,7 @@ class Both:
     _size: int = field(default=0, init=False)
 
     async def read(self, of: PartitionMirror) -> BothLogs:
-        """Compare one partition. Raises EoctlError where one of the logs can't be read."""
+        """Compare one partition. Raises EoctlError if one of the logs cannot be read."""
         clocks = "timestamp" in self.compared
         source_cut, mirror_cut = (of.cut(r, clocks=clocks) for r in (of.source, of.mirror))
         pairing = Pairing(
@@ -187,7 +188,7 @@ class Both:
     async def _pair(
         self, of: PartitionMirror, pairing: Pairing, mine: _At, theirs: _At
     ) -> int | None:
-        """Read both. The timestamp of the source's first record."""
+        """Read both, and return the timestamp of the source's first record."""
         began: int | None = None
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
         on_progress = self._progress(total)
@@ -221,7 +222,7 @@ class Both:
         return began
 
     async def _place(self, of: PartitionMirror, left: Entries, extra: Entries) -> Places:
-        """Read both again, if there are records that have no partner."""
+        """Read both again, if some records have no partner."""
         places = Places(sorted_digests(joined([left, extra]).digest), self.compared)
         if not len(places.wanted):
             return places
@@ -276,9 +277,9 @@ def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bo
 
 
 def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:
-    """began: the timestamp of the source's first record.
+    """Return what the ranges leave out. began: the timestamp of the source's first record.
 
-    From an instant on, each record that is not older is in the range, at whatever offset.
+    Starting at an instant, the range has every record that is not older, at whatever offset.
     """
     if not clocks:
         held = of.source.start == 0

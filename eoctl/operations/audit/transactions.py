@@ -1,7 +1,7 @@
-"""`audit transactions`: the coordinators' decisions against the markers that partitions hold.
+"""`audit transactions`: compare the coordinators' decisions with the partitions' markers.
 
-First all of `__transaction_state`, then every partition that a decision names up to its high
-watermark, headers only: what was complete in the first has all its markers in the second. The
+All of `__transaction_state` is read first, then every partition that a decision names, up to its
+high watermark, headers only: what was complete in the first has all its markers in the second. The
 rules: `recovery.audit.transactions`.
 """
 
@@ -29,7 +29,8 @@ from recovery.selectors import Selector
 
 @dataclass(frozen=True)
 class TransactionsAudit(Audit[TransactionsFound]):
-    """Transactions that are incomplete in the named partitions; none named = all in decisions.
+    """Finds transactions that are incomplete in the named partitions; none named = all in
+    decisions.
 
     skew: how far brokers' clocks may differ, ms.
     """
@@ -95,7 +96,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
 async def _ranges(
     cluster: Cluster, selectors: Sequence[Selector], covered: Sequence[Coverage]
 ) -> tuple[list[Resolved], list[Missing]]:
-    """The partitions to read, from log start to high watermark; deleted topics are left out."""
+    """Return the partitions to read, from log start to high watermark, without deleted topics."""
     named = {place for c in covered for d in c.decisions for place in d.partitions}
     if selectors:
         metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))

@@ -1,6 +1,6 @@
 """Every change is made here, in one order: permit, lock, read again, journal, act, verify.
 
-All that makes a change safe is here and in eoctl.operations.change.steps, once, for the command
+Everything that makes a change safe is here and in eoctl.operations.change.steps, for the command
 line, the dashboard and cron. A command makes a Plan, shows it, asks `permit`, then calls `execute`.
 """
 
@@ -158,9 +158,9 @@ def execute(
 async def _execute(plan: Plan, operation: Operation, door: Door, undoes: str | None) -> Outcome:
     """Lock, read again, journal, act, verify.
 
-    A plan of independent steps gives an outcome for each; one that is all or none refuses all of
-    them until the first has begun. Any other plan ends at the first step that fails: RefusedError
-    (nothing more was sent), UnverifiedError (it was sent and cannot be seen). The error names an
+    A plan of independent steps gives an outcome for each; an all-or-none plan refuses all of them
+    until the first has begun. Any other plan ends at the first step that fails: RefusedError
+    (nothing more was sent), UnverifiedError (it was sent, with unknown effect). The error names an
     entry that stays unfinished.
     """
     answering = await operation.cluster_id()

@@ -40,7 +40,7 @@ async def collect(
     history: bool,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """Collect all that the read commands see. history: of all ids, not only of holding ones.
+    """Collect everything that the read commands see. history: of all ids, not only of holders.
 
     on_part: called with a few words on what is read next.
     """
@@ -104,7 +104,7 @@ def _origin(context: Context) -> Origin:
 
 
 def _without_metadata(g: GroupFacts) -> GroupFacts:
-    """A group without what its application wrote beside the offsets: that may be anything."""
+    """Return a group without its commits' metadata: applications may write anything there."""
     return g.but(offsets=tuple(o.but(metadata=None) for o in g.offsets))
 
 

@@ -38,7 +38,7 @@ class Wants:
     """What the screen requests beyond what is always collected.
 
     producers: of every partition, not only of held ones. why, strip: TOPIC:P; why "": the worst
-    one. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
+    partition. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
     application file with a merge log. checkpoint: a Flink checkpoint's folder.
     """
 
@@ -53,13 +53,14 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything known of a cluster, each part an answer with its own collected_at (epoch ms).
+    """Everything known about a cluster; each part is an answer with its collected_at (epoch ms).
 
-    A part that was not asked for yet is None. taken_at: when the last round ended. cost: seconds
-    in which answered requests of the last round of each kind were under way; share: of the time
-    between two rounds. intervals: seconds between two rounds of `look` and of `judge`. problem: why
-    the last round failed, problem_of: which; its parts are then older. why_about, history_about,
-    strip_about: of what these are. plans, journal, jobs, detail: of this host, of all clusters.
+    A part that was not requested yet is None. taken_at: when the last round ended. cost: seconds
+    during which answered requests of each kind's last round were under way; share: their share of
+    the time between two rounds. intervals: seconds between two rounds of `look` and of `judge`.
+    problem: why the last round failed, problem_of: which; its parts are then older. why_about,
+    history_about, strip_about: their subjects. plans, journal, jobs, detail: this host's, for all
+    clusters.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The past of open transactions: what `__transaction_state` and the data logs' markers say."""
+"""Read open transactions' past: what `__transaction_state` and the data logs' markers say."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -86,7 +86,7 @@ async def histories(
         )
 
     histories = {w: history(w, logs) for w in candidates}
-    # of many ids only a part was loaded; where a remedy is due, each decision counts
+    # of many ids only a part was loaded; if a remedy is due, each decision counts
     short = [
         w
         for w in {*unowned, *_late(candidates, look)}
@@ -103,7 +103,7 @@ async def histories(
         )
         again += [log for log in logs if log.partition not in naming]
         histories |= {w: history(w, again) for w in short if w.producer_id in few}
-    # v1 shows it by order; markers of what nobody owns are shown, and must be explained
+    # v1 shows it by order; markers of unowned transactions are shown, and must be explained
     uncertain = [
         w
         for w, h in histories.items()
@@ -121,7 +121,7 @@ async def histories(
 def _late(candidates: Sequence[OpenTransaction], look: Look) -> list[OpenTransaction]:
     """Return those whose id runs past a limit, by the coordinators' clocks; all if none answers.
 
-    A fence of them is proposed only if no decided data lies below the open transaction.
+    A fence is proposed for them only if no decided data is below the open transaction.
     """
     late: list[OpenTransaction] = []
     for w in candidates:
@@ -147,8 +147,8 @@ async def _sight(
 ) -> dict[str, Sightings]:
     """Return the ids that each topic's name had, and note the ids of all topics now.
 
-    topics: described before the logs were read. Records are read by name from the leader: where it
-    knows the topic by another id than the broker that described it, the present id is not known.
+    topics: described before the logs were read. Records are read by name from the leader: if it
+    knows the topic by another id than the broker that described it, the present id is unknown.
     """
     if cache is None:
         return {}

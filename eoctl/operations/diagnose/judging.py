@@ -1,8 +1,8 @@
-"""Read and judge every open transaction of a cluster: what `status`, `why`, `txn hanging`, `check`
-and the remedies begin with.
+"""Read and judge every open transaction of a cluster: the start of `status`, `why`, `txn hanging`,
+`check` and the remedies.
 
-Only partitions with LSO < HW are asked further; the history is read and the second look is taken
-only when the first leaves a verdict open. The rules are `recovery.diagnose.verdicts`.
+Only partitions with LSO < HW are asked further; the history is read and a second snapshot is taken
+only if the first leaves a verdict open. The rules are `recovery.diagnose.verdicts`.
 """
 
 import asyncio
@@ -56,9 +56,9 @@ async def diagnose(
     """Judge every open transaction on the held partitions in scope.
 
     Without selectors also every transactional id that is not at rest and holds no partition.
-    on_first_look: called before the pause where a second look is needed, with what one look
-    judges; ids that hold no partition are looked at later.
-    Raises IncompleteError when the second look does not fit into the deadline.
+    on_first_look: called before the pause if a second snapshot is needed, with the first one's
+    verdicts; ids that hold no partition are checked later. Raises IncompleteError if the second
+    snapshot does not fit into the deadline.
     """
     metadata, chosen, missing = await selected(cluster, scope)
     offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
@@ -128,7 +128,7 @@ async def diagnose(
 async def look_again(
     cluster: Cluster, before: Sequence[Judged], settings: Settings
 ) -> list[Judged | None]:
-    """Judge each again on a fresh second snapshot; None: it is over.
+    """Judge each again on a fresh second snapshot; None: the transaction is over.
 
     For the moment before a remedy acts: first snapshot and history are those of `before`.
     """
@@ -162,28 +162,28 @@ class Judging:
         settings: Settings,
         held: Collection[TopicPartition],
     ) -> None:
-        """held: the partitions that were held when the look began."""
+        """held: the partitions that were held when the snapshot began."""
         self.topics = topics
         self._cluster = cluster
         self._settings = settings
         self._held = held
         self._partitions = {p.topic_partition: p for t in topics for p in t.partitions}
         self.newest: dict[TopicPartition, PartitionFacts] = {}
-        self._began: dict[TopicPartition, float] = {}  # of the look that the verdicts rest on
+        self._began: dict[TopicPartition, float] = {}  # of the snapshot on which the verdicts rest
         self._of_places: dict[TopicPartition, tuple[Missing, ...]] = {}
         self._of_ids: tuple[Missing, ...] = ()
         self._others: list[Missing] = []
 
     @property
     def missing(self) -> list[Missing]:
-        """What stays unseen: of a partition, and of the coordinators, as the newest look has it."""
+        """Return what remains unseen, of partitions and of coordinators, in the newest snapshot."""
         of_places = [m for of_place in self._of_places.values() for m in of_place]
         return [*self._others, *of_places, *self._of_ids]
 
     async def judged(
         self, look: Look, pause: float, on_first_look: Callable[[Sequence[Judged]], None]
     ) -> tuple[list[Judged], float | None]:
-        """Return the verdicts, and the pause where a second look was taken after one."""
+        """Return the verdicts, and the pause if a second snapshot was taken after one."""
         judged = await self._settled(await self._once(look))
         waiting = [j for j in judged if j.verdict.rule in SECOND_LOOK_RULES]
         if not waiting:
@@ -247,7 +247,8 @@ class Judging:
         return await looking.with_coordinators(self._cluster, seen, self._settings)
 
     async def _once(self, look: Look, again: Sequence[Judged] | None = None) -> list[Judged]:
-        """Judge what one snapshot shows. again: only what got that verdict and is still open."""
+        """Judge what one snapshot shows. again: only those with that verdict that are still
+        open."""
         self._began |= dict.fromkeys(look.samples, look.at)
         self._note(look, with_ids=True)
         opened = open_transactions(look, self._held)
@@ -265,7 +266,7 @@ class Judging:
             opened = [o for o in opened if not _is_rewritten(o, starts.get(o), again)]
         look = _with_unread(look, batches.unread)
         judged = _judge(opened, starts, look, {}, self._settings)
-        # even of open ones: under transactions v1 a lost marker may lie below the same epoch
+        # even for open ones: under transactions v1 a lost marker may be below, with the same epoch
         unclear = [j.about for j in judged if j.verdict.rule not in NOT_JUDGED]
         if unclear:
             past, missing = await histories(
@@ -278,7 +279,7 @@ class Judging:
         return judged
 
     def _note(self, look: Look, *, with_ids: bool) -> None:
-        """Take what the look saw, and what it did not, in place of earlier looks."""
+        """Note what the snapshot saw and did not see, replacing earlier snapshots."""
         for place, sample in look.samples.items():
             self.newest[place] = sample.partition
             mine = (m for m in look.missing if m.topic_partition == place)
@@ -290,9 +291,10 @@ class Judging:
         self._others += [m for m in look.missing if m not in noted]
 
     async def _with_hidden(self, look: Look, past: Mapping[OpenTransaction, History]) -> Look:
-        """Return the look with ids that are open by their log, and that no coordinator lists.
+        """Return the snapshot with ids that are open by their log but that no coordinator lists.
 
-        One that began after the listing is described now; its coordinator says if it is hidden.
+        A transaction that began after the listing is described now; its coordinator says if it is
+        hidden.
         """
         listed = {t.transactional_id for t in look.transactions.rows}
         named = {r.transactional_id for h in past.values() for r in still_open_in_log(h)} - listed

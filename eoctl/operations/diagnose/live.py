@@ -1,7 +1,4 @@
-"""A live cluster as a Source: each question goes to the brokers.
-
-Modules are loaded when a request needs them: lists start without the rules.
-"""
+"""Answer as a Source from a live cluster: each question goes to the brokers."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ BROKER_KEYS = ("transactional.id.expiration.ms", "offsets.retention.minutes")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The fetched batches of [start, end) of a partition. complete: false = not all were read."""
+    """The fetched batches of [start, end) of a partition. complete: false = some were not read."""
 
     buffers: tuple[bytes, ...]
     start: int
@@ -46,7 +43,7 @@ class Held:
     complete: bool
 
     def waiting(self, producer_id: int | None) -> Waiting:
-        """Count them, and those of one producer among them."""
+        """Count the waiting records, and those of one producer among them."""
         from recovery.diagnose.waiting import waiting
 
         return waiting(self.buffers, self.start, self.end, producer_id, complete=self.complete)
@@ -147,7 +144,7 @@ class Live:
         return None if held is None else held.waiting(producer_id)
 
     async def held(self, p: PartitionFacts) -> Held | None:
-        """Read what lies between the LSO and the high watermark; None where it cannot be read."""
+        """Read from the LSO to the high watermark; return None if that cannot be read."""
         from eoctl.kafka.read.fetch import Range, read_all
 
         if p.last_stable_offset is None or p.high_watermark is None:

@@ -1,7 +1,8 @@
-"""One snapshot of open transactions: many requests, in the order that makes answers consistent.
+"""Take a snapshot of open transactions: many requests, ordered so that answers are consistent.
 
-Each partition's offsets and producers at one moment, the coordinators after them: an owner that
-ends meanwhile is no orphan. Only its leader is asked whether a transaction is still open.
+Each partition's offsets and producers are read at one moment, and the coordinators afterwards: an
+owner that ends meanwhile leaves no orphan. Only its leader is asked whether a transaction is still
+open.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from recovery.inspect.two_phase import looks_precommitted
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One sample of many partitions at once. at: when it began, on the monotonic clock."""
+    """One snapshot of many partitions at once. at: when it began, on the monotonic clock."""
 
     samples: Mapping[TopicPartition, Sample]
     transactions: Transactions
@@ -34,7 +35,7 @@ class Look:
 async def moment(
     cluster: Cluster, topics: Sequence[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> Look:
-    """Ask the leaders alone: samples without coordinators, enough to see which ended."""
+    """Ask only the leaders: samples without coordinators, enough to see which ended."""
     at = time.monotonic()
     offsets, rows, missing = await moments.at_one_moment(cluster, topics, partitions)
     refused = {
@@ -144,7 +145,7 @@ async def _none() -> list[IdFacts]:
 
 
 def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
-    """Return the snapshot; a decision that the coordinator's clock shows to be recent says so."""
+    """Return the snapshot; if the coordinator's clock shows a recent decision, it says so."""
     name = look.row.transactional_id
     over_stuck = past.of([name]).over_stuck
     young = over_stuck is not None and name not in over_stuck
@@ -163,9 +164,9 @@ def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts
 def open_transactions(look: Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:
     """Return each producer's open transaction per held partition, None where that is unknown.
 
-    One that begins at or above the high watermark holds nothing yet. For a partition that was not
-    seen at all: those of ids in Prepare* that name it. held: the partitions that an earlier
-    snapshot saw held.
+    One that begins at or above the high watermark holds nothing yet. If a partition was not seen at
+    all: those of ids in Prepare* that name it. held: the partitions that an earlier snapshot saw
+    held.
     """
     transactions: list[OpenTransaction] = []
     for (topic, partition), sample in sorted(look.samples.items()):

@@ -1,4 +1,4 @@
-"""Traces of the owners of late transactions, and of those who should have ended them."""
+"""Find traces of late transactions' owners, and of those who should have ended them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ async def look_for_life(
     """Read the abort cycles of late transactions' coordinators, and the groups of their names.
 
     guessed: others whose owner only the name suggests; the groups of their names are read too. A
-    setting that may not be read is left out; nothing is asked if there is no transaction. Groups
-    are asked for by name: a list leaves out without an error those that we may not DESCRIBE.
+    setting that may not be read is left out; without transactions nothing is asked. Groups are
+    requested by name: a list omits, without an error, those that we may not DESCRIBE.
     """
     if not late and not guessed:
         return Owners()

@@ -1,7 +1,7 @@
-"""The transactions that hold a group's commits, judged on `__consumer_offsets` before any fence.
+"""Judge the transactions that hold a group's commits on `__consumer_offsets`, before any fence.
 
-A producer id proves nothing there: its id may have an open transaction elsewhere, which a fence
-would end, while a lost marker or a batch without an owner holds the group.
+A producer id proves nothing there: its transactional id may have an open transaction elsewhere,
+which a fence would end, while a lost marker or a batch without an owner holds the group.
 """
 
 from collections.abc import Mapping, Sequence

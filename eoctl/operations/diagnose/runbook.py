@@ -1,4 +1,4 @@
-"""`runbook`: all open transactions of a cluster, with what a note on the next steps needs."""
+"""`runbook`: collect all open transactions of a cluster, with what a note on next steps needs."""
 
 import time
 from dataclasses import replace
@@ -34,9 +34,8 @@ async def runbook(
 ) -> Answer:
     """Return the stories of what is held, and of ids that hold nothing; the rest is in `status`.
 
-    seconds: for all of it. A partition whose story does not fit in has a row with what the
-    diagnosis knows, and is among the errors. extra: also `left_out`, how many held partitions are
-    not among the rows.
+    seconds: in total. A partition whose story does not fit in has a row with what the diagnosis
+    knows, and is among the errors. extra: also `left_out`, how many held partitions have no row.
     """
     begun = time.monotonic()
     until = None if seconds is None else begun + seconds - TO_WRITE_SECONDS

@@ -1,7 +1,7 @@
-"""Names for completion: topics and transactional ids of a cluster, cached for 60 s per context.
+"""Complete names: topics and transactional ids of a cluster, cached for 60 s per context.
 
 Pressing Tab waits a moment at most: a separate process asks the cluster and writes the cache, so
-that a slow cluster serves the next Tab. Nothing here prints or prompts.
+that a slow cluster's answer serves the next Tab. Nothing here prints or prompts.
 """
 
 import fcntl
@@ -50,7 +50,7 @@ def names(context: Context, wait_seconds: float) -> Names:
 
 
 def _cache_path(context: Context) -> Path:
-    """One file per cluster and way to it; no secret goes into its name."""
+    """Return one file per cluster and way to it, without a secret in its name."""
     known = {k: v for k, v in context.properties.items() if not SECRET_KEY.search(k)}
     way = json.dumps([context.name, sorted(known.items()), sorted(context.hosts.items())])
     return cache_dir() / "completion" / f"{hashlib.sha256(way.encode()).hexdigest()[:32]}.json"

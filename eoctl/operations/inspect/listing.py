@@ -1,6 +1,6 @@
-"""`lso`, `txn list`, `txn describe`, `producers`: what the brokers say, side by side.
+"""`lso`, `txn list`, `txn describe`, `producers`: show what the brokers say, side by side.
 
-Each function asks a Source for facts and gives an Answer.
+Each function asks a Source for facts and returns an Answer.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from recovery.rows.answers import Answer, error_rows
 
 
 async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer:
-    """Log start, LSO, high watermark and what blocks.
+    """Return log start, LSO, high watermark and what blocks.
 
     Without selectors only held partitions and those that could not be seen; show_all adds the
     healthy ones, scope.internal the healthy ones of internal topics.
@@ -32,7 +32,7 @@ async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer
 
 
 def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
-    """Return the answer of `lso` from facts, live or out of a bundle."""
+    """Return the answer of `lso` from facts, of a live cluster or a bundle."""
 
     def shown(p: PartitionFacts) -> bool:
         if p.held != 0 or scope.selectors:
@@ -101,7 +101,7 @@ async def producers(
     producer_ids: Sequence[int] = (),
     resolve: bool = False,
 ) -> Answer:
-    """The producers of the partitions in scope; resolve: with transactional ids and zombies."""
+    """Return the producers in scope; resolve: with transactional ids and zombies."""
     facts = await source.producers(scope, producer_ids, resolve=resolve)
     return Answer(
         schema="producers",
@@ -115,5 +115,5 @@ async def producers(
 
 
 def open_transactions(rows: Sequence[TransactionFacts]) -> list[TransactionFacts]:
-    """Those that are open: Ongoing or Prepare*."""
+    """Return the open ones: Ongoing or Prepare*."""
     return [t for t in rows if t.state in OPEN_STATES]

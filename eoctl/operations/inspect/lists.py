@@ -1,4 +1,4 @@
-"""What may be listed (a scope, a filter), and how a live cluster answers: the `look_...` functions.
+"""Define what may be listed (a scope, a filter), and ask a live cluster: the `look_...` functions.
 
 A bundle answers the same questions (`eoctl.operations.inspect.offline`).
 """
@@ -40,7 +40,7 @@ STATES = (
 
 
 class Scope(Value):
-    """The partitions meant: selectors (none = all), and internal topics or not."""
+    """The selected partitions: selectors (none = all), and internal topics or not."""
 
     selectors: tuple[Selector, ...] = ()
     internal: bool = True
@@ -55,7 +55,7 @@ async def selected(
 
 
 def topics_named(scope: Scope) -> list[str] | None:
-    """Return the topics to ask for: those named, None = all."""
+    """Return the topics to request: those named, None = all."""
     names = [s.literal for s in scope.selectors if s.literal is not None]
     everything = not scope.selectors or len(names) < len(scope.selectors)
     return None if everything else sorted(set(names))
@@ -91,7 +91,7 @@ def choose(
 
 
 def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
-    """Return a sentence for each pattern without a match: no error, but seldom intended."""
+    """Return a sentence per pattern without a match: no error, but seldom intended."""
     return unmatched(scope.selectors, [p.topic_partition for p in chosen])
 
 
@@ -149,7 +149,7 @@ async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Trans
 async def _described(
     cluster: Cluster, listed: Transactions, rows: Sequence[TransactionFacts]
 ) -> Transactions:
-    """`rows` of a listing described, with their coordinators' clocks."""
+    """Describe a listing's `rows`, with their coordinators' clocks."""
     described_at = now_ms()
     described, missing = await coordinators.described(cluster, rows)
     return listed.but(
@@ -161,7 +161,7 @@ async def _described(
 
 
 def without_history(transactions: Transactions) -> tuple[Missing, ...]:
-    """Say that there is no `__transaction_state`: never created, or deleted: nobody can tell."""
+    """Say that `__transaction_state` is missing: never created, or deleted; which is unknown."""
     if transactions.coordinators or transactions.missing:
         return ()
     return (
@@ -187,7 +187,7 @@ async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
 
 
 def transaction_state(text: str) -> str:
-    """Kafka's spelling of a transaction state given in any case. Raises UsageError."""
+    """Return Kafka's spelling of a transaction state given in any case. Raises UsageError."""
     plain = re.sub(r"[^a-z]", "", text.lower())
     for state in STATES:
         if plain == state.lower():
@@ -227,7 +227,7 @@ class TxnFilter(Value):
 async def look_at_transactions(
     cluster: Cluster, filter_: TxnFilter, *, describe: bool
 ) -> Transactions:
-    """The transactions that pass the filter; the brokers filter by state, PID and duration."""
+    """Return the transactions that pass the filter; brokers filter by state, PID and duration."""
     listed = await coordinators.transactions(
         cluster,
         states=filter_.states_meant,

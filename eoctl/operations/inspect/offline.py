@@ -1,4 +1,4 @@
-"""A bundle as a Source: answers the read commands' requests from what was seen."""
+"""Answer as a Source from a bundle: read commands' requests, from what was seen."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ from recovery.rows.strip import StripRow
 
 
 class Offline:
-    """A bundle as a Source: it answers what it holds."""
+    """A bundle as a Source: answers from its content."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -57,7 +57,7 @@ class Offline:
 
     @property
     def brokers(self) -> tuple[BrokerFacts, ...]:
-        """The brokers that were listed."""
+        """Return the brokers that were listed."""
         return self._bundle.brokers
 
     def now(self) -> int:
@@ -78,7 +78,7 @@ class Offline:
     def _chosen(
         self, scope: Scope, missing: Iterable[Missing]
     ) -> tuple[list[PartitionMetadata], tuple[Missing, ...]]:
-        """Return the partitions in scope, and all missing facts that concern them."""
+        """Return the partitions in scope, and all missing facts that concern these."""
         chosen, vain = choose(self._metadata(topics_named(scope)), scope)
         partitions = {p.topic_partition for p in chosen}
         topics = {topic for topic, _ in partitions}
@@ -151,7 +151,7 @@ class Offline:
             text = "no transaction was ever begun here"
             absent_ids = (Missing("transaction", NOT_FOUND, text, id=name) for name in ids)
             return Transactions(missing=tuple(absent_ids)), 0
-        # what was left out of a listing that saw all coordinators did not exist
+        # a listing that saw all coordinators left out only what did not exist
         absent = NOT_FOUND if self._bundle.transactions.complete else "NOT_IN_BUNDLE"
         missing = tuple(
             Missing(
@@ -247,7 +247,7 @@ class Offline:
             g.but(offsets=tuple(o for o in g.offsets if o.topic_partition in here))
             for g in self._bundle.groups
         ]
-        # that some topics are hidden matters only to who asks for all of them
+        # hidden topics matter only to a request for all of them
         return [g for g in matching if g.offsets], [
             m for m in missing if m.scope != "topic" or m.topic
         ]

@@ -1,7 +1,7 @@
 """`offsets count` and `offsets show`: exact counts of ranges, and the positions of groups.
 
-Nothing is clamped and nothing guessed: a range that does not exist, or could not be read, is a row
-with an error.
+Nothing is clamped or guessed: a range that does not exist, or could not be read, is a row with an
+error.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -66,7 +66,7 @@ async def bounded(
 ) -> tuple[list[PartitionFacts], dict[TopicPartition, tuple[int, int]], list[Missing]]:
     """Return the named partitions, the offsets of the range in each, and what was not seen.
 
-    A partition whose offsets no broker gave has no range; a range may run backwards.
+    A partition without offsets from a broker has no range; a range may run backwards.
     """
     metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
     facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
@@ -98,7 +98,7 @@ async def show_offsets(
     *,
     counting: Reading | None = None,
 ) -> Answer:
-    """Committed offsets of the groups named (none = all) against LSO and high watermark.
+    """Compare the named groups' (none = all) committed offsets with LSO and high watermark.
 
     counting: read the logs and count the records that wait for each group.
     """
@@ -130,7 +130,7 @@ async def against_logs(
     counting: Reading | None,
     extra: Mapping[str, object],
 ) -> Answer:
-    """The rows of `offsets show`. missing: what could not be seen of the offsets themselves."""
+    """Return the rows of `offsets show`. missing: what could not be seen of the offsets."""
     facts, more = await _partitions_of(cluster, offsets)
     missing += more
     pending = await committed.pending_producers(cluster, [o for o in offsets if o.pending])
@@ -177,7 +177,7 @@ async def _waiting(
     facts: dict[TopicPartition, PartitionFacts],
     reading: Reading,
 ) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
-    """Committed offset → visible records from there to the LSO. Each log is read once.
+    """Return committed offset → visible records from there to the LSO. Each log is read once.
 
     A log that is not read because of `reading.most` has no entry.
     """

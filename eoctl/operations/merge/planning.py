@@ -1,7 +1,7 @@
 """`merge verify` checks a merge log against its inputs; `merge plan` says what a replay does.
 
 A merge log's partition p records the order in which inputs were merged into the output's partition
-p. The rules are in `recovery.merge_*`; this reads from the cluster. `replay`:
+p. The rules are in `recovery.merge_*`; this module reads from the cluster. `replay` is in
 `eoctl.operations.merge.acting`.
 """
 
@@ -46,7 +46,7 @@ class Merge:
     """A merge log, the inputs that it orders, and its output.
 
     partitions: of the log, () = all. bases: where a replay starts, by partition, as (merge offset,
-    output offset). app: else its store says it.
+    output offset). app: its store gives missing bases.
     """
 
     topic: str
@@ -107,7 +107,7 @@ def chosen(
 class MergeLook:
     """Offsets of all partitions, as their leaders gave them. missing: what was not seen.
 
-    ends: two reads of merge log and output, some time apart, where they were asked for.
+    ends: two reads of merge log and output, some time apart, if requested.
     """
 
     facts: Mapping[TopicPartition, PartitionFacts]
@@ -115,7 +115,7 @@ class MergeLook:
     ends: Mapping[TopicPartition, Log]
 
     def of(self, place: TopicPartition) -> PartitionFacts:
-        """Raises IncompleteError where its offsets are not known."""
+        """Return a partition's facts. Raises IncompleteError if its offsets are unknown."""
         facts = self.facts.get(place)
         if facts is None or facts.error is not None:
             why = next((m.detail for m in self.missing if m.topic_partition == place), None)
@@ -135,8 +135,8 @@ class MergeLook:
         return facts.log_start_offset, end
 
     def final(self, place: TopicPartition) -> int:
-        """The log end, once no in-flight record can still appear. Raises RefusedError where it is
-        not final, IncompleteError."""
+        """Return the log end, once no in-flight record can still appear. Raises RefusedError if it
+        is not final, IncompleteError."""
         self.of(place)
         if place not in self.ends:
             raise IncompleteError("its end could not be read", where=named(place))
@@ -144,7 +144,7 @@ class MergeLook:
 
 
 async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
-    """Read all topics' offsets. twice: and whether the ends of log and output are final.
+    """Read all topics' offsets. twice: also whether the ends of log and output are final.
 
     Raises UsageError for a topic that does not exist.
     """
@@ -249,7 +249,8 @@ async def bases(
     """Return each partition's commit to start the replay at: as requested, else from the
     application's store, else where an earlier replay began, else the very beginning.
 
-    certain: the latter only while the output is empty. Raises RefusedError, IncompleteError.
+    certain: the very beginning only while the output is empty. Raises RefusedError,
+    IncompleteError.
     """
     assert request.output is not None
     by_partition = {
@@ -294,7 +295,7 @@ async def bases(
 def _stored(
     request: Merge, partition: int, stored: Sequence[StoredPartition], where: str
 ) -> Base | None:
-    """Return the commit that the store holds for a partition, None where it holds none."""
+    """Return the commit that the store holds for a partition, None if it holds none."""
     assert request.app is not None
     assert request.output is not None
     output = TopicPartition(request.output, partition)
@@ -341,8 +342,9 @@ def _understood(commits: Mapping[int, CommittedPosition]) -> dict[int, ReplayPos
 class Reached:
     """Earlier replays' progress in a partition, counted: `at` is what the last committed, None
     before the first. entries, outputs: visible records from the base on, up to tip and end.
-    position: where to go on. leader_epoch: of the record before it; None: not known. unproven: why
-    the position may be of a log before this one, None where it is proven to be of this one."""
+    position: where to continue. leader_epoch: of the record before it; None: not known. unproven:
+    why the position may belong to an earlier log, None if it is proven to belong to this one.
+    """
 
     at: ReplayPosition | None
     tip: int
@@ -357,12 +359,12 @@ class Reached:
 async def reached(
     cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> dict[int, Reached]:
-    """Count how far earlier replays got; `logs` were looked at twice.
+    """Count how far earlier replays got; `logs` were read twice.
 
-    Every output from a base on is the output of an entry from the base on, so the outputs must be
-    what an earlier replay's commit accounts for.
+    Every output after a base belongs to an entry after the base, so an earlier replay's commit must
+    account for all outputs.
 
-    Raises RefusedError where it is not, or where an end is not final; IncompleteError.
+    Raises RefusedError if it does not, or if an end is not final; IncompleteError.
     """
     raw = await _commits(cluster, request, list(given))
     commits = {p: at for p, at in _understood(raw).items() if at.base == given[p]}
@@ -416,7 +418,7 @@ async def reached(
 async def _refuse_other_logs(
     cluster: Cluster, merge: Merge, in_logs: Mapping[TopicPartition, LogPosition]
 ) -> dict[TopicPartition, str]:
-    """Refuse positions of a merge log that was cut off since; why others are not proven.
+    """Refuse positions of a merge log that was cut off since; return why others are unproven.
 
     Raises RefusedError with the offset of the divergence, IncompleteError.
     """
@@ -444,7 +446,7 @@ async def _refuse_forgotten(
 ) -> None:
     """Refuse if retention deleted records that a replay must count from its base.
 
-    Raises RefusedError, which names the commit that the replay came to. there: partition, and the
+    Raises RefusedError, which names the commit that the replay reached. there: partition, and the
     output's end before `at` was read.
     """
     p, end = there
@@ -459,7 +461,7 @@ async def _refuse_forgotten(
         logs.of(TopicPartition(merge.topic, p)).log_start_offset or 0
     ):
         return
-    # They are one commit only if no other replay committed between the reads of the two.
+    # Both are one commit only if no other replay committed between the two reads.
     again = (await look(cluster, merge, twice=True)).final(base.output)
     if again != end:
         raise RefusedError(
@@ -478,7 +480,7 @@ async def _refuse_forgotten(
 
 
 def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted) -> None:
-    """Refuse outputs from a base on that are not one deterministic application's, by the rules of
+    """Refuse outputs after a base that are not one deterministic application's, by the rules of
     restarts. Raises RefusedError."""
     topic, partition = base.output
     app = merge.app or App(
@@ -492,7 +494,8 @@ def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted)
 async def thorough(
     cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> list[MergePlanRow]:
-    """Return each partition's plan, its log read up to the tip: all that it names must exist.
+    """Return each partition's plan after reading its log to the tip: all records it names must
+    exist.
 
     Raises RefusedError, IncompleteError.
     """
@@ -521,7 +524,7 @@ def scan(cluster: Cluster, request: Merge, merge: TopicPartition, start: int, en
 def decoded(
     form: MergeFormat, merge: TopicPartition, messages: "list[Message]"
 ) -> tuple[list[int], Columns]:
-    """Offsets and entries of a log's records. Raises RefusedError for a record that is none."""
+    """Return offsets and entries of a log's records. Raises RefusedError for an invalid record."""
     offsets = [m.offset() for m in messages]
     keys, values = [m.key() for m in messages], [m.value() for m in messages]
     return offsets, entries_of(form, merge, offsets, keys, values)
@@ -537,7 +540,7 @@ def first_to_read(
 
 
 async def plan(cluster: Cluster, merge: Merge) -> Answer:
-    """Return what a replay would read and drop, a row for each partition of the log."""
+    """Return what a replay would read and drop, in a row per partition of the log."""
     logs = await look(cluster, merge, twice=True)
     given = await bases(cluster, merge, partitions_of(merge, logs), logs)
     rows = await thorough(cluster, merge, given, logs)

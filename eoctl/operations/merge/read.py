@@ -1,7 +1,7 @@
-"""Reading a merge log and its inputs: records as read_committed (or not) readers see them.
+"""Read a merge log and its inputs: records as read_committed (or not) readers see them.
 
-By librdkafka, which decodes in C: a replay needs every record. A failing broker or a missing right
-is an error with a sentence, never an end of the records.
+Uses librdkafka, which decodes in C: a replay needs every record. A failing broker or a missing
+right is an error with a sentence, never an end of the records.
 """
 
 import time
@@ -26,7 +26,7 @@ MessageRun = tuple[TopicPartition, "list[Message]"]
 class Stream:
     """Partitions read by one consumer, each in its order.
 
-    ends: where reading a partition came to its end, the last time it did.
+    ends: where reading a partition last came to its end.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Stream:
         self.ends: dict[TopicPartition, int] = {}
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these too, from these offsets on."""
+        """Also read these partitions, from these offsets on."""
         from confluent_kafka import TopicPartition as Place
 
         self._reads |= starts.keys()
@@ -62,8 +62,8 @@ class Stream:
     def read(self, seconds: float) -> Iterator[MessageRun]:
         """Read for `seconds`, and return records in runs of one partition.
 
-        Raises IncompleteError when a partition cannot be read, RefusedError when the offset to
-        read next is not in the log.
+        Raises IncompleteError if a partition cannot be read, RefusedError if the next offset to
+        read is not in the log.
         """
         from confluent_kafka import KafkaError
 
@@ -101,11 +101,11 @@ class Stream:
 
     @property
     def owed(self) -> float:
-        """Return for how many seconds the rate forbids to read."""
+        """Return for how many seconds the rate forbids reading."""
         return max(0.0, self._paid_until - time.monotonic())
 
     def balance(self, waiting: Callable[[TopicPartition], int], place: TopicPartition) -> None:
-        """Pause a partition where too much waits, resume one where little does."""
+        """Pause a partition with too many waiting records, resume one with few."""
         from confluent_kafka import TopicPartition as Place
 
         records, size = self._seen.get(place, (1, 1))
@@ -147,7 +147,8 @@ def read_log(
     isolation: str = "read_committed",
     max_rate: float | None = None,
 ) -> "Iterator[list[Message]]":
-    """The data records of [start, end), in order, in lists. Raises what `Stream.read` raises."""
+    """Yield the data records of [start, end), in order, in lists. Raises what `Stream.read`
+    raises."""
     if start >= end:
         return
     stream = Stream(settings, isolation=isolation, max_rate=max_rate)

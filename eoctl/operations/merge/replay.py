@@ -1,8 +1,8 @@
 """Replay one partition of a merge log: read, match, write, one transaction at a time.
 
-Each transaction holds outputs and the position after them, so wherever this dies, the next one
+Each transaction holds outputs and the position after them, so wherever a replay dies, the next one
 resumes exactly there. The last to open the transactional id fences all others. With `follow` the
-log is extended first, in its own transaction, and what is then read back from it is emitted.
+log is extended first, in its own transaction, and the entries then read back are emitted.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from recovery.shared.log_position import EpochSteps
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-RECORDS, SECONDS = 100_000, 1.0  # of one transaction
-TIMEOUT_MS = 60_000  # of a transaction with a dead owner
+RECORDS, SECONDS = 100_000, 1.0  # per transaction
+TIMEOUT_MS = 60_000  # for a transaction with a dead owner
 BATCH = 5_000  # records between two checks of the time
 LOGGED = 50_000  # entries that are read ahead
 NEW = 50_000  # entries that are appended to the log in one transaction
 TRIES = 3  # without a commit in between
-MOST_BYTES = 1_000_000_000  # of a record: what the topic takes decides
+MOST_BYTES = 1_000_000_000  # per record: the topic's own limit decides
 
 ReplayProgress = Callable[[int, int, int], None]
 """Called with a partition, entries done and entries in all, now and then, from any thread."""
@@ -62,7 +62,7 @@ ReplayProgress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class ReplayRun:
-    """All partitions of a replay share these. ensure_held: raises once the lock is lost."""
+    """What all partitions of a replay share. ensure_held: raises once the lock is lost."""
 
     settings: ClientSettings
     merge: Merge
@@ -75,18 +75,18 @@ class ReplayRun:
 
 
 class _Copier(Writer):
-    """A writer of messages just as they were read."""
+    """Writes messages exactly as they were read."""
 
     def __init__(self, settings: ClientSettings, transactional_id: str, group: str) -> None:
         super().__init__(settings, transactional_id, group, timeout_ms=TIMEOUT_MS)
         self._config |= {"message.max.bytes": MOST_BYTES, "linger.ms": 50}
 
-    # Without a callback for each record: it costs as much as the record, and where this producer
-    # was fenced, a callback that librdkafka calls meanwhile fails with a SystemError. Nothing is
-    # missed: a record that was not taken fails the transaction.
+    # Without a callback per record: it costs as much as the record, and after a fence a callback
+    # that librdkafka calls fails with a SystemError. Nothing is missed: a record that was not
+    # accepted fails the transaction.
 
     def copy(self, topic: str, partition: int, messages: "list[Message]") -> None:
-        """Key, value, headers and timestamp of each. That one was not taken shows at `commit`."""
+        """Write each one's key, value, headers and timestamp. `commit` reports a failed record."""
         from confluent_kafka import KafkaException
 
         produce = self._producer.produce
@@ -111,7 +111,7 @@ class _Copier(Writer):
 
 
 def add_epochs(epochs: EpochSteps, messages: "list[Message]") -> None:
-    """Take the leader epochs of a log's next records in."""
+    """Add the leader epochs of a log's next records."""
     few = messages if messages[0].leader_epoch() != messages[-1].leader_epoch() else messages[:1]
     for message in few:
         epochs.add(message.offset() or 0, message.leader_epoch())
@@ -141,7 +141,7 @@ class PartitionReplay:
         """Replay to the tip as of the start or, following, until stopped.
 
         Raises RefusedError (fenced, a false log, another's outputs), and IncompleteError or
-        UnverifiedError when the cluster keeps failing: run the same command again.
+        UnverifiedError if the cluster keeps failing: run the command again.
         """
         tries = 0
         while True:
@@ -166,7 +166,7 @@ class PartitionReplay:
     def _attempt(self) -> None:
         job = self._job
         writer = _Copier(job.settings, job.merge.transactional_id(self.partition), job.merge.group)
-        writer.open()  # first of all: nobody else can commit from here on
+        writer.open()  # first: nobody else can commit from now on
         attempt = None
         try:
             attempt = _Attempt(self, job, writer, *asyncio.run(self._start()))
@@ -180,7 +180,7 @@ class PartitionReplay:
             writer.close()
 
     async def _start(self) -> tuple[MergeLook, Reached, dict[TopicPartition, int]]:
-        """The entry to go on from, and the next offset of each input that was named before it."""
+        """Return the entry to continue from, and the next offset of each input named before it."""
         job, p = self._job, self.partition
         async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
             logs = await look(cluster, job.merge, twice=True)
@@ -225,7 +225,7 @@ class _Attempt:
         self._log.add({self._merge: now.position.merge_offset})
         self._inputs = Stream(job.settings, isolation=job.merge.isolation, max_rate=job.max_rate)
         self._log_done = False
-        self._appended: deque[MergeEntry] = deque()  # written to the log, not come back yet
+        self._appended: deque[MergeEntry] = deque()  # written to the log, not read back yet
         self._open = 0  # records of the open transaction
         self._began = 0.0
         self._in_transaction = False
@@ -285,7 +285,8 @@ class _Attempt:
             self._job.progress(self._merge[1], done, self._tip - self._begins)
 
     def _step(self) -> bool:
-        """Read on, or extend the log, as no record can be taken now. False: all is done."""
+        """Read on, or extend the log, since no record can be sent now. False: everything is
+        done."""
         replay = self._replay
         entry = replay.waits_for
         if entry is None and self._log_done and not replay.logged:
@@ -296,7 +297,7 @@ class _Attempt:
         idle = entry is not None or self._log_done or self._job.follow
         self._read_inputs(entry, 0.05 if idle else 0.0)
         if self._in_transaction and self._open and entry is None and self._job.follow:
-            self._commit()  # there is nothing more to send: commit without waiting
+            self._commit()  # nothing more to send: commit without waiting
         waits = entry is not None or not self._log_done or self._appended
         if waits and time.monotonic() - self._heard > SILENT_SECONDS:
             raise silent(entry.topic_partition if entry is not None else self._merge)
@@ -329,14 +330,15 @@ class _Attempt:
             self._come_to_tip()
 
     def _read_from(self, place: TopicPartition, offset: int) -> None:
-        """Read an input from here on, or rather from where the log left it before: a record in
-        between would be a hole."""
+        """Read an input from here on, or from where the log left it before: a record in between
+        would be a hole."""
         first_to_read(self._job.merge, self._seen, self._merge, place, offset)
         self._reads.add(place)
         self._inputs.add({place: min(offset, self._next.get(place, offset))})
 
     def _come_to_tip(self) -> None:
-        """End a replay that read the whole log; to follow, read the inputs that it did not name."""
+        """End a replay that read the complete log; to follow, read the inputs that it did not
+        name."""
         if self._log_done:
             return
         self._log_done = True
@@ -363,7 +365,7 @@ class _Attempt:
             self._inputs.add({place: offset or 0})
 
     def _refuse_foreign(self, offset: int, entry: MergeEntry) -> None:
-        """Beyond the tip there are only entries that were appended here, in their order."""
+        """Refuse entries beyond the tip unless they were appended here, in this order."""
         if not self._appended or self._appended.popleft() != entry:
             raise RefusedError(
                 f"at {offset} there is an entry for {named(entry.topic_partition)} at "

@@ -1,7 +1,7 @@
 """`merge replay --engine spark`: the same change, carried out by a Spark job instead of threads.
 
-Plan, lock, journal and verification are the local engine's; only the step itself is another: the
-offsets are looked at here, and what they mean goes to the job as numbers.
+Plan, lock, journal and verification are the local engine's; only the step itself differs: the
+offsets are read here, and the job gets what they mean as numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.times import rfc3339
 
-SPARK_ENTRIES = 50_000_000  # below, the local engine is done before several cores pay for a session
+SPARK_ENTRIES = 50_000_000  # below, the local engine ends before Spark would pay for its session
 RANGE_OFFSETS = 5_000_000
 
 
@@ -63,8 +63,8 @@ def choose_engine(
 def on_spark(
     spark: Spark, context: Context, show: Show, staging: Path | None = None
 ) -> Callable[[Cluster, Running, int | None], Replaying]:
-    """Return what makes the operation of a replay. staging: a folder that
-    executors share with this machine; None: in the state folder."""
+    """Return what makes the operation of a replay. staging: a folder that executors share with this
+    machine; None: in the state folder."""
 
     def made(cluster: Cluster, running: Running, max_rate: int | None) -> Replaying:
         return _OnSpark(cluster, running, max_rate, (spark, context, show, staging))
@@ -73,7 +73,7 @@ def on_spark(
 
 
 class _OnSpark(Replaying):
-    """See Replaying. One step: a job for all partitions."""
+    """See Replaying. A single step: a job for all partitions."""
 
     def __init__(
         self,

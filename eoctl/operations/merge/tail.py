@@ -1,4 +1,4 @@
-"""A merge log at a glance, for the dashboard: what a replay would do, and the newest entries."""
+"""Show a merge log at a glance, for the dashboard: what a replay would do, and newest entries."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from recovery.merge.log import merge_format
 from recovery.rows.answers import Answer
 from recovery.rows.merge import MergePlanRow
 
-NEWEST = 20  # entries of each partition
+NEWEST = 20  # entries per partition
 
 
 async def merge_tail(cluster: Cluster, path: Path) -> Answer:

@@ -1,4 +1,4 @@
-"""`merge verify`: every entry of a merge log against its inputs, and its tip against the output."""
+"""`merge verify`: compare a merge log's entries with its inputs, and its tip with the output."""
 
 import asyncio
 from collections import deque
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VerifyProgress = Callable[[int, int, int], None]
 """Called with a partition of the log, offsets done, offsets in all."""
 
-_STEP = 1000  # entries between two rounds of reading what they need of the inputs
+_STEP = 1000  # entries between two rounds of reading the records they need from the inputs
 _SILENT_READS = 300
 _CREATE_TIME = 1  # confluent_kafka.TIMESTAMP_CREATE_TIME
 
@@ -109,8 +109,8 @@ async def _against_outputs(
             begin |= await bases(cluster, request, [p], logs, certain=False)
         except EoctlError as error:
             missing.append(_unseen(TopicPartition(request.output, p), error))
-    # Commits were read just now, the log long after `logs`: a running application moved on. So both
-    # ends are read again, outputs before the log as always.
+    # Commits were read just now, the log long after `logs`: a running application has moved on. So
+    # both ends are read again, outputs before the log as always.
     outputs = await look(cluster, request, twice=False)
     entries = await look(cluster, request, twice=False)
     missing += [*outputs.missing, *(m for m in entries.missing if m not in outputs.missing)]
@@ -131,7 +131,7 @@ async def _against_outputs(
 
 
 class _Outputs:
-    """The outputs of one partition from a commit on, read beside the log."""
+    """The outputs of one partition after a commit, read together with the log."""
 
     def __init__(
         self, settings: ClientSettings, merge: TopicPartition, base: Base, end: int, *, copies: bool
@@ -143,7 +143,7 @@ class _Outputs:
         self._records: dict[TopicPartition, dict[int, Identity | None]] = {}
 
     def record(self, m: "Message") -> None:
-        """Take a record of an input in."""
+        """Add a record of an input."""
         place = TopicPartition(m.topic() or "", m.partition() or 0)
         self._records.setdefault(place, {})[m.offset() or 0] = _identity(m)
 
@@ -179,7 +179,7 @@ def _identity(m: "Message") -> Identity | None:
 async def _outputs(
     cluster: Cluster, request: Merge, logs: MergeLook, partition: int
 ) -> _Outputs | None:
-    """Return what to compare; None without an output, or if retention took needed records.
+    """Return what to compare; None without an output, or if retention removed needed records.
 
     `_against_outputs` says what is wrong with the output.
     """
@@ -199,7 +199,7 @@ async def _outputs(
 
 
 class _Checking:
-    """Reads one partition of the log, and of the inputs what its entries ask for."""
+    """Reads one partition of the log, and the inputs' records that its entries need."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class _Checking:
             self._stream.close()
 
     def _tell(self) -> None:
-        """Answer all that the verifier asks."""
+        """Answer all questions of the verifier."""
         while needs := self.verifier.needs():
             self._begin(needs)
             for place, (_, until) in needs.items():
@@ -280,7 +280,8 @@ class _Checking:
             self._come |= new
 
     def _read_to(self, place: TopicPartition, until: int) -> None:
-        """Until everything below `until` of this partition has come. Raises IncompleteError."""
+        """Read until everything below `until` in this partition has come. Raises
+        IncompleteError."""
         stream = self._stream
         assert stream is not None
         silent_reads = 0

@@ -1,4 +1,4 @@
-"""`txn commit --checkpoint`: what became of the transactions that a Flink checkpoint promises."""
+"""`txn commit --checkpoint`: show what became of the transactions in a Flink checkpoint."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Fate:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One complete snapshot. later: checkpoints that Kafka proves to be newer; counted: all
-    partitions of interest were read. ahead: of each coordinator's clock, in ms."""
+    relevant partitions were read. ahead: how far each coordinator's clock is ahead, in ms."""
 
     fates: tuple[Fate, ...]
     later: tuple[int, ...]
@@ -60,7 +60,7 @@ class Seen:
 async def look(cluster: Cluster, content: FlinkCheckpoint, topics: Sequence[str] = ()) -> Seen:
     """Read every transaction of the checkpoint, and the sinks' other open ones.
 
-    topics: where its sinks write, for transactions that the coordinators have forgotten.
+    topics: those its sinks write to, for transactions that the coordinators have forgotten.
     """
     names = [c.transactional_id for c in content.committables]
     listed = await coordinators.transactions(cluster)
@@ -188,7 +188,7 @@ def _topics_of(records: Iterable[StateRecord]) -> set[str]:
 
 
 def _begin(producer_ids: Collection[int], here: Iterable[object]) -> int | None:
-    """Return the first offset of their open transactions; None = not known: the log's start."""
+    """Return the first offset of their open transactions; None = unknown: use the log's start."""
     starts = [
         start
         for p in here
@@ -208,7 +208,7 @@ def _range(facts: PartitionFacts, start: int | None) -> list[Range]:
 async def committables(
     cluster: Cluster, folder: CheckpointFolder, topics: Sequence[str] = ()
 ) -> Answer:
-    """A row for each transaction of the checkpoint, and each open one of its sinks that is not.
+    """Return a row per transaction of the checkpoint, and per other open one of its sinks.
 
     Exit status 1 while one is open or lost, 3 while one is unknown.
     """

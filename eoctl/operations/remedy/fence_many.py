@@ -1,8 +1,8 @@
-"""Fences of many ids, planned on one snapshot of all of them.
+"""Plan fences of many ids on one snapshot of all of them.
 
 The joint snapshot proves no less than one of a single id: the same requests in the same order, two
-per partition as far apart. If a part is missing, or moved meanwhile, the ids concerned get a
-snapshot of their own.
+per partition, just as far apart. If a part is missing, or moved meanwhile, the ids affected get
+their own snapshot.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from recovery.facts import Missing, TopicPartition, TransactionFacts, grouped
 from recovery.inspect.observation import Sample, Settings
 from recovery.selectors import Selector, parse_selector
 
-AT_ONCE = 16  # ids planned side by side
+AT_ONCE = 16  # ids planned in parallel
 
 
 async def plan_each(
@@ -34,7 +34,7 @@ async def plan_each(
     interval: float,
     diagnosis: Diagnosis | None = None,
 ) -> dict[str, Plan | EoctlError]:
-    """Plan each id's fence or say why there is none, by id.
+    """Plan each id's fence or return why it has none, by id.
 
     diagnosis: the one that the requests come from. An id that it proves is not checked again.
     """
@@ -63,7 +63,7 @@ async def looks_at(
     interval: float,
     before: Diagnosis | None = None,
 ) -> dict[str, remedy_fence.Look]:
-    """Check all these ids together; leave out an id for which that proves too little.
+    """Check all these ids together; leave out an id for which the result proves too little.
 
     before: a diagnosis just made. Only ids for which it proves too little are checked.
     """
@@ -105,8 +105,8 @@ def _proven(
 ) -> dict[str, remedy_fence.Look]:
     """Return the snapshots of the ids that a diagnosis proves completely.
 
-    everywhere: only where each of an id's partitions was judged, since what the diagnosis was on
-    is not known.
+    everywhere: only if each of an id's partitions was judged, since the diagnosis's scope is not
+    known.
     """
     judged = grouped((j.about.topic_partition, j) for j in diagnosis.judged)
     looks = {}
@@ -145,7 +145,7 @@ def _is_proven(
 
 
 def _concerns(missing: Missing, places: Sequence[TopicPartition]) -> bool:
-    """Return False only of what plainly is of other topics or partitions than these."""
+    """Return False only if the fact clearly concerns other topics or partitions than these."""
     if missing.topic in (None, coordinators.TRANSACTION_STATE):
         return True
     if missing.partition is None:

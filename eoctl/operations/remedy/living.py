@@ -1,4 +1,4 @@
-"""Whether the owners of a plan's transactions write, and who they are: read for all together.
+"""Find out whether the owners of a plan's transactions write, and who they are, for all together.
 
 A partition that the diagnosis read once is read twice here. The plan names what cannot be seen; if
 that is whether the owner writes, `--yes` alone is not enough.
@@ -33,7 +33,7 @@ Rows = Mapping[TopicPartition, Sequence[ProducerFacts]]
 
 
 async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
-    """Return the plan with what two checks, `interval` s apart, show of its owners in `about`.
+    """Return the plan with what two checks, `interval` s apart, show about its owners in `about`.
 
     Its `sha256` stays; its typed word says where an owner writes. Raises IncompleteError if the
     second check does not fit into the deadline.
@@ -93,7 +93,7 @@ def _of(rows: Rows, place: TopicPartition, producer_id: int) -> ProducerFacts | 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was asked for, as far as it could be seen: partitions' producers, ids without any."""
+    """What was requested, as far as it could be seen: partitions' producers, ids without any."""
 
     rows: Rows
     ids: Mapping[str, TransactionFacts]

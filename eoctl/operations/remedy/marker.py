@@ -1,7 +1,7 @@
-"""Abort and resolve: one marker to one partition's leader, planned, sent, and then verified.
+"""Abort and resolve: plan, send and verify one marker, sent to one partition's leader.
 
-The rule for every marker is in `recovery.remedy.repairs`: where an idle id could still write with
-the marker's epoch, the plan raises that id first.
+The rule for every marker is in `recovery.remedy.repairs`: if an idle id could still write with the
+marker's epoch, the plan raises that id first.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ async def plan(
     if judged.verdict.proven_outcome is not None:
         wish = replace(wish, without_proof=False)  # it is known: no need to do without
     if wish.without_proof and judged.second is None:
-        # what can never be known is judged after one check; who may own it is not
+        # what can never be known is judged after one check; its possible owner is not
         await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
         if again is None:
@@ -122,7 +122,7 @@ def _summary(steps: Sequence[Step]) -> str:
 
 
 def refuse(judged: Judged, wish: Wish) -> None:
-    """Raise RefusedError or IncompleteError where this remedy is not for this verdict."""
+    """Raise RefusedError or IncompleteError if this remedy does not fit this verdict."""
     sentence = remedy_allowed(
         judged.verdict,
         wish.action,
@@ -174,7 +174,7 @@ async def marker_steps(
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """Return the marker, after the raise of an idle id if one is needed, and the facts of both.
 
-    Raises RefusedError where somebody may write with its epoch and no raise can prevent that.
+    Raises RefusedError if somebody may write with its epoch and no raise can prevent that.
     """
     about, row = judged.about, judged.newest.producer(judged.about.producer_id or 0)
     leader = judged.partition.leader
@@ -261,7 +261,7 @@ async def _write_version(cluster: Cluster, leader: int) -> int:
 
 
 async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
-    """A transaction that is not open any more: the marker that ended it. Raises RefusedError."""
+    """Return the marker that ended a transaction that is no longer open. Raises RefusedError."""
     assert wish.partition is not None
     selector = parse_selector(wish.partition)
     metadata = await cluster.metadata([selector.literal or ""])
@@ -299,7 +299,7 @@ async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
 async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
     """Send the marker to the partition's leader, and to nobody else, after one more check.
 
-    ensure_held: asked again after that check. Raises RefusedError: nothing was sent, or the leader
+    ensure_held: called again after that check. Raises RefusedError: nothing was sent, or the leader
     refused it before it wrote anything.
     """
     p = step.parameters
@@ -327,7 +327,8 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
 
 
 async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
-    """Check a last time, partition before coordinators. Raises RefusedError: nothing sent."""
+    """Check a last time, the partition before the coordinators. Raises RefusedError: nothing
+    sent."""
     p = step.parameters
     if "described_epoch" not in p:  # begun by an earlier version of eoctl
         raise RefusedError("its plan does not say on which epoch it stands", where=step.target)
@@ -359,7 +360,7 @@ def _named(rows: Sequence[TransactionFacts]) -> str:
 
 
 async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFacts]:
-    """DescribeProducers of the partition. Raises IncompleteError."""
+    """Send DescribeProducers for the partition. Raises IncompleteError."""
     metadata = await cluster.metadata([p["topic"]])
     members = [m for m in metadata.topics[p["topic"]].partitions if m.partition == p["partition"]]
     rows, _ = await collect.producers(cluster, members)
@@ -370,7 +371,7 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Check whether the transaction is over, by DescribeProducers and the LSO."""
+    """Check with DescribeProducers and the LSO whether the transaction is over."""
     p = step.parameters
     place = TopicPartition(p["topic"], p["partition"])
     pid, start = p["producer_id"], p["start_offset"]

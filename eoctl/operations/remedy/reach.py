@@ -1,7 +1,7 @@
-"""How far the transactions of a plan reach: read once for all its steps.
+"""Find out how far the transactions of a plan reach, once for all its steps.
 
-It says whom a remedy concerns besides the partition that it is planned for. No remedy depends on
-it: what cannot be seen is named in the plan, and refuses nothing.
+The reach says whom a remedy affects besides its own partition. No remedy depends on it: the plan
+names what cannot be seen, and is not refused for that.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class _Look:
     """One snapshot for all steps.
 
     holds: producer id → partitions on which it has open transactions. Missing by partition; None =
-    of no single one.
+    about no single one.
     """
 
     holds: Mapping[int, Collection[TopicPartition]]
@@ -71,7 +71,7 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
     look = _Look(holds, _by_place(holds_missing), offsets, _by_place(offsets_missing))
     steps = tuple(
         s
-        if s.action == remedy_raise.ACTION  # it ends nothing that is open
+        if s.action == remedy_raise.ACTION  # ends nothing that is open
         else s.model_copy(
             update={"about": [row | _reach(s, row, look).values() for row in s.about]}
         )
@@ -96,7 +96,7 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
     if step.action == MARKER_ACTION:
         holds = also_holds(here, look.holds.get(row["producer_id"], ()))
         unseen = [m for place, ms in look.holds_missing.items() if place != here for m in ms]
-    else:  # its Ongoing record proved all partitions, or there would be no step
+    else:  # its Ongoing record proved all partitions, or the step would not exist
         names = step.parameters.get("partitions", ())
         holds = also_holds(here, (p for n in names if (p := _place({"partition": n}))))
     if here is None or here[0] == groups.CONSUMER_OFFSETS:  # nobody's input
@@ -115,7 +115,7 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
 
 
 async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Value]:
-    """Return what a snapshot gives; if nothing answers at all, that alone."""
+    """Return what a snapshot gives; if nothing answers at all, only that fact."""
     try:
         return await look
     except WireError as error:
@@ -127,7 +127,7 @@ async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Valu
 async def _open_places(
     cluster: Cluster, producer_ids: Collection[int]
 ) -> Seen[Mapping[int, Collection[TopicPartition]]]:
-    """Return where these producer ids have something open, by all partitions' leaders, and by
+    """Return where these producer ids have something open, from all partitions' leaders, and from
     their coordinators for partitions that could not be asked."""
     if not producer_ids:
         return {}, []

@@ -1,4 +1,4 @@
-"""`txn salvage`: the aborted records of a lost transaction, copied in their order, exactly once.
+"""`txn salvage`: copy the aborted records of a lost transaction in their order, exactly once.
 
 All records of one lost transaction are written in one transaction, which also commits how far each
 partition was read (to a group of its own): readers get all of them or none, and once they have,
@@ -45,10 +45,10 @@ _RECORDS_PER_MS = 10  # that a writer surely sends, for its transaction's timeou
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the operator asks for. content: the checkpoint, or one transaction in its place.
+    """The operator's request. content: the checkpoint, or one transaction in its place.
 
-    topics: where its sink writes, where that is not recorded any more. to: another topic that the
-    records are copied to. never_before: the operator knows that none was salvaged before.
+    topics: those its sink writes to, if not recorded any more. to: another topic to copy the
+    records to. never_before: the operator knows that none was salvaged before.
     """
 
     content: FlinkCheckpoint
@@ -78,7 +78,7 @@ class Lost:
 
     @property
     def aborted_at(self) -> int | None:
-        """When its last marker was written, epoch ms by the broker's clock."""
+        """Return when its last marker was written, epoch ms by the broker's clock."""
         times = [p.ended_at for p in self.pieces.values() if p.ended_at is not None]
         return max(times, default=None)
 
@@ -109,7 +109,7 @@ def _firsts(lost: Lost) -> list[int]:
 
 
 async def _retention_ms(cluster: Cluster) -> tuple[int | None, list[Missing]]:
-    """The shortest time for which a broker keeps the position of a salvage; None = not known."""
+    """Return the shortest time a broker keeps a salvage's position; None = not known."""
     values, missing = await configs.broker_configs(cluster, [_RETENTION])
     minutes = [int(text) for v in values.values() if (text := v.get(_RETENTION))]
     if missing or len(minutes) < len(cluster.brokers):
@@ -130,7 +130,7 @@ async def _judged(
     positions, pending = (
         await last_committed(cluster, group, list(pieces)) if pieces else ({}, False)
     )
-    # also where it is not where these records end: a cut took some of those that were copied
+    # also if its end is not where these records end: a cut removed some of those copied
     in_logs = {place: at.in_log for place, at in positions.items()}
     remedy = f"what was copied is another log's: look at the output, then delete group {group}"
     await log_positions.refuse_other_logs(cluster, in_logs, remedy)
@@ -173,7 +173,7 @@ def _outputs(places: Collection[TopicPartition], to: str | None) -> list[TopicPa
 
 
 def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPartition, int]:
-    """Return each partition of the output, and the offset after which its copies lie."""
+    """Return each partition of the output, and the offset after which its copies are."""
     return {
         TopicPartition(to or topic, p): -1 if to else last for (topic, p), last in lasts.items()
     }
@@ -206,7 +206,7 @@ async def _copies(
         place: w
         for places in found.values()
         for place, w in places.items()
-        if w.outcome != "abort"  # of an earlier run that was killed
+        if w.outcome != "abort"  # left by an earlier run that was killed
     }
 
 
@@ -277,8 +277,8 @@ def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
 async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Plan | None:
     """Plan the copy of every lost transaction that can be copied; None if there is none left.
 
-    Raises RefusedError where one cannot be copied, or the output cannot take its records;
-    IncompleteError where not all could be seen.
+    Raises RefusedError if one cannot be copied, or the output cannot accept its records;
+    IncompleteError if not all could be seen.
     """
     found = await find(cluster, wish)
     if found.missing:
@@ -351,7 +351,8 @@ def _facts(lost: Lost) -> dict[str, Any]:
 async def _topics(
     cluster: Cluster, places: Collection[TopicPartition], to: str | None
 ) -> dict[str, Any]:
-    """Both sides' topic ids, and how the output keeps times. Raises RefusedError, Incomplete."""
+    """Return both sides' topic ids, and how the output keeps times. Raises RefusedError,
+    Incomplete."""
     outputs = _outputs(places, to)
     names = sorted({topic for topic, _ in (*places, *outputs)})
     metadata = (await cluster.metadata(names)).topics
@@ -444,7 +445,7 @@ class SalvageOperation:
         return facts | {"topics": await _topics(self._cluster, places, details["to"])}
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Copy one transaction's records, or find that they are copied; how many there are."""
+        """Copy one transaction's records, unless they are copied; return their number."""
         one, pieces = _one(step), _pieces(step)
         to, total = step.parameters["to"], sum(count for count, _, _ in pieces.values())
         group = name(one, to)
@@ -483,8 +484,8 @@ class SalvageOperation:
         pieces: Mapping[TopicPartition, tuple[int, int, int]],
         to: str | None,
     ) -> tuple[int, dict[TopicPartition, int]]:
-        """Send every record of the transaction; how many, and the leader epoch of each partition's
-        last one. Raises RefusedError unless they are as many as planned, in each partition."""
+        """Send every record of the transaction; return how many, and the leader epoch of each
+        partition's last one. Raises RefusedError unless each partition has as many as planned."""
         counts = dict.fromkeys(pieces, 0)
         epochs: dict[TopicPartition, int] = {}
         ranges = [Range(*place, first, last + 1) for place, (_, first, last) in pieces.items()]

@@ -1,4 +1,4 @@
-"""The partitions of a plan that has no application file."""
+"""Resolve the partitions of a plan that has no application file."""
 
 from dataclasses import dataclass
 
@@ -56,8 +56,8 @@ async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
 async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -> Target:
     """Return the target of the offsets that a store holds. selectors: none = all of its partitions.
 
-    word: as `offsets show --store` takes it. Raises UsageError, RefusedError where it holds no
-    offset of a partition, IncompleteError.
+    word: as `offsets show --store` takes it. Raises UsageError, RefusedError if it holds no offset
+    of a partition, IncompleteError.
     """
     described = parse_store(word)
     if described is None:

@@ -1,6 +1,6 @@
-"""`restart`: planned, applied, put back. What it changes are stores of offsets, nothing else.
+"""Plan a `restart`, apply it and put it back. It changes only stores of offsets.
 
-Right before it is applied everything is read again, outputs are counted again, and the group is
+Right before a plan is applied everything is read again, outputs are counted again, and the group is
 watched; each store compares and sets. `acting` does the rest.
 """
 
@@ -70,7 +70,7 @@ async def plan(
 def check(plan: Plan, context: Context, seconds: float | None) -> None:
     """Refuse a plan that could not be applied now. Raises RefusedError that names what changed.
 
-    A plan that is begun or applied is not checked.
+    A plan that was begun or applied is not checked.
     """
     plan.check_expiry(now_ms())
     for entry in Journal().find().entries:
@@ -106,7 +106,7 @@ def check(plan: Plan, context: Context, seconds: float | None) -> None:
 async def opened(
     plan: Plan, context: Context, seconds: float | None
 ) -> AsyncIterator["Restarting"]:
-    """The operation of a plan, its cluster and its stores open."""
+    """Yield the operation of a plan, with its cluster and its stores open."""
     cluster = context.open(seconds)  # its properties are read before the plan's stores
     request = asked_again(plan.details["asked"])
     async with cluster, opened_stores(cluster, request) as stores:
@@ -256,7 +256,7 @@ async def _undo(entry: JournalEntry, context: Context, stores: Stores) -> Plan:
         details={
             "asked": then.details["asked"],
             "target": {},
-            # the reverse of a reverse leaves the store there
+            # the reverse of a reverse leaves the store in place
             "existed": {STORE: True, MIRROR: True},
         },
     )
@@ -265,7 +265,7 @@ async def _undo(entry: JournalEntry, context: Context, stores: Stores) -> Plan:
 def _refuse_moved_on(
     entry: JournalEntry, step: Step, contents: Contents, store: OffsetStore
 ) -> None:
-    """The partitions that were left as they were must be so still: else the application ran."""
+    """Refuse if a partition that was to stay unchanged has changed: the application ran."""
     if step.parameters["which"] != STORE or entry.plan.kind != KIND:
         return
     written = {named(w.topic_partition) for w in writes_of(step)}
@@ -332,7 +332,8 @@ def going_on_with(plan: Plan) -> JournalEntry | None:
 
     The next run of cron ends what a killed run began, although its plan was made later.
 
-    One that sent nothing is closed: this plan takes its place. Raises RefusedError while it runs.
+    An entry that sent nothing is closed: this plan takes its place. Raises RefusedError while it
+    runs.
     """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     if entry is None or entry.plan.same_change(plan):
@@ -351,8 +352,8 @@ def is_abandoned(entry: JournalEntry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """This host's journal about a plan. applied: the entry that applied it; undone: the one
-    that put that back. None: no entry."""
+    """This host's journal about a plan. applied: the entry that applied it; undone: the entry that
+    undid it. None: no entry."""
 
     applied: JournalEntry | None
     undone: JournalEntry | None

@@ -1,4 +1,5 @@
-"""`restart checkpoint`: what a Structured Streaming checkpoint lacks, and a repaired copy of it."""
+"""`restart checkpoint`: find what a Structured Streaming checkpoint lacks, and make a repaired
+copy."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,8 +27,8 @@ class MendRequest:
 def checkpoint(request: MendRequest) -> Answer:
     """Diagnose a checkpoint, and with `execute` make the copy. The checkpoint is only read.
 
-    Raises UsageError; IncompleteError where it cannot be read, or changes; RefusedError where no
-    copy is safe; UnverifiedError where the copy is incomplete.
+    Raises UsageError; IncompleteError if it cannot be read, or changes; RefusedError if no copy is
+    safe; UnverifiedError if the copy is incomplete.
     """
     if request.execute and request.copy is None:
         raise UsageError("name the mended copy's folder", where="--copy")

@@ -1,4 +1,4 @@
-"""Read everything that a restart is decided from: logs, store and group, ranges counted.
+"""Read everything on which a restart is decided: logs, store and group, and counts of ranges.
 
 Ends and store are read twice, a moment apart; then the strategy's questions are answered in rounds,
 each for all partitions together, every leader in parallel.
@@ -85,7 +85,7 @@ class RestartLook:
 
 @asynccontextmanager
 async def opened_stores(cluster: Cluster, request: RestartRequest) -> AsyncIterator[Stores]:
-    """The stores, closed at the end."""
+    """Yield the stores, and close them at the end."""
     async with AsyncExitStack() as stack:
         stores = [
             None
@@ -118,7 +118,7 @@ async def look(
 
 
 def refuse_members(contents: Contents, where: str) -> None:
-    """Raise RefusedError while a group has members, or is of a kind that is never written.
+    """Raise RefusedError while a group has members, or is of a kind that eoctl never writes.
 
     Other stores are never refused.
     """
@@ -146,7 +146,7 @@ class _Observer:
         self.contents: Contents | None = None
 
     async def observe(self, pause: float) -> Observed:
-        """Everything that `decide` needs."""
+        """Return everything that `decide` needs."""
         contents = await self._read_store()
         metadata = await self._cluster.metadata(self._asked.topics)
         counts = {}
@@ -214,7 +214,7 @@ class _Observer:
         return contents
 
     async def _pending(self, contents: Contents | None) -> tuple[PendingCommit, ...]:
-        """Return the group's commits that transactions hold, and which ids these belong to."""
+        """Return the group's commits that transactions hold, and the ids these belong to."""
         pending = [
             o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs
         ]

@@ -1,4 +1,4 @@
-"""`offsets show --store`: the positions in stores, against LSO and high watermark."""
+"""`offsets show --store`: compare the positions in stores with LSO and high watermark."""
 
 import json
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ async def show_stores(
 ) -> Answer:
     """Return the positions in the named stores, as `offsets show` prints those of groups.
 
-    words: as `recovery.restart.store_words` takes them, or an application file: then its mirror
-    too. A store that cannot be read is one of the errors, and raised if it is the only one.
+    words: as `recovery.restart.store_words` takes them, or an application file, then with its
+    mirror. A store that cannot be read is one of the errors, and raised if it is the only one.
     """
     missing: list[Missing] = []
     places = None
@@ -74,7 +74,7 @@ def _named(word: str) -> list[tuple[Store, App | None]]:
 
 
 def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetFacts]:
-    """pending: None if a store has none."""
+    """Return the facts of a store's positions. pending: None if a store has none."""
     kafka = described.kind == "kafka-group"
     pending = {o.topic_partition for o in contents.pending}
     facts = [
@@ -94,7 +94,7 @@ def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetF
 
 
 def _beside(entry: StoreEntry) -> str | None:
-    """Return what belongs to the offset, as JSON; of the state only its size."""
+    """Return what belongs to the offset, as JSON; for the state only its size."""
     [row] = json.loads(dump_stored([entry.position]))["partitions"]
     del row["input"]
     if entry.position.state is not None:

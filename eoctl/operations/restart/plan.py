@@ -1,4 +1,4 @@
-"""From what was seen to a plan: its facts, its steps, and what `show` and `verify` need later.
+"""Make a plan from observations: its facts, its steps, and what `show` and `verify` need later.
 
 One step per store: every store takes all partitions in one write. The mirror comes second.
 """
@@ -25,7 +25,7 @@ from recovery.shared.app_file import named
 
 KIND, UNDO = "restart", "restart-undo"
 STORE, MIRROR = "store", "mirror"
-GUARANTEE = "guarantee"  # a plan's subject: the evidence that it rests on may be gone by then
+GUARANTEE = "guarantee"  # a plan's subject: the evidence under it may be gone by then
 
 _DECISION = TypeAdapter(RestartPlan)
 
@@ -39,7 +39,7 @@ def plan_of(
     pause: float,
     valid_ms: int = VALID_MS,
 ) -> Plan:
-    """The plan of one decision. Raises RefusedError where a store has no room for an entry."""
+    """Return the plan of one decision. Raises RefusedError if a store has no room for an entry."""
     observed = facts(stores, look)
     writes = _writes(stores.main, look)
     mirrored = _mirrored(stores.mirror, look)
@@ -128,13 +128,13 @@ def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
 
 
 def _places(decision: RestartPlan) -> list[TopicPartition]:
-    """Return the places of the store that the decision is about."""
+    """Return the store's places that the decision is about."""
     inputs = [i.topic_partition for i in decision.inputs]
     return [*inputs, *(source_place(s.partition) for s in decision.sources)]
 
 
 def summary(decision: RestartPlan) -> str:
-    """`orders-enricher: REWIND 1,204 records on 1 partition, 17 outputs to be dropped;
+    """Return `orders-enricher: REWIND 1,204 records on 1 partition, 17 outputs to be dropped;
     exactly-once`."""
     parts = []
     for direction in ("rewind", "skip"):
@@ -179,7 +179,7 @@ def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
 
 
 def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
-    """Return the mirror's input offsets, for tools that read them there; never anything else."""
+    """Return the mirror's input offsets, for tools that read them there; nothing else."""
     if store is None or look.mirror is None:
         return ()
     held = look.mirror.kept
@@ -194,7 +194,7 @@ def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]
 
 
 def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, StoredValues | None]:
-    """Return what the store holds of each input partition once the plan is applied."""
+    """Return what the store holds for each input partition once the plan is applied."""
     if look.contents is None:
         return {}
     held = look.contents.kept | {w.topic_partition: w.after for w in writes}
@@ -202,7 +202,7 @@ def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, StoredValue
 
 
 def _producers(look: RestartLook) -> dict[str, list[int]]:
-    """The producers that had written each output before the plan, as far as they are known."""
+    """Return the producers that had written each output before the plan, as far as known."""
     by_output: dict[str, set[int]] = {
         named(o.topic_partition): {
             p.producer_id for p in look.observed.log(o.topic_partition).producers or ()
@@ -270,9 +270,9 @@ def _is_mirror(stores: Stores, subject: str) -> bool:
 
 
 def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, Any]:
-    """Return the facts for a run that resumes a killed one: what that wrote counts as not written.
+    """Return the facts for a run that resumes a killed one, whose writes count as not written.
 
-    Each partition of a store holds what was there before, or what the plan writes.
+    Each partition of a store holds its earlier entry, or what the plan writes.
     """
     facts = dict(now)
     for step in plan.steps:

@@ -1,6 +1,6 @@
-"""The leader epochs of the records before the offsets that a restart gives to a group.
+"""Find the leader epochs of the records before the offsets that a restart gives to a group.
 
-A consumer's commit holds one (KIP-320): a consumer that begins at the offset finds out by it that
+A consumer's commit holds one (KIP-320): with it, a consumer that begins at the offset notices that
 the log was cut off since. Other stores hold an epoch only where the application writes one.
 """
 

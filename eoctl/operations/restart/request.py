@@ -68,7 +68,7 @@ class RestartRequest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OfApp:
-    """An application file's."""
+    """The restart of an application file."""
 
     app: App
 
@@ -78,7 +78,7 @@ class OfApp:
 
     @property
     def store(self) -> Store | None:
-        """A changelog is no store: its records are read as the log's."""
+        """Return the store; a changelog is none: its records are read as the log's."""
         return None if self.app.strategy == "changelog" else self.app.store
 
     @property
@@ -172,7 +172,7 @@ def read_text(path: Path) -> str:
 
 
 def read_app_file(path: Path) -> OfApp:
-    """The application of a file. Paths in it are relative to its folder. Raises UsageError.
+    """Return the application of a file. Its paths are relative to its folder. Raises UsageError.
 
     Source offsets in another file are read, so that a plan keeps them.
     """
@@ -205,7 +205,7 @@ def read_app_file(path: Path) -> OfApp:
 
 
 def _beside(store: ConnectStore, folder: Path) -> ConnectStore:
-    """Return the store with its files' paths from the application file's folder on."""
+    """Return the store with its files' paths resolved from the application file's folder."""
     pems = {name: getattr(store, name) for name in ("ca", "certificate", "key")}
     update = {name: str(folder / pem) for name, pem in pems.items() if pem is not None}
     for name in ("password", "key_password"):

@@ -1,8 +1,8 @@
 """`restart verify`: check again, after an apply, for a process that should be dead.
 
 A zombie shows in three ways: it commits over what was applied, it holds a commit in an open
-transaction, or it writes after the end that `drop_first` was counted to. Each would double or lose
-records once the application starts.
+transaction, or it writes after the end that `drop_first` was counted to. Each would duplicate or
+lose records once the application starts.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ from recovery.shared.app_file import named
 
 
 async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
-    """One row a finding; none: everything is as the plan left it. pause: seconds before looking.
+    """Return a row per finding; none: everything is as the plan left it. pause: seconds before
+    reading.
 
     Raises RefusedError for another cluster.
     """
@@ -103,7 +104,7 @@ def _compared(
 async def _outputs(
     cluster: Cluster, plan: Plan, outputs: Mapping[TopicPartition, OutputDecision]
 ) -> tuple[list[RestartVerifyRow], list[Missing]]:
-    """Return the producers that wrote after the ends that were counted to."""
+    """Return the producers that wrote after the counted ends."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
     partitions: list[PartitionMetadata] = [
         p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in outputs
@@ -155,7 +156,7 @@ def _same_log(plan: Plan, f: PartitionFacts, o: OutputDecision) -> Iterator[Rest
 def _zombies(
     plan: Plan, place: TopicPartition, o: OutputDecision, producers: Producers
 ) -> Iterator[RestartVerifyRow]:
-    # of all outputs: an old process may write here for the first time
+    # in all outputs: an old process may write here for the first time
     before = {pid for pids in plan.details["producers"].values() for pid in pids}
     for pid in sorted({*producers.last, *producers.producer_ids}):
         if pid == NO_PRODUCER_ID:

@@ -1,6 +1,7 @@
-"""`state compare`: two states, or a state against its live changelog, a dump or Spark's state.
+"""`state compare`: compare a state with another, its live changelog, a dump or Spark's state.
 
-Each file against its manifest, then digests: rows are only decoded where these differ.
+Files are checked against their manifest, then digests are compared: rows are decoded only if these
+differ.
 """
 
 import base64
@@ -50,7 +51,7 @@ class Comparison:
     dump, or `live`, or spark:DIR, a checkpoint.
 
     at: the cut of `live`, None: that of a. most: entries that are shown. key_serde, value_serde:
-    what a's bytes are, beside a checkpoint.
+    for a's bytes, against a checkpoint.
     """
 
     a: str
@@ -69,7 +70,7 @@ def compare(
     timeout: float | None,
     progress: RebuildProgress | None = None,
 ) -> Answer:
-    """context: called only for `live`. Raises UsageError, RefusedError."""
+    """Compare two states. context: called only for `live`. Raises UsageError, RefusedError."""
     left = StateRows(*state_folder.opened(comparison.a))
     if comparison.b == LIVE:
         with _live(context(), left, comparison, timeout, progress) as right:
@@ -93,7 +94,7 @@ def _live(
     timeout: float | None,
     progress: RebuildProgress | None,
 ) -> Iterator[StateRows]:
-    """Yield these changelogs, rebuilt from what they hold now, while they are compared."""
+    """Yield these changelogs, rebuilt from their present content, while they are compared."""
     manifest = left.manifest
     with private.temporary("compare") as folder:
         cut = folder / state_folder.CUT
@@ -136,7 +137,7 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
                     timestamps=comparison.timestamps,
                 )
         else:
-            # A digest is what a manifest says; it is of these files only while they are there.
+            # A digest is the manifest's word; it holds for these files only while they exist.
             for side in (left, right):
                 if place in side.manifest.by_place():
                     side.check(place)
@@ -162,7 +163,7 @@ def _kind(manifest: Manifest) -> str:
 
 
 def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
-    """Against a dump, which has no digest; without partitions, all of them are one."""
+    """Compare with a dump, which has no digest; without partitions, all are one."""
     import pyarrow as pa
 
     manifest = left.manifest
@@ -207,7 +208,7 @@ def against_checkpoint(
 ) -> Answer:
     """Compare a state with a Spark checkpoint's: as texts, without partitions and timestamps.
 
-    Raises RefusedError for a state with windows or versions, UsageError for what a serde does not
+    Raises RefusedError for a state with windows or versions, UsageError for what a serde cannot
     read and for a key with several values.
     """
     spark_state.check_comparable(left)

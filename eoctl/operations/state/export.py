@@ -1,4 +1,4 @@
-"""`jobs export` of a rebuild: the request itself, which the job resolves on each run."""
+"""Export a rebuild (`jobs export`): the request itself, which the job resolves on each run."""
 
 import json
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""A finished state into a table of a database: an upsert of its rows, or one transaction.
+"""Deliver a finished state into a database table: an upsert of its rows, or one transaction.
 
 With a table for restart offsets everything is one transaction that compares and sets them, and the
-previous state's rows are removed in it. Without, rows come some at a time. Rows of another state
-are refused unless `replace` removes them; the plan says how many.
+previous state's rows are removed in it. Without such a table, some rows are written at a time. Rows
+of another state are refused unless `replace` removes them; the plan says how many.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class IntoTable:
 
     @property
     def _others(self) -> str:
-        """A subject of its own: a delivery in several transactions changes it as it goes on."""
+        """Return a subject of its own: a delivery in several transactions changes it on the way."""
         return f"{self.name}, rows of another state"
 
     def _replaces(self, steps: Sequence[Step]) -> bool:
@@ -116,7 +116,7 @@ class IntoTable:
             writes.append([place[0], place[1], kept, dict(kept_after)])
         counted = (await self._table.count(await self._live())).values()
         own, others = sum(one.own for one in counted), sum(one.others for one in counted)
-        # stored offsets alone do not say that the rows are of an earlier state of this changelog
+        # stored offsets alone do not say that the rows are an earlier state of this changelog
         stored = bool(writes) and all(kept is not None for _, _, kept, _ in writes)
         known = stored and (own > 0 or not others)
         count = self._source.count
@@ -136,7 +136,7 @@ class IntoTable:
         )
 
     def _after(self) -> dict[TopicPartition, int | None]:
-        """The offsets to restart at with the state: the cut's, or those that its records name."""
+        """Return the offsets to restart at with the state: the cut's, or those in its records."""
         source = self._source
         coast = source.manifest.format == "coast"
         if coast != (self._wish.input is not None):
@@ -172,7 +172,7 @@ class IntoTable:
         return by_partition
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Write what the step says. How many rows, for the journal."""
+        """Write the step's rows; return how many, for the journal."""
         writes = 0
 
         def held() -> None:
@@ -228,7 +228,7 @@ def _going(others: int) -> str:
 
 
 def _columns(state: DeliveredState) -> dict[str, str]:
-    """The state's columns and what they are. Raises IncompleteError for one with no SQL type."""
+    """Return the state's columns and their types. Raises IncompleteError without an SQL type."""
     import pyarrow as pa
 
     form = changelog_format(state.manifest.format, _options(state))

@@ -1,4 +1,4 @@
-"""A finished state into a topic, exactly once: the state's partition p into the topic's.
+"""Deliver a finished state into a topic, exactly once: its partition p into the topic's p.
 
 Each transaction also commits how many rows the partition has (group NAME-eoctl-deliver, on the
 topic's own partitions). The first one commits 0 and no row, before any row is sent: a topic with
@@ -118,7 +118,7 @@ class IntoTopic:
         ]
 
     def _refuse_format(self) -> None:
-        """Refuse a format whose rows alone are not the changelog that a restore needs."""
+        """Refuse a format whose rows are not the complete changelog that a restore needs."""
         source = self._source
         if source.manifest.format in _KEEPS_TOMBSTONES:
             raise RefusedError(
@@ -140,7 +140,7 @@ class IntoTopic:
                     )
 
     def _oldest(self) -> int:
-        """The lowest timestamp. Raises RefusedError for a row that cannot keep its own."""
+        """Return the lowest timestamp. Raises RefusedError for a row that cannot keep its own."""
         oldest = now_ms()
         for p in self._source.partitions:
             place = TopicPartition(self._source.changelog, p)
@@ -263,7 +263,7 @@ class IntoTopic:
         return (await last_committed(self._cluster, self._group, places))[0]
 
     def _digest_of(self, topic_id: str | None, p: int) -> str:
-        """Return a digest of what must not change from attempt to attempt."""
+        """Return a digest of what must not change between attempts."""
         text = json.dumps([self._source.facts, self._topic, topic_id, p], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
@@ -274,7 +274,7 @@ class IntoTopic:
     def _rows_of(
         self, position: CommittedPosition | None, topic_id: str | None, facts: PartitionFacts
     ) -> int | None:
-        """Return how many rows are committed, None where this delivery may begin.
+        """Return how many rows are committed, None if this delivery may begin.
 
         Raises RefusedError for what it did not write.
         """
@@ -304,7 +304,7 @@ class IntoTopic:
         return {f.partition: f for f in facts}
 
     async def _visible(self, p: int) -> int:
-        """Records that a read_committed reader gets, from the first offset on."""
+        """Count the records that a read_committed reader gets, from the first offset on."""
         facts = (await self._facts())[p]
         assert facts.log_start_offset is not None
         assert facts.last_stable_offset is not None

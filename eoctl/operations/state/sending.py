@@ -1,4 +1,4 @@
-"""The transactions of a delivery into one partition of a topic, and the number of rows in each.
+"""Send a delivery's transactions into one partition of a topic, with the number of rows.
 
 The number is committed with the rows: a later reader knows the next row to send.
 """
@@ -36,7 +36,7 @@ class Sending:
         self.first = self.rows = self.commits = 0
 
     def send(self, rows: "pa.Table") -> None:
-        """The next rows, in their order."""
+        """Send the next rows, in their order."""
         columns = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp"))
         for key, value, timestamp in zip(*columns, strict=True):
             if self._until is None:
@@ -55,7 +55,7 @@ class Sending:
             self.commit(self.rows + self._open)
 
     def commit(self, rows: int) -> None:
-        """Commit the rows sent, and with them how many rows are written in all."""
+        """Commit the rows sent, and with them the total number of rows written."""
         self._ensure_held()
         if self._until is None:
             self._writer.begin()

@@ -1,4 +1,4 @@
-"""`state show`: a key's entries in a finished state, decoded."""
+"""`state show`: show a key's entries in a finished state, decoded."""
 
 import base64
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class ShowRequest:
 
 
 def show(request: ShowRequest, seconds: float | None = None) -> Answer:
-    """Return entries whose key, or key without its window, is the one asked for.
+    """Return entries whose key, or key without its window, is the requested one.
 
     If a serde cannot decode a value, the entry is an error row with its bytes. Raises UsageError.
     """

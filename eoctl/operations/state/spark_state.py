@@ -1,4 +1,4 @@
-"""The state of a Structured Streaming query beside a rebuilt one: read by a Spark job, as text.
+"""Read a Structured Streaming query's state by a Spark job, as text, to compare with a rebuilt one.
 
 Spark keeps keys and values as structs in a format of its own, a changelog holds bytes. So both
 sides become text: bytes by a serde, a struct (or a column of it) as JSON.
@@ -35,8 +35,8 @@ Text = Callable[[bytes], bytes]
 class SparkChoice:
     """Which store of a checkpoint, which of its columns, and the Spark that reads it.
 
-    operator, store, join_side, batch: None where there is one, and the last committed batch.
-    key_column, value_column: as `a.b`; None: the only column of the struct, or all of it.
+    operator, store, join_side, batch: None for the only one, and the last committed batch.
+    key_column, value_column: as `a.b`; None: the only column of the struct, or the complete struct.
     """
 
     operator: int | None = None
@@ -51,7 +51,7 @@ class SparkChoice:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """The entries of a store, in Parquet files of this process's own."""
+    """The entries of a store, in this process's own Parquet files."""
 
     address: str
     store: StateSparkStore
@@ -89,7 +89,7 @@ def read(
 ) -> Iterator[CheckpointState]:
     """Yield the entries of `spark:DIR` as long as they are needed.
 
-    key, most: see spark_jobs/checkpoint_state.py. Raises UsageError; IncompleteError where Spark
+    key, most: see spark_jobs/checkpoint_state.py. Raises UsageError; IncompleteError if Spark
     cannot read all of it; what `launch` raises.
     """
     checkpoint = word.removeprefix(PREFIX)
@@ -153,7 +153,7 @@ def _bytes(row: Mapping[str, Any], name: str) -> bytes:
 
 
 def as_text(value: Any) -> bytes:
-    """Return a value as the text that is compared: a string is itself, all else is JSON.
+    """Return a value as the text that is compared: a string unchanged, all else as JSON.
 
     Names are sorted, fields that are null are left out, and 5.0 is 5.
     """
@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 class Spread:
-    """Entries in parts by the hash of the key, in files, so that one part fits into memory."""
+    """Entries in parts by key hash, in files, so that one part fits into memory."""
 
     def __init__(self, folder: Path, parts: int) -> None:
         self._folder, self._parts = folder, parts
@@ -193,7 +193,7 @@ class Spread:
             self._writers[part].write_table(part_of(rows, part, self._parts))
 
     def close(self) -> None:
-        """End the files."""
+        """Close the files."""
         for writer in self._writers.values():
             writer.close()
 
@@ -221,7 +221,7 @@ def check_comparable(left: StateRows) -> None:
 
 
 def spread_state(left: StateRows, keys: Text, values: Text, spread: Spread) -> None:
-    """Add a rebuilt state's entries as texts. Raises UsageError for what a serde does not read."""
+    """Add a rebuilt state's entries as texts. Raises UsageError for what a serde cannot read."""
     for place in left.manifest.by_place():
         left.check(place)
         for table in left.columns(place, ["offset", "key", "value"]):
@@ -246,7 +246,7 @@ def spread_checkpoint(state: CheckpointState, keys: Text, values: Text, spread: 
 
 
 def text_by(name: str, where: str) -> Text:
-    """Return what makes the text of bytes that a serde of this name reads. Raises UsageError."""
+    """Return a function that makes text of bytes with the serde of this name. Raises UsageError."""
     how = serde(name, where)
     return (lambda content: content) if name == "string" else lambda c: as_text(how.decode(c))
 

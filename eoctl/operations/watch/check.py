@@ -42,7 +42,7 @@ class Checked:
 
 
 def thresholds(configured: CheckThresholds) -> Thresholds:
-    """[check] as numbers. Raises UsageError for a duration or a verdict that is none."""
+    """Return [check] as numbers. Raises UsageError for an invalid duration or verdict."""
 
     def seconds(text: str | None, name: str) -> float | None:
         return None if text is None else duration(text, where=f"[check] {name}")
@@ -71,7 +71,7 @@ async def check(
     pause: float,
 ) -> Checked:
     """Return one row per rule that is on, and the metrics. Known gaps of the context are notes."""
-    split_accepted((), context.accept_missing)  # a wrong name is reported before any request
+    split_accepted((), context.accept_missing)  # report a wrong name before any request
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause)
     seconds = time.monotonic() - began
@@ -110,7 +110,7 @@ async def check(
 async def _observe(
     source: Source, limits: Thresholds, settings: Settings, pause: float
 ) -> Observed:
-    """Read all that the enabled rules need, and no more."""
+    """Read everything that the enabled rules need, and no more."""
     d = await source.diagnose(Scope(), settings, pause=pause)
     within = limits.producer_id_expiry
     transactions = await source.transactions(TxnFilter(), describe=limits.need_ids)

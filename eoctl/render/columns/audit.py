@@ -1,4 +1,4 @@
-"""The columns of what `audit` finds."""
+"""The columns of audit findings."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -28,13 +28,13 @@ from recovery.rows.mirror import AuditMirrorRow
 
 
 def _with_engine(text: str, answer: Answer) -> str:
-    """Add to a closing sentence which engine read, and why that one."""
+    """Add to a closing sentence which engine read, and why that engine."""
     extra = answer.extra
     return with_gaps(f"{text}; by the {extra['engine']} engine ({extra['engine_why']})", answer)
 
 
 def _shown(answer: Answer, words: str = "shown") -> str:
-    """Say how many of the findings are shown, where these are not all."""
+    """Say how many of the findings are shown, unless all are."""
     rows = len(answer.rows)
     return f", {count(rows)} {words}" if rows < answer.extra["findings"] else ""
 
@@ -70,7 +70,7 @@ SEQUENCES = Table(
 
 
 def _markers(parts: Iterable[NamedMarker]) -> Iterator[str]:
-    """The first one's place has its own column."""
+    """Yield each marker, without the first one's place, which has its own column."""
     for number, part in enumerate(parts):
         where = f"{part.topic_partition} " if number else ""
         ended = "no marker" if part.marker is None else f"{part.marker} at {part.marker_offset}"
@@ -118,7 +118,7 @@ TRANSACTIONS = Table(
 
 
 def _by_topic(places: Iterable[RecordPlace]) -> Iterator[str]:
-    """`0@51,148 1@84 of orders`: offsets first, as a narrow terminal shows only the beginning."""
+    """Yield `0@51,148 1@84 of orders`: offsets first, since a narrow terminal cuts the end."""
     for topic, there in groupby(places, attrgetter("topic")):
         each = (
             f"{partition}@{','.join(str(place.offset) for place in copies)}"

@@ -19,7 +19,7 @@ def _left(row: CommittableRow) -> Age | None:
 
 
 def what(row: CommittableRow) -> str:
-    """Say what it means: for an open one its deadline and what is lost then."""
+    """Say what the fate means; for an open transaction its deadline and the loss after it."""
     records = None if row.records is None else counted(row.records, "record")
     if row.fate == "lost":
         places = ", ".join(

@@ -1,4 +1,4 @@
-"""A restart plan for eyes: direction, distance, since when; then what is dropped, and why."""
+"""Show a restart plan: direction, distance, since when; then what is dropped, and why."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from recovery.rows.restart import (
     RestartVerifyRow,
 )
 
-TEXT_WIDTH = 80  # of sentences without a terminal
+TEXT_WIDTH = 80  # cells of sentences without a terminal
 _MARKS = {"rewind": "<<", "skip": ">>"}
 
 
@@ -76,7 +76,7 @@ def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) 
             yield from render_table(cells, table.columns, width=width, wide=wide, headers=headers)
     for head, text in _rest(row):
         shown_text = visible(text, spaces=False)
-        whole = head == "spark"  # JSON to be copied
+        whole = head == "spark"  # JSON, meant to be copied
         yield from (
             [f" {head:<13}{shown_text}"]
             if whole
@@ -119,7 +119,7 @@ def _check(check: RestartCheck) -> str:
 
 
 def _times(first: int | None, second: int | None) -> str | None:
-    """`14:02:11 > 13:58:40`, with dates where these differ or one is not known."""
+    """Return `14:02:11 > 13:58:40`, with dates if these differ or one is unknown."""
     if first is None and second is None:
         return None
     at = [None if t is None else datetime.fromtimestamp(t / 1000, UTC) for t in (first, second)]

@@ -36,7 +36,7 @@ def _compare_summary(answer: Answer) -> str:
 
 
 def spark_store(answer: Answer) -> str:
-    """Return which store of a checkpoint an answer is of."""
+    """Return the store of a checkpoint that an answer is about."""
     store = answer.extra["spark"]
     return (
         f"operator {store['operator']} ({store['operator_name']}), store {store['store']}, "

@@ -34,7 +34,7 @@ class Table(Value):
 
 
 def place(row: Any) -> str | None:
-    """Return the row's `topic:partition`; None where it has no topic."""
+    """Return the row's `topic:partition`; None without a topic."""
     return None if row.topic is None else f"{row.topic}:{row.partition}"
 
 

@@ -23,7 +23,7 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Moment:
-    """One thing on the timeline. at: epoch ms; clock: the machine that it is from."""
+    """One thing on the timeline. at: epoch ms; clock: the machine whose clock gave it."""
 
     at: int
     kind: Kind
@@ -38,7 +38,7 @@ def moments(
 ) -> list[Moment]:
     """Return the events that have a time, oldest first.
 
-    looks: the snapshots' times by our clock, and a sentence.
+    looks: the snapshots' times by our clock, each with a sentence.
     """
     found = [Moment(at, "look", said, "our clock") for at, said in looks]
     for row in rows:

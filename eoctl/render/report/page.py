@@ -26,7 +26,7 @@ from recovery.rows.row import ErrorRow
 from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
 
-STRIP_CELLS = 44  # of the drawing: it is scaled to the width of the window
+STRIP_CELLS = 44  # of the drawing, which is scaled to the width of the window
 _ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 
 
@@ -44,8 +44,8 @@ class Report:
     """The content of a page.
 
     name: of the bundle, entry or folder. made_at: epoch ms. answer: of `runbook` on the bundle,
-    None without one; looks: the times of snapshots, and their subjects. errors: what could not be
-    seen.
+    None without a bundle; looks: the times of snapshots, and their subjects. errors: what could not
+    be seen.
     """
 
     name: str
@@ -195,7 +195,7 @@ def _before_and_after(h: TxnHangingRow) -> list[Markup]:
 
 
 def _strip(row: WhyRow) -> Markup:
-    """Return the log around the LSO as it was seen, as the command line draws it."""
+    """Return the log around the LSO as the command line draws it."""
     lso, high = row.last_stable_offset, row.high_watermark
     if not row.strip or lso is None or high is None:
         return Markup("")
