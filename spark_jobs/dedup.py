@@ -203,8 +203,8 @@ def _row(
 
 
 def _scattered_rows(table: Any) -> Any:
-    """Return answers as they are, and a row for a stretch of a source of which two partitions'
-    chunks share an offset."""
+    """Return answers as they are. Return a row for a stretch of a source if two partitions' chunks
+    share an offset in it."""
     import pyarrow as pa
 
     schema = pa.schema([("task", pa.int32()), ("answer", pa.string()), ("found", pa.string())])

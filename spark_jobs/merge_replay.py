@@ -91,8 +91,10 @@ class _Stages:
 
 
 class Scan(NamedTuple):
-    """What one part's log names before its position and from there on; the offset after the last
-    entry; the steps of the entries' leader epochs (see `EpochSteps`)."""
+    """What one part's log names before its position and from there on.
+
+    end: the offset after the last entry. epochs: the entries' leader epochs, see `EpochSteps`.
+    """
 
     before: Sources
     after: Sources
@@ -143,8 +145,8 @@ def _epochs_of(part: MergePart) -> EpochSteps:
 async def _scan(
     access: Access, replay: ReplayRequest, part: MergePart, start: int, end: int
 ) -> list[Any]:
-    """Return [offset after the last entry or None, rows of topic, partition and SourceRange's
-    fields, steps of leader epochs]."""
+    """Read a range of the log; return the offset after its last entry (or None), rows of topic,
+    partition and SourceRange's fields, and the steps of leader epochs."""
     tail, last, form, epochs = Tail(), None, merge_format(replay.format), EpochSteps()
     merge = TopicPartition(replay.merge, part.partition)
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:

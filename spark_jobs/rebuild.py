@@ -93,8 +93,7 @@ class SparkEngine:
     def _looking(
         self, tasks: "Sequence[Task]", progress_folder: Path | None, ended: executors.EndedTasks
     ) -> Callable[[], dict[str, Any]]:
-        """Return a function that gives the tasks' progress, from their files or from ended
-        tasks."""
+        """Return a function that gives the progress, from the tasks' files or from ended tasks."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
         reading, stage = total > 0, self._stages
         stages = max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1)

@@ -20,8 +20,7 @@ _EXTRA_BLANK = re.compile(r"^ | $|(?<= ) ")
 
 
 def escaped(character: str) -> str:
-    r"""Return one character as `\n`, `\r`, `\t`, `\\`, `\xhh`, `\uhhhh`, `\Uhhhhhhhh` (lower
-    case)."""
+    r"""Return one character as `\n`, `\r`, `\t`, `\\`, `\xhh`, `\uhhhh` or `\Uhhhhhhhh`."""
     code = ord(character)
     if character in _SHORT:
         return _SHORT[character]

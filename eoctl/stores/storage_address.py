@@ -49,8 +49,10 @@ def storage_at(given: str | Path) -> Storage:
 
 
 def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
-    """Return a storage and the name in it of a file, given by its path or by the folder in which it
-    is called `name`. Raises UsageError."""
+    """Return the storage of a file and its name there. Raises UsageError.
+
+    given: the file's path, or the folder in which it is called `name`.
+    """
     if match := _ADDRESS.match(str(given)):
         folder, _, last = match[2].rstrip("/").rpartition("/")
         if folder and last.endswith(Path(name).suffix):

@@ -163,8 +163,8 @@ class Refusals:
 
     @contextmanager
     def cancelling(self, spark: "SparkSession") -> Iterator[None]:
-        """Cancel what this thread runs on Spark at the first error that no retry fixes; raise that
-        error instead of the one that the cancelling causes."""
+        """Cancel what this thread runs on Spark at the first error that no retry fixes. Raise that
+        error, not the one that the cancelling causes."""
         if self._told is None:
             yield
             return
@@ -342,7 +342,7 @@ def text_of(failure: Exception) -> str:
 
 
 def of_ours(text: str) -> EoctlError | None:
-    """Return the EoctlError that ends a stack trace of Spark's (the Data Source's, say), or
+    """Return the EoctlError that ends a stack trace of Spark's (by the Data Source, say) or
     None."""
     matches = re.findall(r"^recovery\.(?:errors|formats\.reader)\.(\w+Error): (.+)$", text, re.M)
     if not matches:

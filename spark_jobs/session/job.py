@@ -245,7 +245,7 @@ def day(given: str | None) -> str:
 
 
 def dated(request: Mapping[str, Any], of: str) -> dict[str, Any]:
-    """Return a request with the day in place of `{date}` in every output, so that each run of a
+    """Return a request with the day in place of `{date}` in every output. So each run of a
     scheduled job has its own output."""
     return {
         key: dated(value, of)

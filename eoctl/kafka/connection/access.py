@@ -40,8 +40,10 @@ class Access(Confidential):
         *,
         read_only: bool = False,
     ) -> T:
-        """Return what `use`, an asynchronous function, makes of an open cluster; call without a
-        loop. seconds: for everything. Raises what opening a cluster and `use` raise."""
+        """Call `use`, an asynchronous function, with an open cluster; for threads without a loop.
+
+        seconds: for everything. Raises what opening a cluster and `use` raise.
+        """
         from eoctl.kafka.connection.cluster import Cluster
         from eoctl.kafka.connection.failures import Deadline
 

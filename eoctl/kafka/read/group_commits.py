@@ -1,5 +1,4 @@
-"""Read groups' offset commits from their partitions of `__consumer_offsets`, and the last batches
-of outputs to compare with them."""
+"""Read groups' offset commits from `__consumer_offsets`, and the last batches of outputs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMirror:
-    """A partition of the source and the mirror's of that number, and MirrorMaker's syncs and
-    checkpoints.
+    """A partition of the source, the mirror's of that number, and MirrorMaker's data on both.
 
     since: the instant at which both ranges begin, in ms; None: at the log starts.
     """

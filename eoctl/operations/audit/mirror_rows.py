@@ -30,10 +30,8 @@ class MirrorAnswer:
 def mirror_answer(
     logs: BothLogs, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
 ) -> MirrorAnswer:
-    """Return one partition's part of the answer.
-
-    compacted: whether source and mirror may have been. most: rows, 0 or more.
-    """
+    """Return one partition's part of the answer. compacted: whether source and mirror may have
+    been. most: rows, 0 or more."""
     topic, partition = logs.source.topic_partition
     excused = explained(*compacted)
     counts = {kind: n for kind, n in logs.counts.items() if kind not in excused}

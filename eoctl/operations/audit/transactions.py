@@ -29,8 +29,7 @@ from recovery.selectors import Selector
 
 @dataclass(frozen=True)
 class TransactionsAudit(Audit[TransactionsFound]):
-    """Finds transactions that are incomplete in the named partitions; none named = all in
-    decisions.
+    """Finds incomplete transactions in the named partitions; none named = all in decisions.
 
     skew: how far brokers' clocks may differ, ms.
     """

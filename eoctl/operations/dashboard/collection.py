@@ -74,8 +74,7 @@ class LiveCollection:
         )
 
     async def look(self, wants: Wants) -> Round:
-        """Return offsets, transactions, groups, producers. If all fails, the round has a
-        problem."""
+        """Return offsets, transactions, groups, producers. If all fail, the round has a problem."""
         if self._looking is None:
             self._looking = Session(self.context, self.seconds)
 

@@ -247,8 +247,7 @@ class Judging:
         return await looking.with_coordinators(self._cluster, seen, self._settings)
 
     async def _once(self, look: Look, again: Sequence[Judged] | None = None) -> list[Judged]:
-        """Judge what one snapshot shows. again: only those with that verdict that are still
-        open."""
+        """Judge what one snapshot shows. again: only those with that verdict, if still open."""
         self._began |= dict.fromkeys(look.samples, look.at)
         self._note(look, with_ids=True)
         opened = open_transactions(look, self._held)
@@ -293,8 +292,7 @@ class Judging:
     async def _with_hidden(self, look: Look, past: Mapping[OpenTransaction, History]) -> Look:
         """Return the snapshot with ids that are open by their log but that no coordinator lists.
 
-        A transaction that began after the listing is described now; its coordinator says if it is
-        hidden.
+        One that began after the listing is described now; its coordinator says if it is hidden.
         """
         listed = {t.transactional_id for t in look.transactions.rows}
         named = {r.transactional_id for h in past.values() for r in still_open_in_log(h)} - listed

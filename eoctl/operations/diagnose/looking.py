@@ -1,8 +1,7 @@
 """Take a snapshot of open transactions: many requests, ordered so that answers are consistent.
 
 Each partition's offsets and producers are read at one moment, and the coordinators afterwards: an
-owner that ends meanwhile leaves no orphan. Only its leader is asked whether a transaction is still
-open.
+owner ending meanwhile leaves no orphan. Only the leader is asked whether a transaction is open.
 """
 
 import asyncio

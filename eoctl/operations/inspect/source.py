@@ -107,8 +107,7 @@ class Source(Protocol):
     async def group_times(
         self, groups: Sequence[str], since: int
     ) -> tuple[Mapping[str, GroupTimes], list[Missing]]:
-        """Return when these groups last committed and changed their state, since an instant (epoch
-        ms).
+        """Return when these groups last committed and changed their state, since an epoch ms.
 
         A group that could not be seen is not in the first part.
         """

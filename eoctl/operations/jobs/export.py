@@ -151,6 +151,5 @@ def _on_cluster(spark: Spark) -> bool:
 
 
 def anywhere(file: str) -> str:
-    """Return a file's path made absolute, so that it holds in every folder; an address is
-    unchanged."""
+    """Return a file's path made absolute, so that every folder can use it; addresses stay."""
     return file if is_address(file) else str(Path(file).absolute())

@@ -113,8 +113,7 @@ def _names(pid: int, job_id: str) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return man proc_pid_stat's fields from 3 on, since the name in parentheses may hold
-    anything."""
+    """Return fields 3 and later of man proc_pid_stat; the name before them may hold anything."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 

@@ -194,7 +194,7 @@ def check_installed(spark: Spark) -> None:
 def _environment(spark: Spark, job_id: str) -> dict[str, str]:
     env = {**os.environ, **spark.env, jobs.JOB_VARIABLE: job_id}
     if spark.here:
-        env.setdefault("PYSPARK_PYTHON", sys.executable)  # elsewhere that path means nothing
+        env.setdefault("PYSPARK_PYTHON", sys.executable)  # other machines lack that path
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # its pages are for this machine
     if python := spark.conf.get(PYTHON_CONF):  # on its own, only spark-submit reads this
         env["PYSPARK_PYTHON"] = python

@@ -246,11 +246,10 @@ async def bases(
     *,
     certain: bool = True,
 ) -> dict[int, Base]:
-    """Return each partition's commit to start the replay at: as requested, else from the
-    application's store, else where an earlier replay began, else the very beginning.
+    """Return each partition's commit to start the replay at.
 
-    certain: the very beginning only while the output is empty. Raises RefusedError,
-    IncompleteError.
+    As requested, else from the application's store, else where an earlier replay began, else the
+    very beginning (certain: only if the output is empty). Raises RefusedError, IncompleteError.
     """
     assert request.output is not None
     by_partition = {
@@ -340,10 +339,11 @@ def _understood(commits: Mapping[int, CommittedPosition]) -> dict[int, ReplayPos
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Earlier replays' progress in a partition, counted: `at` is what the last committed, None
-    before the first. entries, outputs: visible records from the base on, up to tip and end.
-    position: where to continue. leader_epoch: of the record before it; None: not known. unproven:
-    why the position may belong to an earlier log, None if it is proven to belong to this one.
+    """Earlier replays' progress in a partition, counted; `at`: what the last committed, or None.
+
+    entries, outputs: visible records from the base on, up to tip and end. position: where to
+    continue. leader_epoch: of the record before it; None: not known. unproven: why the position may
+    belong to an earlier log, None if it is proven to belong to this one.
     """
 
     at: ReplayPosition | None
@@ -480,8 +480,8 @@ async def _refuse_forgotten(
 
 
 def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted) -> None:
-    """Refuse outputs after a base that are not one deterministic application's, by the rules of
-    restarts. Raises RefusedError."""
+    """Refuse outputs after a base that are not one deterministic application's (see restarts).
+    Raises RefusedError."""
     topic, partition = base.output
     app = merge.app or App(
         name=merge.topic, strategy="merge-log", inputs=merge.inputs, outputs=(topic,)
@@ -494,8 +494,7 @@ def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted)
 async def thorough(
     cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> list[MergePlanRow]:
-    """Return each partition's plan after reading its log to the tip: all records it names must
-    exist.
+    """Return each partition's plan, after reading its log to the tip: all its records must exist.
 
     Raises RefusedError, IncompleteError.
     """

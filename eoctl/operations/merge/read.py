@@ -147,8 +147,7 @@ def read_log(
     isolation: str = "read_committed",
     max_rate: float | None = None,
 ) -> "Iterator[list[Message]]":
-    """Yield the data records of [start, end), in order, in lists. Raises what `Stream.read`
-    raises."""
+    """Yield the data records of [start, end), in order, in lists. Raises as `Stream.read` does."""
     if start >= end:
         return
     stream = Stream(settings, isolation=isolation, max_rate=max_rate)

@@ -285,8 +285,7 @@ class _Attempt:
             self._job.progress(self._merge[1], done, self._tip - self._begins)
 
     def _step(self) -> bool:
-        """Read on, or extend the log, since no record can be sent now. False: everything is
-        done."""
+        """Read on, or extend the log, since no record can be sent now. False: all is done."""
         replay = self._replay
         entry = replay.waits_for
         if entry is None and self._log_done and not replay.logged:
@@ -337,8 +336,7 @@ class _Attempt:
         self._inputs.add({place: min(offset, self._next.get(place, offset))})
 
     def _come_to_tip(self) -> None:
-        """End a replay that read the complete log; to follow, read the inputs that it did not
-        name."""
+        """End a replay that read the complete log; to follow, read the inputs it did not name."""
         if self._log_done:
             return
         self._log_done = True

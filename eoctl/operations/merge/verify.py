@@ -280,8 +280,7 @@ class _Checking:
             self._come |= new
 
     def _read_to(self, place: TopicPartition, until: int) -> None:
-        """Read until everything below `until` in this partition has come. Raises
-        IncompleteError."""
+        """Read until everything below `until` has come. Raises IncompleteError."""
         stream = self._stream
         assert stream is not None
         silent_reads = 0

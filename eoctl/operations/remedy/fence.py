@@ -297,10 +297,9 @@ async def judged_for(
     interval: float,
     look: Look | None = None,
 ) -> Judgement:
-    """Judge every partition of an id's transaction, two checks `interval` s apart; all must allow
-    the fence. Raises RefusedError, IncompleteError.
+    """Judge every partition of an id's transaction, two checks `interval` s apart.
 
-    look: a snapshot of many ids.
+    All must allow the fence. look: a snapshot of many ids. Raises RefusedError, IncompleteError.
     """
     name = row.transactional_id
     if row.state != "Ongoing":

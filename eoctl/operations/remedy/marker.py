@@ -327,8 +327,7 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
 
 
 async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
-    """Check a last time, the partition before the coordinators. Raises RefusedError: nothing
-    sent."""
+    """Check a last time, partition before coordinators. Raises RefusedError: nothing was sent."""
     p = step.parameters
     if "described_epoch" not in p:  # begun by an earlier version of eoctl
         raise RefusedError("its plan does not say on which epoch it stands", where=step.target)

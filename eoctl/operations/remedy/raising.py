@@ -165,8 +165,7 @@ def _used(step: Step) -> Incarnation:
 
 
 def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
-    """Return the refusal of a coordinator that changed nothing. name: its error; timeout_ms: the
-    id's."""
+    """Return a coordinator's refusal, which changed nothing. name: error; timeout_ms: the id's."""
     remedy = missing_right(name, where)
     if name == repairs.INVALID_TIMEOUT:
         remedy = (

@@ -127,8 +127,10 @@ async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Valu
 async def _open_places(
     cluster: Cluster, producer_ids: Collection[int]
 ) -> Seen[Mapping[int, Collection[TopicPartition]]]:
-    """Return where these producer ids have something open, from all partitions' leaders, and from
-    their coordinators for partitions that could not be asked."""
+    """Return where these producer ids have something open, from all partitions' leaders.
+
+    Coordinators answer for partitions that could not be asked.
+    """
     if not producer_ids:
         return {}, []
     scope = Scope()

@@ -182,8 +182,10 @@ def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPa
 async def _copies(
     cluster: Cluster, transactional_id: str, outputs: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Written]:
-    """Return what the writer of a salvage committed, read in its outputs; none if the coordinator
-    has forgotten its producer id."""
+    """Return what the writer of a salvage committed, read in its outputs.
+
+    The result is empty if the coordinator has forgotten its producer id.
+    """
     rows, _ = await coordinators.find(cluster, [transactional_id])
     row = next((r for r in rows if r.error is None and r.producer_epoch is not None), None)
     if row is None or row.producer_epoch is None:
@@ -351,8 +353,7 @@ def _facts(lost: Lost) -> dict[str, Any]:
 async def _topics(
     cluster: Cluster, places: Collection[TopicPartition], to: str | None
 ) -> dict[str, Any]:
-    """Return both sides' topic ids, and how the output keeps times. Raises RefusedError,
-    Incomplete."""
+    """Return both sides' topic ids, and the output's time setting. Raises as `plan` does."""
     outputs = _outputs(places, to)
     names = sorted({topic for topic, _ in (*places, *outputs)})
     metadata = (await cluster.metadata(names)).topics
@@ -484,8 +485,11 @@ class SalvageOperation:
         pieces: Mapping[TopicPartition, tuple[int, int, int]],
         to: str | None,
     ) -> tuple[int, dict[TopicPartition, int]]:
-        """Send every record of the transaction; return how many, and the leader epoch of each
-        partition's last one. Raises RefusedError unless each partition has as many as planned."""
+        """Send every record of the transaction; return how many, and each partition's last leader
+        epoch.
+
+        Raises RefusedError unless each partition has as many records as planned.
+        """
         counts = dict.fromkeys(pieces, 0)
         epochs: dict[TopicPartition, int] = {}
         ranges = [Range(*place, first, last + 1) for place, (_, first, last) in pieces.items()]

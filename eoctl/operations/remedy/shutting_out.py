@@ -26,8 +26,7 @@ STALE = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STA
 
 
 async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
-    """Return the id as its coordinator describes it; None if none knows it. Raises
-    IncompleteError."""
+    """Return the id as its coordinator describes it; None if unknown. Raises IncompleteError."""
     rows, missing = await coordinators.find(cluster, [name])
     if rows:
         return rows[0]

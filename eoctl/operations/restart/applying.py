@@ -332,8 +332,7 @@ def going_on_with(plan: Plan) -> JournalEntry | None:
 
     The next run of cron ends what a killed run began, although its plan was made later.
 
-    An entry that sent nothing is closed: this plan takes its place. Raises RefusedError while it
-    runs.
+    An entry that sent nothing is closed: this plan takes its place. Raises RefusedError if it runs.
     """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     if entry is None or entry.plan.same_change(plan):

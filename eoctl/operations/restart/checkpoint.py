@@ -1,5 +1,4 @@
-"""`restart checkpoint`: find what a Structured Streaming checkpoint lacks, and make a repaired
-copy."""
+"""`restart checkpoint`: find what a Spark streaming checkpoint lacks; write a repaired copy."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -25,7 +25,7 @@ from recovery.shared.app_file import named
 
 KIND, UNDO = "restart", "restart-undo"
 STORE, MIRROR = "store", "mirror"
-GUARANTEE = "guarantee"  # a plan's subject: the evidence under it may be gone by then
+GUARANTEE = "guarantee"  # a plan's subject: the evidence for it may be gone by then
 
 _DECISION = TypeAdapter(RestartPlan)
 

@@ -28,8 +28,7 @@ from recovery.shared.app_file import named
 
 
 async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
-    """Return a row per finding; none: everything is as the plan left it. pause: seconds before
-    reading.
+    """Return a row per finding; none: all is as the plan left it. pause: seconds before reading.
 
     Raises RefusedError for another cluster.
     """

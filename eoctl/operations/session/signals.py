@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def ended_by_signals(cancel: threading.Event) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM set `cancel`, in the main thread; other threads do not get
-    signals."""
+    """Make Ctrl-C and SIGTERM set `cancel`; do nothing outside the main thread."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread():
         yield

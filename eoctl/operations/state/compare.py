@@ -1,7 +1,6 @@
 """`state compare`: compare a state with another, its live changelog, a dump or Spark's state.
 
-Files are checked against their manifest, then digests are compared: rows are decoded only if these
-differ.
+Checks files against their manifest, then compares digests: rows are decoded only if these differ.
 """
 
 import base64

@@ -108,8 +108,8 @@ class StateRows:
             yield rows.take(int64_array(order))
 
     def check(self, place: TopicPartition) -> None:
-        """Raise RefusedError if a file is not what the manifest lists, or the files do not match
-        the manifest's digest."""
+        """Raise RefusedError if a file does not match the manifest, or all do not match its
+        digest."""
         self._check_rows(place)
         for listed in self.manifest.by_place()[place].files:
             check_file(self.storage, file_of(listed))

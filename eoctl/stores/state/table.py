@@ -106,10 +106,10 @@ class StateTable:
         keep: "NDArray[np.bytes_] | None",
         ensure_held: EnsureHeld,
     ) -> None:
-        """Write rows of a partition, some per transaction; then, if `keep` is given, delete the
-        partition's rows with other marks.
+        """Write rows of a partition, some per transaction; delete the rest if `keep` is given.
 
-        Raises RefusedError if nothing was written, IncompleteError if some rows were.
+        The rest are the partition's rows with other marks. Raises RefusedError if nothing was
+        written, IncompleteError if some rows were.
         """
 
         def work(job: BlockingCall) -> None:
