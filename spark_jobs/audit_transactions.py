@@ -1,7 +1,7 @@
 """Run `audit transactions` on Spark: a task reads each partition, others judge by producer id.
 
 A shuffle sends what each partition holds of a transaction to the task that judges its producer id,
-together with all other partitions': `recovery.audit.transactions.judge` looks at one id at a time.
+together with all other partitions'. `recovery.audit.transactions.judge` needs only one id's data.
 """
 
 import json

@@ -103,7 +103,7 @@ class Scan(NamedTuple):
 
 
 def _scanned(spark: "SparkSession", replay: ReplayRequest, access: Access) -> list[Scan]:
-    """Read the log of each part. Raises RefusedError for a record that is no entry."""
+    """Read the log of each part. Raises RefusedError for a record that is not an entry."""
     stretches = [
         (number, later, start, end)
         for number, part in enumerate(replay.parts)
@@ -145,7 +145,7 @@ def _epochs_of(part: MergePart) -> EpochSteps:
 async def _scan(
     access: Access, replay: ReplayRequest, part: MergePart, start: int, end: int
 ) -> list[Any]:
-    """Read a range of the log; return the offset after its last entry (or None), rows of topic,
+    """Read a range of the log. Return the offset after its last entry (or None), rows of topic,
     partition and SourceRange's fields, and the steps of leader epochs."""
     tail, last, form, epochs = Tail(), None, merge_format(replay.format), EpochSteps()
     merge = TopicPartition(replay.merge, part.partition)

@@ -91,7 +91,7 @@ class Layout(App[str]):
         self.side = Page(name="side")
         self.page = Page(name="page")
         self.board = Page(name="board", titled=False)
-        self._board: tuple[object, int, int] = (None, 0, 0)  # of which frame, width, lines
+        self._board: tuple[object, int, int] = (None, 0, 0)  # drawn for: frame, width, lines
         self.status = Bar(1, name="status")
         self.prompt = Prompt(self.refocus)
         self.foot = Bar(1, name="foot")

@@ -27,7 +27,7 @@ def _name(job: str, partition: int) -> str:
 def save(
     storage: Storage, job: str, partition: int, position: int, settings: str, memory: dict[str, Any]
 ) -> None:
-    """Keep the memory of all records below `position`. A failure to write is no failure."""
+    """Keep the memory of all records below `position`. A failure to write is ignored."""
     content = {"settings": settings, "position": position, "memory": memory}
     with suppress(EoctlError, OSError):
         storage.put(_name(job, partition), json.dumps(content).encode("ascii"))

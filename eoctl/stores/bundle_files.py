@@ -276,7 +276,7 @@ def write(bundle: Bundle, path: Path) -> str:
 
 
 def read(path: Path) -> tuple[Bundle, str]:
-    """Return the bundle in a file and its checksum. Raises UsageError if it is none, or damaged."""
+    """Return the bundle in a file and its checksum. Raises UsageError if it is none or damaged."""
     with _unpacked(path) as file:
         checksum = _checksum(path, file.readline(_MOST_HEADER))
         digest, size, last = hashlib.sha256(), 0, b""

@@ -207,7 +207,7 @@ def _stores(
 
 
 def _ours(name: str) -> bool:
-    """Return True for a folder in a partition's folder that is no store."""
+    """Return True for a folder in a partition's folder that is not a store."""
     return name.startswith(("_", ".")) or name in ("SSTs", "logs")
 
 

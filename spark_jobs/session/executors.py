@@ -342,8 +342,7 @@ def text_of(failure: Exception) -> str:
 
 
 def of_ours(text: str) -> EoctlError | None:
-    """Return the EoctlError that ends a stack trace of Spark's (by the Data Source, say) or
-    None."""
+    """Return the EoctlError that ends one of Spark's stack traces (the Data Source's), or None."""
     matches = re.findall(r"^recovery\.(?:errors|formats\.reader)\.(\w+Error): (.+)$", text, re.M)
     if not matches:
         return None

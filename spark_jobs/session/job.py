@@ -2,8 +2,8 @@
 
 eoctl starts `python -m spark_jobs.<job> --job-folder DIR` with the cluster's access (and Spark
 Connect's address, which may hold a token) on stdin, and reads the outcome from DIR. By hand,
-`spark-submit spark_jobs/<job>.py --spec FILE` does the same work: FILE is JSON {"access":
-{"properties": {...}}, "request": {...}}, with secrets as `env:` or `file:`.
+`spark-submit spark_jobs/<job>.py --spec FILE` does the same work: FILE is JSON
+{"access": {"properties": {...}}, "request": {...}}, with secrets as `env:` or `file:`.
 """
 
 import argparse
@@ -258,8 +258,7 @@ def dated(request: Mapping[str, Any], of: str) -> dict[str, Any]:
 
 
 def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
-    """Return what `parse` makes of a request. Raises UsageError if the request's fields are
-    wrong."""
+    """Return what `parse` makes of a request. Raises UsageError for wrong fields."""
     try:
         return parse(request)
     except ValidationError as error:

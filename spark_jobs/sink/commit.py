@@ -152,7 +152,7 @@ def judge(marker: Marker, work: Work) -> None:
 
 
 def refuse_other_run(marked: Marker | staging.Manifest, run: str | None, where: str) -> None:
-    """Refuse a batch if another run's marker exists: its numbers say nothing about these rows.
+    """Refuse a run other than the marked one: its numbers say nothing about these rows.
 
     Raises RefusedError.
     """

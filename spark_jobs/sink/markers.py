@@ -94,7 +94,7 @@ def committed(
     """Return the markers of these partitions, none of them pending, without absent ones.
 
     Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError if
-    that takes longer than `seconds`, RefusedError for a commit that is no marker.
+    that takes longer than `seconds`, RefusedError for a commit that is not a marker.
     """
     places = [place(job, p) for p in partitions]
 
@@ -106,7 +106,7 @@ def committed(
 
 def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
     """Return the last committed markers, without waiting: a sender ends what a killed run left open
-    and reads them again. Raises IncompleteError, RefusedError for a commit that is no marker."""
+    and reads them again. Raises IncompleteError, RefusedError for a commit that is not a marker."""
     places = [place(job, p) for p in partitions]
 
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
@@ -133,7 +133,7 @@ def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
 
 
 def initialised(access: Access, job: str, partitions: int) -> set[int]:
-    """Return the partitions with a marker 0 at some time: their topic has a visible record."""
+    """Return the partitions that ever had marker 0: their topic has a visible record."""
     from confluent_kafka import TopicPartition
 
     from eoctl.kafka.connection import confluent

@@ -92,8 +92,7 @@ def query_id(spark: "SparkSession") -> str | None:
 def planned(spark: "SparkSession", query: str, batch: int) -> str | None:
     """Return SHA-256 of what the query's checkpoint says about the batch, None if that is unknown.
 
-    Uses Spark classes that are no public API: if another version lacks some, the batch is still
-    sent.
+    Uses Spark classes that are no public API: if another version lacks some, the batch is sent.
     """
     session: Any = spark
     try:

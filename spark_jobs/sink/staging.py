@@ -89,8 +89,7 @@ class Manifest:
         return sum(f.rows for f in self.files)
 
     def encode(self) -> bytes:
-        """Return JSON. A run or planned of None is left out: older markers hold hashes without
-        them."""
+        """Return JSON. A run or planned of None is left out: older markers' hashes lack them."""
         fields = asdict(self)
         for name in ("run", "planned"):
             if fields[name] is None:
@@ -161,8 +160,8 @@ def stage(
     partitions: the sink's number, None: not known. A frame may have fewer (one that Spark knows to
     be empty has none, adaptive execution joins small ones): the rest are files without rows.
     through: makes rows of what the frame gives, in its tasks; None: the frame has the rows'
-    columns. Raises UsageError, IncompleteError (disk full), UnreachableError (no answer from object
-    storage).
+    columns. Raises UsageError, IncompleteError (disk full), UnreachableError (object storage is
+    silent).
     """
     address, token = storage.address, uuid.uuid4().hex
     executors.ship(frame.sparkSession)

@@ -48,7 +48,7 @@ def why_it_ended(error: Exception) -> str:
 class Feed(Protocol):
     """The app's source of frames.
 
-    label: in words, if the source is no live cluster. next_look: when the cluster is asked next,
+    label: in words, if the source is not a live cluster. next_look: when the cluster is asked next,
     epoch ms; None during a round, and for a source that asks nothing on its own.
     """
 

@@ -164,7 +164,7 @@ class _Kept:
 class Recording(Sequence[Snapshot]):
     """The snapshots of a file, read when they are shown: with many partitions few fit into memory.
 
-    Raises UsageError for a file that is no recording. A last line that was cut off (the recorder
+    Raises UsageError for a file that is not a recording. A last line that was cut off (the recorder
     was killed) ends the recording silently.
     """
 

@@ -102,7 +102,7 @@ class ReplayFeed:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Let the garbage collector examine rows made within neither now nor later.
+    """Keep the garbage collector from ever examining the rows made within.
 
     With 100,000 partitions it would stop the process for a quarter of a second. Rows are in no
     reference cycle: they are freed with the last frame that shows them.

@@ -38,7 +38,7 @@ BROKER = Peer(
 
 
 def not_kafka(first: bytes) -> WireError:
-    """Return the error for an answer whose first four bytes are no length of a Kafka frame."""
+    """Return the error for an answer that does not begin with a Kafka frame's length."""
     if first.startswith(TLS_ALERT):
         return speaks_tls()
     if first == b"HTTP":

@@ -135,5 +135,5 @@ def in_clear(properties: Mapping[str, str]) -> list[str]:
         for key, value in properties.items()
         if SECRET_KEY.search(key)
         and not ELSEWHERE.match(value)
-        and not key.endswith((".location", ".url"))  # the location of a key or a token is no secret
+        and not key.endswith((".location", ".url"))  # a key's or a token's location is not secret
     ]

@@ -23,7 +23,7 @@ EpochAnswer = tuple[int, int]
 async def record_epoch_ends(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> dict[TopicPartition, int | None]:
-    """Return the end offsets of the records' epochs; None if the leader has no such record."""
+    """Return where records of these epochs end; None if the leader has no such record."""
     told, _ = await told_epochs(cluster, epochs)
     return {
         place: None if latest is None or 0 <= latest[0] < epochs[place][2] else latest[1]

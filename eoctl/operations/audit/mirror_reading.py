@@ -276,7 +276,7 @@ def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bo
 
 
 def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:
-    """Return what the ranges leave out. began: the timestamp of the source's first record.
+    """Return what records before the ranges may explain. began: time of the source's first record.
 
     Starting at an instant, the range has every record that is not older, at whatever offset.
     """

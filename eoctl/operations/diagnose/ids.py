@@ -308,7 +308,7 @@ async def _asked_further(
 
 
 async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[IdFacts]:
-    """Return the facts with the foreign marker that ended each transaction and forbids its own."""
+    """Return the facts, with the marker that ended each transaction whose own would be refused."""
     ended = {
         OpenTransaction(f.topic, f.partition, look.row.producer_id, f.high_watermark - 1): f
         for look in looks
@@ -334,7 +334,7 @@ async def _since_when(
     records: dict[str, StateRecord],
     settings: Settings,
 ) -> dict[str, bool | None]:
-    """Return for each id if it has been in Prepare* longer than stuck_after; ask only once."""
+    """Return for each id if it is in Prepare* longer than stuck_after; ask about all at once."""
     open_ = [k for k in looks if k.preparing and k.decided_long_ago is None]
     since = await asyncio.gather(
         *(

@@ -50,7 +50,7 @@ class Held:
 
 
 class Live:
-    """The brokers answer (see Source)."""
+    """A Source whose answers come from the brokers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

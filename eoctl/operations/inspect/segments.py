@@ -50,7 +50,7 @@ class Findings:
 def producers(folders: Sequence[Path], producer_ids: Sequence[int]) -> Answer:
     """Return the producers of partition folders, with rows as in the live `producers`.
 
-    Raises UsageError for a folder that is no partition's, IncompleteError if files disappear.
+    Raises UsageError for a folder that is not a partition's, IncompleteError if files disappear.
     """
     states: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
     segments: list[SegmentRow] = []

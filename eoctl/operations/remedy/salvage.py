@@ -485,8 +485,7 @@ class SalvageOperation:
         pieces: Mapping[TopicPartition, tuple[int, int, int]],
         to: str | None,
     ) -> tuple[int, dict[TopicPartition, int]]:
-        """Send every record of the transaction; return how many, and each partition's last leader
-        epoch.
+        """Send every record; return how many, and each partition's last leader epoch.
 
         Raises RefusedError unless each partition has as many records as planned.
         """

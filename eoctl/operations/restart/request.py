@@ -78,7 +78,7 @@ class OfApp:
 
     @property
     def store(self) -> Store | None:
-        """Return the store; a changelog is none: its records are read as the log's."""
+        """Return the store; a changelog is not a store: its records are read as the log's."""
         return None if self.app.strategy == "changelog" else self.app.store
 
     @property

@@ -199,8 +199,7 @@ async def write_at_once(
 
 
 async def look_for(store: OffsetStore, writes: Sequence[Write], lost: str) -> None:
-    """Check if the store holds writes whose answer did not come. Raises UnverifiedError if not, or
-    if it cannot be read."""
+    """Check if the store holds writes whose answer did not come. Raises UnverifiedError."""
     try:
         if not left(await store.read(), writes):
             return

@@ -108,8 +108,7 @@ class StateRows:
             yield rows.take(int64_array(order))
 
     def check(self, place: TopicPartition) -> None:
-        """Raise RefusedError if a file does not match the manifest, or all do not match its
-        digest."""
+        """Raise RefusedError if a file does not match the manifest, or its rows the digest."""
         self._check_rows(place)
         for listed in self.manifest.by_place()[place].files:
             check_file(self.storage, file_of(listed))

@@ -34,7 +34,7 @@ _END = [("groups", "<i8"), ("crc", "<u4"), ("magic", "S8")]  # crc: of the index
 
 
 def write_run(storage: Storage, name: str, parts: Iterable["pa.Table"]) -> StateFile:
-    """Write a run. parts: in ascending order of the keys' hashes.
+    """Write a run. parts: each one's hashes are at or above the previous one's.
 
     Raises IncompleteError: disk full.
     """
