@@ -1,4 +1,4 @@
-"""A recording as a feed: it can be played back, paused and searched."""
+"""A recording as a feed: it can be played back, paused and moved to any snapshot."""
 
 import gc
 import threading

@@ -190,8 +190,7 @@ class Page(Drawn, can_focus=True):
 def fit(box: Widget, page: Page, *, most: int = 120, rows: int = 0, widest: int = 0) -> None:
     """Make a dialog as large as its text; if the screen is too small, its page scrolls.
 
-    most: limit of the width. rows: lines of other things in the box; widest: the widest one's
-    cells.
+    most: limit of the width. rows: lines of other things in the box; widest: the widest one.
     """
     screen = box.app.size
     room = min(screen.width, most) - FRAME_WIDTH

@@ -27,7 +27,7 @@ def begin_in(theme: str, app: App[Any]) -> None:
     if chosen is None or not chosen.dark or chosen.ansi:
         app.theme = theme
         return
-    # From the theme that every app has at first it differs in colours only. To assign it would have
-    # Textual read the style sheets once more before the first paint.
+    # The theme differs only in colours from the one that every app has first. Assigning it would
+    # make Textual read the style sheets once more before the first paint.
     app.set_reactive(App.theme, theme)
     app.stylesheet.set_variables(app.get_css_variables())

@@ -133,7 +133,7 @@ def _put(ring: deque[tuple[int, int]], bucket: int, value: int) -> None:
 
 
 def cell_of(bucket: int, width: int) -> int:
-    """Return the cell in which a bucket is drawn; 0 is the oldest bucket's."""
+    """Return the cell in which a bucket is drawn; both are counted from the oldest."""
     return width - 1 - int((BUCKETS - 1 - bucket) * width / BUCKETS)
 
 
