@@ -15,7 +15,7 @@ from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.read_only import refuse_writing
 from eoctl.kafka.connection.wire import Connection, timed_out
 from recovery.errors import RefusedError, UnreachableError
-from recovery.facts import BrokerFacts, HasPartition, Missing, known
+from recovery.facts import BrokerFacts, HasPartition, Missing, TopicPartition, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 from recovery.values import Value
@@ -24,7 +24,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 PROBE_TOPIC = "eoctl-probe"
 """A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
-FIRST_SILENCES = 3  # that the first broker may take to accept a connection
+SLOW_SILENCES = 3  # what a slow broker may take for its first connection, or as a new leader
 _BOOTSTRAP = -1  # stands for the id of the broker behind the first connection, which is not known
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
 
@@ -82,6 +82,7 @@ class Cluster:
         self._opening: dict[int, asyncio.Lock] = {}
         self._silent: dict[int, WireError] = {}
         self._patience = Patience(self._knock, self.silence)
+        self.withheld: dict[TopicPartition, Deadline] = {}  # how long offsets are waited for
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
         self._forget_expanded: Callable[[], None] | None = None
@@ -148,10 +149,18 @@ class Cluster:
         """Return how long one broker may stay silent: the request timeout, within the deadline."""
         return self.deadline.within(self.settings.request_timeout_ms / 1000)
 
+    def slowness(self) -> Deadline:
+        """Return how long a new leader may withhold offsets: half of the time is for the rest."""
+        most, left = (
+            SLOW_SILENCES * self.settings.request_timeout_ms / 1000,
+            self.deadline.seconds_left,
+        )
+        return Deadline(most if left is None else min(most, left / 2))
+
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
         """Try these servers, a moment apart, and keep the first that accepts us."""
         # nobody has answered yet who could tell a slow broker from a silent one
-        bound = self.deadline.within(FIRST_SILENCES * self.settings.request_timeout_ms / 1000)
+        bound = self.deadline.within(SLOW_SILENCES * self.settings.request_timeout_ms / 1000)
 
         async def attempt(position: int, host: str, port: int) -> Connection:
             await asyncio.sleep(position * STAGGER_SECONDS)
