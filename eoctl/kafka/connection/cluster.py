@@ -5,6 +5,7 @@ as this Cluster lives; what it could have said is reported as Missing, never lef
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -81,7 +82,8 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._silent: dict[int, WireError] = {}
-        self._patience = Patience(self._knock, self.silence)
+        silence = settings.request_timeout_ms / 1000
+        self._patience = Patience(self._knock, deadline, silence)
         self.withheld: dict[TopicPartition, Deadline] = {}  # how long offsets are waited for
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
@@ -146,8 +148,8 @@ class Cluster:
             raise RefusedError("nothing is changed: the context is read-only", where=where)
 
     def silence(self) -> Deadline:
-        """Return how long one broker may stay silent: the request timeout, within the deadline."""
-        return self.deadline.within(self.settings.request_timeout_ms / 1000)
+        """Return how long one broker may stay silent from now on."""
+        return self._patience.silence()
 
     def slowness(self) -> Deadline:
         """Return how long a new leader may withhold offsets: half of the time is for the rest."""
@@ -164,7 +166,9 @@ class Cluster:
 
         async def attempt(position: int, host: str, port: int) -> Connection:
             await asyncio.sleep(position * STAGGER_SECONDS)
+            asked = time.monotonic()
             connection = await Connection.open(host, port, self.settings.security, bound)
+            self._patience.heard(_BOOTSTRAP, asked)
             if self._bootstrap_address is None:
                 self._bootstrap_address = (host, port)
             return connection
@@ -262,7 +266,7 @@ class Cluster:
                 refuse_short(absent(answer))
                 return answer
             except WireError as error:
-                self._bootstrap.close()
+                self._bootstrap.close(error)
                 failures = [error]
         else:
             failures = []
@@ -289,6 +293,7 @@ class Cluster:
             known = self.brokers.get(broker)
             if known is None:
                 raise WireError("BROKER_NOT_AVAILABLE", "the cluster does not list this broker")
+            asked = time.monotonic()
             try:
                 new = await Connection.open(
                     known.host, known.port, self.settings.security, self.silence()
@@ -296,6 +301,7 @@ class Cluster:
             except WireError as error:
                 self._silent[broker] = error
                 raise
+            self._patience.heard(broker, asked)
             self._connections[broker] = new
             return new
 
@@ -325,7 +331,7 @@ class Cluster:
         except WireError as error:
             if error.error != "UNSUPPORTED_VERSION":
                 self._silent[broker] = error
-                connection.close()
+                connection.close(error)
             raise
 
     async def _patiently(
@@ -338,13 +344,13 @@ class Cluster:
         most: int | None = None,
     ) -> Any:
         """Ask, and wait for a late answer while the broker shows that it lives."""
-        bound = self._patience.limit(self.deadline)
+        bound, asked = self._patience.limit(), time.monotonic()
         asking = asyncio.ensure_future(connection.ask(question, bound, least=least, most=most))
         try:
             if not await self._patience.outlasts(broker, asking):
                 raise timed_out(question)
             answer = await asking
-            self._patience.heard(broker)
+            self._patience.heard(broker, asked)
             return answer
         finally:
             asking.cancel()
