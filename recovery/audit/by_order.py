@@ -81,7 +81,7 @@ def _paired(
         at = next((i for i in fitting if may_be(marks[i], d)), None)
         if at is not None:
             used[marks[at]], behind = d, at
-    # perhaps a repeated marker: of which decision is unknown, but of no other producer
+    # perhaps a repeated marker: its decision is unknown, but no other one claims it
     return {m: d for m in marks for d in _near(ordered, times, m, skew)} | used, skew
 
 

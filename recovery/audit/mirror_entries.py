@@ -72,7 +72,7 @@ class RangeSums:
 def matched(
     source: "NDArray[np.uint64]", mirror: "NDArray[np.uint64]"
 ) -> tuple["NDArray[np.intp]", "NDArray[np.intp]"]:
-    """Return the rows of two digest lists, uint64[n, 2], that match: the i-th of equals each."""
+    """Return the matching rows of two digest lists, uint64[n, 2]: equal digests pair in order."""
     import numpy as np
 
     n = len(source)

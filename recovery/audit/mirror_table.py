@@ -216,7 +216,7 @@ class Table:
     def correct(self, one: Translated) -> None:
         """Correct a translation's counts: a group reads any copy, the pairs counted the first only.
 
-        Records are skipped only if fewer copies are above the offset than the source has records.
+        It skips only as many records as there are copies missing above the offset.
         """
         import numpy as np
 

@@ -40,7 +40,7 @@ class RangeCounts:
         return data
 
     def add_rows(self, rows: "pa.RecordBatch", *, invalid: int) -> None:
-        """Count the visible records in the expected format (`rows`), and those that are not."""
+        """Add `rows`, the visible records of a format, and the number of `invalid` ones."""
         self._tombstones += rows.column("value").null_count
         self._invalid += invalid
 

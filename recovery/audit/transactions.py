@@ -4,7 +4,7 @@ A Prepare* record of `__transaction_state` names every partition of a transactio
 that has data, the next marker must be that of the decision. In transactions v2 (KIP-890) each has
 its own epoch, which connects data, decision and marker. In v1 one epoch covers many, so order and
 time connect them. A Prepare* record that compaction removed is `unproven`, never judged. But under
-v2, data of one (producer id, epoch) that was committed here and aborted there is torn in any case.
+v2, data of one (producer id, epoch) that is committed here and aborted elsewhere is always torn.
 Kafka 4.0.0 raised the epoch twice if InitProducerId aborted an open v2 transaction (KAFKA-19367):
 decision and marker are then two above the data, and no data is one below.
 """

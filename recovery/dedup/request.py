@@ -95,7 +95,7 @@ class DedupWish:
 
 class Beside(NamedTuple):
     """The values in a position's metadata. begin: of the job; end: of its newest run. seen: visible
-    records from begin to the position; if there are fewer now, what the others were is lost."""
+    records from begin to the position; if fewer are left now, what was deleted is unknown."""
 
     begin: int
     end: int

@@ -93,7 +93,7 @@ class Case:
 
     @property
     def decided_unseen(self) -> bool:
-        """Return True if the coordinator reports a decision but the partition's leader is down."""
+        """Return True if the coordinator reports a decision but the leader here does not answer."""
         return (
             self.about.start_offset is None
             and self.preparing is not None
@@ -118,7 +118,7 @@ class Case:
 
     @property
     def owner(self) -> TransactionFacts | None:
-        """Return the id Ongoing in the start batch's epoch; in epoch + 1 it is a later one (v2)."""
+        """Return the id Ongoing in the start batch's epoch; epoch + 1 is v2's next transaction."""
         row = self.ongoing
         start = self.start
         fits = row and start and (start.deleted or row.producer_epoch == start.producer_epoch)
@@ -154,7 +154,7 @@ class Case:
 
     @property
     def life(self) -> GroupLife:
-        """Return the life of the groups that the id is named after (Kafka Streams, Connect)."""
+        """Return the signs of life of the groups that the id is named after (Streams, Connect)."""
         row = self._held_by
         if row is None:
             return GroupLife()
@@ -187,14 +187,14 @@ class Case:
 
     @property
     def short_log(self) -> CoordinatorFacts | None:
-        """Return the coordinator's log if too few of its replicas are in sync to end it."""
+        """Return the coordinator's log if it has too few in-sync replicas to end a transaction."""
         row = self._held_by
         log = None if row is None else self.newest.transactions.log_of(row.transactional_id)
         return log if log is not None and log.takes_no_record else None
 
     @property
     def unled(self) -> tuple[str, ...]:
-        """Return the open transaction's partitions that have no leader or no answer from it."""
+        """Return the open transaction's partitions without an answering leader."""
         row = self._held_by
         here = () if row is None else row.partitions or ()
         return tuple(
@@ -395,7 +395,7 @@ class Case:
 
     @property
     def replaced(self) -> str | None:
-        """Return why `__transaction_state` is not the log of the time the batch was written."""
+        """Return why `__transaction_state` is no longer the log from when the batch was written."""
         history = self.history
         if history is None or history.reason not in (None, "history-compacted", "history-replaced"):
             return None
@@ -411,9 +411,9 @@ class Case:
         )
 
     def _decisions_until_look(self, history: History) -> tuple[Decision, ...]:
-        """Leave out decisions made after the sample: the log was read later than that.
+        """Leave out decisions made after the sample and before the log was read.
 
-        Decisions that only the cache knows are older: the coordinator lost them, hence Ongoing.
+        Decisions that only the cache knows are older: the coordinator lost them and says Ongoing.
         """
         row, made = self.preparing or self.ongoing, history.decisions
         for number, d in enumerate(made):
@@ -446,7 +446,7 @@ class Case:
 
     @property
     def lost_agree(self) -> bool:
-        """Return True if one marker suits all lost transactions, since it closes them all."""
+        """Return True if one marker, which closes all lost transactions, is right for each."""
         lost, start = self.lost, self.start
         return bool(
             lost
@@ -489,10 +489,10 @@ class Case:
 
     @property
     def hidden_in_log(self) -> StateRecord | None:
-        """Return the log's record that this producer id is open where no coordinator reports that.
+        """Return the record by which this producer id is open although no coordinator reports it.
 
-        An id that a coordinator shows as closed is not hidden. Under v2 a later epoch is a later
-        transaction of the id, so it is no evidence that the batch's own transaction is open.
+        An id that a coordinator shows is not hidden, unless it shows this epoch without this
+        partition. Under v2 a later epoch is a later transaction: no evidence on the batch's own.
         """
         shown = {t.transactional_id: t for t in self.newest.transactions.rows if not t.ghost}
         here = self.about.topic_partition
@@ -611,7 +611,7 @@ class Case:
 
     @property
     def age(self) -> tuple[float | None, Literal["coordinator", "producer"] | None]:
-        """Return the seconds since the start (coordinator's clock) or last batch (producer's).
+        """Return the seconds since the start or the last batch, and the clock they are measured by.
 
         None if the times are implausible by our clock and the coordinator's clock is unknown.
         """
@@ -631,7 +631,7 @@ class Case:
 
     @property
     def leaderless(self) -> tuple[str, ...]:
-        """Return the Prepare* record's partitions without an answering leader or not queried."""
+        """Return the Prepare* record's partitions that have no answering leader or are unseen."""
         row, record = self.preparing, self.prepared
         value = record.value if record else None
         recorded = value.partitions if isinstance(value, TransactionValue) else None
@@ -672,7 +672,7 @@ def possible_groups(transactional_id: str) -> list[str]:
 def life_of(
     transactional_id: str, groups: Sequence[GroupFacts], missing: Sequence[Missing]
 ) -> GroupLife:
-    """Return the life of the groups that an id is named after; other groups are ignored."""
+    """Return the signs of life of the groups that an id is named after; others are ignored."""
     return group_life(groups, missing, lambda group: named_after(transactional_id, group))
 
 

@@ -1,4 +1,4 @@
-"""Hold the diagnosis of a cluster, which `status`, `why`, `txn hanging` and `check` show.
+"""Define the diagnosis of a cluster, which `status`, `why`, `txn hanging` and `check` show.
 
 It keeps the facts next to the verdicts, so that a bundle can be judged again offline.
 """

@@ -69,7 +69,7 @@ class IdCase:
 
     @property
     def short_log(self) -> CoordinatorFacts | None:
-        """Return the coordinator's log if too few of its replicas are in sync to end it."""
+        """Return the coordinator's log if it has too few in-sync replicas to end a transaction."""
         look = self.newest
         if look.preparing or not look.too_few_in_sync:
             return None

@@ -124,7 +124,7 @@ class JsonFormat:
             return None
         lines = b"\n".join(values)  # type: ignore[arg-type]
         matches = _USUAL.findall(lines)
-        # the usual form has no line break: if the counts agree, each value is one line and matched
+        # the usual form has no line break: with equal counts, each value is one fully matched line
         if len(matches) != len(values) or lines.count(b"\n") + 1 != len(values):
             return None
         places = {

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 class Base(NamedTuple):
     """The commit at which a replay begins: the next merge log entry and the output's next offset.
-    From there on, the output holds only outputs of entries from there on."""
+    From that offset on, the output holds only outputs of entries from that entry on."""
 
     merge_offset: int
     output: TopicPartition

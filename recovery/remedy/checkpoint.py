@@ -2,8 +2,8 @@
 
 A committable is (transactional id, producer id, producer epoch). Flink's sink calls
 initTransactions for each transaction, so producer id and epoch identify a single one. Two sources
-must agree, or one be silent: the records of `__transaction_state`, and the markers after the
-transaction's records in the logs.
+are compared and must not contradict each other: the records of `__transaction_state`, and the
+markers after the transaction's records in the logs.
 
 How a record of `__transaction_state` shows the end of epoch E of a producer id (docs/verdicts.md):
 EndTxn of clients with transactions v1 leaves the epoch as it is, so the end carries E; v2 clients,
@@ -210,8 +210,7 @@ def quiet_for(
     """Return how long the sinks have been quiet, by their coordinators' clocks.
 
     A sink begins a transaction after each checkpoint, so those of this checkpoint began one
-    interval before the others. now: our clock; ahead: ms that each coordinator's clock is ahead of
-    ours.
+    interval before the others. now: our clock; ahead: how far each coordinator is ahead, ms.
     """
     starts = [t.start_timestamp for t in promised if t.start_timestamp is not None]
     later = [t.start_timestamp for t in others if t.start_timestamp is not None]

@@ -47,7 +47,7 @@ def is_half_fenced(
 ) -> bool:
     """Return True if a fence that was cut off after its EndTxn may continue with raising the id.
 
-    Nobody may have initialised the id since: it would be Empty then, as after a raise by eoctl.
+    The id must not have been initialised since, or it would be Empty, as after a raise by eoctl.
     With owner_is_gone (the operator's word) the fence may continue in that case too.
     """
     if now.state not in CLOSED_STATES or is_shut_out(used, incarnation(now)):

@@ -1,4 +1,4 @@
-"""Hold what a plan knows about the owners whose transactions it ends: do they write, who are they.
+"""Note in a plan what is known about the owners whose transactions it ends: writes, members.
 
 A plan's rows (`about` of a step) hold this in `looks` and `members`. Plans of earlier versions
 have neither.
@@ -44,7 +44,7 @@ def looks_at_id(
 ) -> dict[str, Any]:
     """Return what an id that holds no partition did between two samples, for a plan's row.
 
-    Its records are not counted. A row of None: the coordinator did not describe the id.
+    Its records are not counted. first, second: None = the coordinator did not describe the id.
     """
     if first is None or second is None:
         return unseen_looks()

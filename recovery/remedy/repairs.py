@@ -201,8 +201,7 @@ def still_able_to_write(
     """Return the ids whose owners may still write with the epoch that the partition describes.
 
     There are none if no coordinator knows the producer id, if its id has a later epoch, or if the
-    id is in Prepare* for the transaction on this partition. `transactions` must cover all
-    coordinators.
+    id is in Prepare* for this partition's transaction. transactions: of all coordinators.
     """
     here = row.topic_partition
     return tuple(
@@ -300,13 +299,13 @@ def named_and_visible(
 
 
 def end_request(row: TransactionFacts, transaction_version: int) -> EndRequest:
-    """Return the request that ends it with the observed epoch; a stale one changes nothing.
+    """Return the EndTxn with the observed epoch; a stale epoch changes nothing (ProducerFenced).
 
     Neither version shuts out a live owner: v1 (EndTxn v3) leaves the epoch usable, and v2 (EndTxn
     v5) returns the next epoch to the owner too, if it asks. InitProducerId follows, until
     `is_shut_out`; what the owner begins in between is aborted as well (the plan says so).
-    InitProducerId is never first: it aborts even with a stale epoch. A stale epoch in EndTxn is
-    answered ProducerFenced. Raises ValueError for an id that was not described or is not Ongoing.
+    InitProducerId is never first: it aborts even with a stale epoch.
+    Raises ValueError for an id that was not described or is not Ongoing.
     """
     if row.state != "Ongoing" or row.producer_epoch is None or row.timeout_ms is None:
         raise ValueError(f"{row.transactional_id} is {row.state}, or was not described")

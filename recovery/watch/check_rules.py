@@ -96,9 +96,9 @@ def check_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
 
 
 def verdict_counts(d: Diagnosis) -> dict[str, int]:
-    """Return the number of transactions per verdict, zeros included; several partitions count once.
+    """Return the number of transactions per verdict, including zeros.
 
-    Ids that hold no partition are counted as well.
+    One on several partitions counts once. Ids that hold no partition are counted as well.
     """
     return {
         name: len(
@@ -139,7 +139,7 @@ def pending_groups(groups: Iterable[GroupFacts]) -> list[str]:
 
 
 def ages_unknown(d: Diagnosis) -> list[Missing]:
-    """Return the partitions that have been held for an unknown time."""
+    """Return a `Missing` for each partition that has been held for an unknown time."""
     return [
         Missing(
             "partition",
