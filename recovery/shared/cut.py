@@ -56,10 +56,10 @@ class CutTopic(_Value):
 
 
 class CutTransaction(_Value):
-    """A transaction that a cut needs or divides, or that is open above the cut.
+    """A transaction that a cut needs, divides, or leaves open above it.
 
-    outcome: committed, aborted or open. marker: its offset in this partition; null = none was seen.
-    why: how the cut divides it; null = it does not.
+    outcome: committed, aborted or open. marker: its offset in this partition, null where none was
+    seen. why: for one that is divided, how.
     """
 
     topic: str
