@@ -260,9 +260,9 @@ class GroupTimes(Value):
 
     state_since: since when a classic group has been in its last state, ms by the coordinator's
     clock; members: how many it then had. members None: its last record is older than the instant,
-    or the group is of another kind; only state_since None: Kafka before 2.1 wrote no time. commits:
-    the last commit that counts of each partition, None if the offset was deleted; a missing
-    partition had none since the instant.
+    or the group is of another kind; only state_since None: Kafka before 2.1 wrote no time.
+    commits: the last commit that counts of each partition, None if the offset was deleted; a
+    missing partition had none since the instant.
     """
 
     state_since: int | None = None

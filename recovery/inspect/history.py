@@ -55,28 +55,21 @@ class StateLog:
     """One partition of `__transaction_state`, read to its end.
 
     records: in offset order, at least all records of every id that ever had the producer id.
-    whole_from: the first offset from which no offset is missing up to the end.
-    error: why the log could not be read. end: the high watermark up to which it was read.
-    leader_epoch: of the partition, from Metadata; None = unknown.
-    cached_until: records below this offset come from this host's cache, not from this read.
-    stands_from: the first offset of the read after which no later read missed a record.
     former: logs that this host once read under the same cluster and that the log no longer holds,
     as they were kept: those of deleted topics, and ends that were cut off.
-    cut_epoch: the cache holds records up to this leader epoch that the log has lost; None = none.
-    cuts: by id, the offset below which its records were not loaded or are no longer kept.
     """
 
     partition: int
     records: tuple[StateRecord, ...]
-    whole_from: int
-    error: str | None = None
-    end: int | None = None
-    leader_epoch: int | None = None
-    cached_until: int = 0
-    stands_from: int = 0
+    whole_from: int  # the first offset from which none is missing up to the end
+    error: str | None = None  # why the log could not be read
+    end: int | None = None  # the high watermark up to which it was read
+    leader_epoch: int | None = None  # of the partition, from Metadata; None = unknown
+    cached_until: int = 0  # records below this offset come from this host's cache, not this read
+    stands_from: int = 0  # first offset of the read after which no later read missed a record
     former: tuple["StateLog", ...] = ()
-    cut_epoch: int | None = None
-    cuts: Mapping[str, int] = field(default_factory=dict)
+    cut_epoch: int | None = None  # the cache holds records up to this epoch that the log lost
+    cuts: Mapping[str, int] = field(default_factory=dict)  # by id: records below this are left out
 
     @property
     def standing(self) -> tuple[StateRecord, ...]:
@@ -116,13 +109,12 @@ Source = Literal["log", "cache", "forgotten"]
 class Decision:
     """A Prepare* record that names the partition.
 
-    client_version: its tag 2 (0 = absent: transactions v1). Under v2 the epoch is one above that of
-    the batches it decides. started: the transaction's start time, also in DescribeTransactions,
-    which tells one transaction of an id from the next. completed_at: time of the id's next record
-    (Complete*), None = none yet; the markers were written between timestamp and completed_at.
-    leader_epoch: the epoch of the coordinator that decided; -1 = unknown. source: read now (log),
-    kept by this host's cache (cache), or only in that cache (forgotten). begun: the record that
-    began the epoch of the decided batches was read too, and no decision in between is missing.
+    producer_epoch: under v2 one above that of the batches it decides. started: the transaction's
+    start time, also in DescribeTransactions, which tells one transaction of an id from the next.
+    completed_at: time of the id's next record (Complete*), None = none yet; the markers were
+    written between timestamp and completed_at. source: read now (log), kept by this host's cache
+    (cache), or only in that cache (forgotten). begun: the record that began the epoch of the
+    decided batches was read too, and no decision in between is missing.
     """
 
     transactional_id: str
@@ -133,10 +125,10 @@ class Decision:
     state_partition: int
     offset: int
     timestamp: int
-    client_version: int
+    client_version: int  # its tag 2; 0 = absent: transactions v1
     started: int
     completed_at: int | None
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # the epoch of the coordinator that decided; -1 = unknown
     source: Source = "log"
     begun: bool = False
 
@@ -162,43 +154,37 @@ class Marker:
 class History:
     """The past of one producer id on one partition.
 
-    decisions: those that name the partition, oldest first. latest: the newest record of each id
-    that had the producer id. reason: why the history is incomplete (history-compacted,
-    history-not-read, history-unreadable, history-replaced), else None; detail: a sentence on
-    history-replaced. log_error: the error with which a log could not be read. window: the first
-    offset of the id's partition without a gap after it. ended_by: offset of the first record with a
-    later epoch, or with which the id gets another producer id, without a gap since the batch's
-    epoch began; None = none, or unknown. begun_by_end: the end of a v2 transaction began the
-    batch's epoch, so a marker has that epoch. leader_epoch: of the state partition that names the
-    producer id. moved: an id whose records are outside its present home. named_since, named_before:
-    offsets of that partition; a decision from the first on means the present topic, one below the
-    second an earlier topic of the same name (from topic ids seen). lost_end: a log that names the
-    producer id lost an end that this host's cache holds, so its epochs may have been used again.
-    cached_until: records of that partition below this offset come from this host's cache.
-    read_until: the end of the log that names the producer id, when it was read; None = unknown.
+    reason: why the history is incomplete: history-compacted, history-not-read, history-unreadable,
+    history-replaced; None = it is complete.
+    ended_by: offset of the first record with a later epoch, or with which the id gets another
+    producer id, without a gap since the batch's epoch began; None = none, or unknown.
+    named_since, named_before: offsets of the state partition; a decision from the first on means
+    the present topic, one below the second an earlier topic of the same name (from topic ids seen).
+    lost_end: a log that names the producer id lost an end that this host's cache holds, so its
+    epochs may have been used again.
     markers: the producer's markers in the data log, complete from markers_from to the start batch
     (a compacted topic loses markers); markers_from None = the data log was not read.
     """
 
     producer_id: int
     transactional_ids: tuple[str, ...]
-    decisions: tuple[Decision, ...]
-    latest: tuple[StateRecord, ...]
+    decisions: tuple[Decision, ...]  # those that name the partition, oldest first
+    latest: tuple[StateRecord, ...]  # the newest record of each id that had the producer id
     reason: str | None
-    window: int
-    detail: str | None = None
-    log_error: str | None = None
+    window: int  # the first offset of the id's partition without a gap after it
+    detail: str | None = None  # a sentence on history-replaced
+    log_error: str | None = None  # the error with which a log could not be read
     ended_by: int | None = None
-    begun_by_end: bool = False
-    leader_epoch: int | None = None
-    moved: str | None = None
+    begun_by_end: bool = False  # a v2 transaction's end began the batch's epoch: a marker has it
+    leader_epoch: int | None = None  # of the state partition that names the producer id
+    moved: str | None = None  # an id whose records are outside its present home
     named_since: int | None = None
     named_before: int = 0
     lost_end: bool = False
-    cached_until: int = 0
+    cached_until: int = 0  # records of that partition below this offset come from this host's cache
     markers: tuple[Marker, ...] = ()
     markers_from: int | None = None
-    read_until: int | None = None
+    read_until: int | None = None  # end of the only log that names the producer id; None = unknown
 
     @property
     def whole(self) -> bool:

@@ -47,23 +47,21 @@ class StartBatch:
     """The fetched batch at `current_txn_start_offset`, which shows whose transaction it is.
 
     The epoch in DescribeProducers is that of the producer's *last* batch and proves nothing here.
-    timestamp: ms, by the broker's clock if append_time (LogAppendTime), else by the producer's, on
-    which no verdict rests. written_after, written_before: bounds for the time of writing, by the
-    partition leader's clock: the nearest markers of any producer before and after the batch (the
-    leader sets their time), or the batch's own time if append_time. groups: on
-    `__consumer_offsets`, the groups in its keys, which are held. survivor: the start offset is
-    below the log start (DeleteRecords, retention), and this is the offset of the producer's first
-    remaining batch. deleted: no batch remains; the epoch is that of the producer's last batch, from
-    DescribeProducers.
+    timestamp: ms, by the broker's clock if append_time, else by the producer's, on which no verdict
+    rests. marker_before, marker_after: times of the nearest markers of any producer around the
+    batch, by the partition leader's clock.
+    survivor: the start offset is below the log start (DeleteRecords, retention), and this is the
+    offset of the producer's first remaining batch. deleted: no batch remains; the epoch is that of
+    the producer's last batch, from DescribeProducers.
     """
 
     producer_id: int
     producer_epoch: int
     timestamp: int | None = None
-    append_time: bool = False
+    append_time: bool = False  # the topic has LogAppendTime
     marker_before: int | None = None
     marker_after: int | None = None
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()  # on `__consumer_offsets`, the groups in its keys, which are held
     survivor: int | None = None
     deleted: bool = False
 
@@ -84,27 +82,23 @@ class StartBatch:
 class Sample:
     """One snapshot: the partition first, the coordinators after it (never the other way round).
 
-    producers: DescribeProducers of this partition from its leader; None = not seen, for the reason
-    in producers_missing. over_timeout, over_long, over_stuck: transactional ids that, by their
-    coordinators' own clocks, run longer than their timeout, `Settings.long_after` and
-    `Settings.stuck_after` (ListTransactions' duration filter with a state filter); None =
-    list_version is below 1, or not requested. topic_describe: DESCRIBE on the topic is proven, so
-    coordinators name the topic. named: the partitions that a Prepare* owner names, with their
-    leaders as seen now, and those of Ongoing owners that have no leader. abort_cycles: (broker, ms)
-    how often a coordinator with a late transaction checks for timeouts, if its settings are
-    visible. groups: with members, the groups that ids of late transactions or ids with Flink-like
-    names are named after; groups_missing: what could not be seen of all groups. ids: the Prepare*
-    owners with what keeps them from their markers. unread: start offsets on this partition whose
-    batch could not be read, and why. denied: answers of coordinators about ids that are open in
-    their log but in no listing. collected_at: our clock, epoch ms.
+    over_timeout, over_long, over_stuck: transactional ids that, by their coordinators' own clocks,
+    run longer than their timeout, `Settings.long_after` and `Settings.stuck_after`
+    (ListTransactions' duration filter with a state filter); None = list_version is below 1, or not
+    requested. named: the partitions that a Prepare* owner names, with their leaders as seen now,
+    and those of Ongoing owners that have no leader.
+    abort_cycles: (broker, ms) how often a coordinator with a late transaction checks for timeouts,
+    if its settings are visible.
+    groups: with members, the groups that ids of late transactions or ids with Flink-like names are
+    named after; groups_missing: what could not be seen of all groups.
     """
 
     partition: PartitionFacts
-    producers: tuple[ProducerFacts, ...] | None
+    producers: tuple[ProducerFacts, ...] | None  # DescribeProducers at its leader; None = not seen
     transactions: Transactions
-    collected_at: int
-    topic_describe: bool
-    producers_missing: Missing | None = None
+    collected_at: int  # our clock, epoch ms
+    topic_describe: bool  # DESCRIBE on the topic is proven, so coordinators name the topic
+    producers_missing: Missing | None = None  # why producers were not seen
     over_timeout: frozenset[str] | None = None
     over_long: frozenset[str] | None = None
     over_stuck: frozenset[str] | None = None
@@ -113,9 +107,9 @@ class Sample:
     abort_cycles: tuple[tuple[int, int], ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     groups_missing: tuple[Missing, ...] = ()
-    ids: tuple[IdFacts, ...] = ()
-    unread: tuple[tuple[int, Missing], ...] = ()
-    denied: tuple[Missing, ...] = ()
+    ids: tuple[IdFacts, ...] = ()  # the Prepare* owners, with what keeps them from their markers
+    unread: tuple[tuple[int, Missing], ...] = ()  # start offsets with an unreadable batch, and why
+    denied: tuple[Missing, ...] = ()  # answers about ids open in their log but in no listing
 
     def standing(self, transactional_id: str) -> IdFacts | None:
         """Return what was seen of this id in Prepare*; None: it was not requested."""

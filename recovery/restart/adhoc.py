@@ -57,7 +57,7 @@ class Target:
                 return self.value
             case "to-datetime" | "by-duration":
                 at_instant = observed.answer(OffsetAt(*log.topic_partition, self.value))
-                # Only a record written later can be as late as this, and that comes at the end.
+                # No record is that late yet, and one can only come at the end.
                 return log.high_watermark if at_instant is None else at_instant
             case "from-file" | "from-store":
                 return self.offsets[log.topic_partition]

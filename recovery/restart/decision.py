@@ -65,7 +65,8 @@ class Basis:
 
     outputs: the restart writes again what was written from these offsets on. merge: where its merge
     log restarts. until: the exact end, if the restart has one (Spark's batch). stored: the store's
-    entry; None: it has none. promise: None = exactly-once, for the strategy's own reason.
+    entry, or one from a changelog or checkpoint. promise: None = exactly-once, for the strategy's
+    own reason.
     """
 
     input: StoredOffset

@@ -1,4 +1,4 @@
-"""Start an application where a plan says and drop its first n outputs; applications import this.
+"""Let an application start where a plan says and drop its first n outputs.
 
     from recovery.restart.drop_first import DropFirst, restart_offset
     start = restart_offset(os.environ, "orders", 3)

@@ -2,7 +2,7 @@
 
 k = visible data records in the output since its base; restart = the offset after the k-th record
 that the application sees from the input's base on. If a copy goes to several outputs, the one with
-the fewest records decides, and the others drop the records that they have more.
+the fewest records decides, and the others drop the records beyond that.
 """
 
 from functools import partial
