@@ -148,7 +148,7 @@ class Batches:
 
     def parts(self) -> Iterator["Batches"]:
         """Yield the columns in parts of about as many bytes and records as are decoded at once.
-        Batches that compaction has emptied are not a part of their own."""
+        No part has only batches that compaction has emptied."""
         import numpy as np
 
         count = self.scan.column("records_count").cumsum()

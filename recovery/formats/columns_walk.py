@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _LONGEST = 10
 _RUN_LEAST = 8  # so many records of one length in a row are worth comparing at once
 _MOST_AT_ONCE = 256
-_SIEVES = 4  # something that is no record may point to something else that is none
+_SIEVES = 4  # passes, since a false record may point to another false one
 _LOCK_STEP_LEAST = 64  # so many batches are worth walking side by side
 
 
@@ -72,7 +72,7 @@ def record_starts(
 def _sizes_vary(
     data: "NDArray[np.uint8]", first: "NDArray[np.int64]", behind: "NDArray[np.int64]"
 ) -> bool:
-    """Judge by each batch's first records, except the very first, whose size often differs."""
+    """Return True if sizes vary in most batches, judged by their second to fourth records."""
     import numpy as np
 
     position = first
@@ -93,9 +93,9 @@ def _by_zeros(
 ) -> "NDArray[np.int64] | None":
     """Find all at once if the byte after each record's length is 0, as Kafka's clients write it.
 
-    Each byte 0 may be such a byte. What is no record points to no other, or none points to it. None
-    unless the rest is one chain through each batch, which proves it; a record of more than 8 KiB,
-    or one with headers before a very small one, makes it None.
+    Each byte 0 may be such a byte. A false record points to no other, or none points to it. Return
+    None unless the rest is one chain through each batch, which proves it; a record of more than
+    8 KiB, or one with headers before a very small one, gives None.
     """
     import numpy as np
 

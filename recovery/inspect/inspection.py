@@ -129,9 +129,9 @@ def older_epoch(
 
     That may be a newer process of the id or this very process: a client raises its own epoch after
     an error (KIP-360). Before transactions v2 an epoch rises only when a producer is initialised.
-    Under v2 (KIP-890) it also rises at every end: then equal epochs disprove it, and only the state
-    Empty proves it, which nothing but an initialisation writes. An open transaction of an older
-    epoch may belong to a live producer: its end is being written, or its marker got lost.
+    Under v2 (KIP-890) it also rises at every end: equal epochs disprove an initialisation, and only
+    the state Empty proves one, since nothing else writes that state. An open transaction of an
+    older epoch may belong to a live producer: its end is being written, or its marker got lost.
     """
     if owner is None or owner.producer_epoch is None or transaction_version is None:
         return None

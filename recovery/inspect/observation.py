@@ -85,8 +85,9 @@ class Sample:
     over_timeout, over_long, over_stuck: transactional ids that, by their coordinators' own clocks,
     run longer than their timeout, `Settings.long_after` and `Settings.stuck_after`
     (ListTransactions' duration filter with a state filter); None = list_version is below 1, or not
-    requested. named: the partitions that a Prepare* owner names, with their leaders as seen now,
-    and those of Ongoing owners that have no leader.
+    requested.
+    named: the partitions that a Prepare* owner names, with their leaders as seen now,
+    and the partitions of Ongoing ids without a leader that answers.
     abort_cycles: (broker, ms) how often a coordinator with a late transaction checks for timeouts,
     if its settings are visible.
     groups: with members, the groups that ids of late transactions or ids with Flink-like names are

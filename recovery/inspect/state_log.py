@@ -68,10 +68,10 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """An earlier reading of a partition that the present log no longer holds.
+    """Batches of a partition that were read earlier and are no longer in the present log.
 
-    same_topic: the present topic lost it; otherwise it belongs to an earlier topic of that name, or
-    its file was damaged later.
+    same_topic: the present topic lost them; otherwise they are of an earlier topic of that name, or
+    their file was damaged later.
     """
 
     partition: int
