@@ -92,7 +92,7 @@ def regex_selector(expression: str, *, where: str | None = "--regex") -> Selecto
 
 
 def _as_logs_print(selector: Selector) -> str:
-    """Return a hint for `orders-3`: brokers' logs write so what is `orders:3` here."""
+    """Return a hint for `orders-3`, which is how brokers' logs write `orders:3`."""
     match = re.fullmatch(_PRINTED, selector.literal or "")
     if match is None or selector.partitions is not None:
         return ""

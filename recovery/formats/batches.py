@@ -35,7 +35,7 @@ DELETE_HORIZON = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _START = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
-_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # from the same fields
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # length and magic of these
 _CRC_START = 21
 _OLDEST_MESSAGE = 14  # the shortest message of magic 0
 

@@ -48,7 +48,7 @@ class Wanted:
 def wanted_of(
     transactions: Iterable[OpenTransaction], starts: Mapping[OpenTransaction, StartBatch]
 ) -> dict[int, Wanted]:
-    """Return by producer id what the history of these transactions needs. starts: those known."""
+    """Return by producer id what these transactions' histories need. starts: the batch of each."""
     wanted: dict[int, Wanted] = {}
     for w in transactions:
         pid, epoch = w.producer_id, starts[w].producer_epoch

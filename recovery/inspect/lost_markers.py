@@ -39,9 +39,9 @@ def lost_decisions(
     """Return the decisions made after the start batch, oldest first: none of them has its marker.
 
     While the transaction is open, no marker of its producer follows the start batch, so a decision
-    made after the batch has none. Under v2 the epoch shows that order, under v1, with many
-    transactions in an epoch, `_splits`. None: two orders are possible or none, or the topic is not
-    identified.
+    made after the batch has none. Under v2 the epoch shows the order; under v1, where an
+    epoch has many transactions, `_splits` finds it. None: two orders are possible or none, or the
+    topic is not identified.
     """
     marked = {m.producer_epoch for m in history.markers}
     by_epoch = [
@@ -91,8 +91,7 @@ def topic_unclear(history: History, start: StartBatch, start_offset: int) -> boo
     """Return True if decisions name the topic but may mean an earlier topic of that name.
 
     In doubt are v1 decisions, as an epoch may have any number of transactions, and v2 decisions if
-    a log lost the end with them: its epochs are then used again, and a later batch may have one of
-    them.
+    a log lost the end with them: a later batch may then have one of its epochs again.
 
     A marker of any decision in this log identifies the log for all later ones. A log that begins at
     0, has no gap and no such marker is another log, or lost every marker in one outage: neither

@@ -220,8 +220,8 @@ def compacted_from_above(
     instant. The second value is False if neither segment.ms nor segment.bytes has been reached
     since: the active segment is never cleaned, but its age at the cut is unknown. at_instant: the
     cut is older than the log that was found, all of which may have been cleaned since; its segments
-    show nothing any more, so the second value is True. Source: Kafka's class
-    LogCleanerManager.cleanableOffsets.
+    show nothing any more, so the second value is True.
+    Source: Kafka's class LogCleanerManager.cleanableOffsets.
     """
     if config is None or "compact" not in (config.get("cleanup.policy") or ""):
         return None
