@@ -319,10 +319,10 @@ class Transactions(Value, dict=True):
 class Facts(Value):
     """One snapshot of a cluster. missing: () = everything requested was seen.
 
-    scanned: the partitions looked at, including those not in `partitions`. producers: those of
-    partitions that were asked and answered; a missing partition is unknown. transaction_version:
-    the finalized feature `transaction.version` (0 if the cluster does not know it). notes:
-    sentences for people about the request.
+    scanned: how many partitions were examined, those not in `partitions` included. producers: those
+    of partitions that were asked and answered; a missing partition is unknown.
+    transaction_version: the finalized feature `transaction.version` (0 if the cluster does not know
+    it). notes: sentences for people about the request.
     """
 
     cluster_id: str | None

@@ -255,7 +255,7 @@ class _Request(NamedTuple):
 
 
 def _requests(item: Reader, operator: str) -> Iterator[_Request]:
-    """Yield each committable of a sink's committer that is not committed yet."""
+    """Yield each committable of a sink's committer that must still be committed."""
     version, reader = _versioned(item)
     if version != 2:
         raise RefusedError(

@@ -101,7 +101,7 @@ def _count(reader: Reader, of: str, least_bytes: int = 1) -> int:
 
 
 class _Operators:
-    """Reads the operators of one file, one after the other."""
+    """The operators of one file, read one after the other."""
 
     def __init__(self, reader: Reader, version: int) -> None:
         self._reader, self._version = reader, version
