@@ -1,11 +1,11 @@
 """Frozen values: the base of facts and of rows.
 
-They are msgspec's structs and no dataclasses: a class is made without running code that was
-written for it, which every start would pay for (a millisecond for each dataclass), and a value of
-ten fields is made in a tenth of the time.
+They are msgspec's structs rather than dataclasses: creating a dataclass runs code generated for it,
+a millisecond at every start for each class, and a struct of ten fields is created in a tenth of
+the time.
 
-Values that are made by the thousand are declared `gc=False`: frozen as they are, no cycle leads
-through them, and the garbage collector neither counts nor visits them.
+Values that exist in thousands are declared `gc=False`: they are frozen, so no cycle leads through
+them, and the garbage collector neither counts nor visits them.
 """
 
 from typing import Any, Self, dataclass_transform
@@ -18,12 +18,12 @@ class Value(msgspec.Struct, frozen=True):
     """A frozen value: equal to another of its type with equal fields, and hashed by them."""
 
     def but(self, **changes: Any) -> Self:
-        """Return the value with these fields in place of its own."""
+        """Return a copy of the value with these fields replaced."""
         return msgspec.structs.replace(self, **changes)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        """Return how pydantic reads and writes a value: a bundle holds many."""
+        """Return how pydantic reads and writes a value, since a bundle holds many."""
         from pydantic_core import core_schema
 
         def read(fields: object) -> Value:

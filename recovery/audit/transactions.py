@@ -1,12 +1,12 @@
-"""Torn transactions: what coordinators decided against the markers that partitions hold.
+"""Find torn transactions: compare coordinators' decisions with the markers in the partitions.
 
-A Prepare* record of `__transaction_state` names every partition of a transaction; each of them that
-has data must have the marker of that decision next. Transactions v2 (KIP-890) have an epoch each,
-so data, decision and marker meet by epoch. v1 has one epoch for many: they meet by order and time.
-Compaction takes Prepare* records away: what it took is `unproven`, never judged. Under v2 data of
-one (producer id, epoch) that was committed here and aborted there is torn even so.
-Kafka 4.0.0 raised the epoch twice where InitProducerId aborted an open v2 transaction
-(KAFKA-19367): decision and marker are two above the data then, and no data is one below.
+A Prepare* record of `__transaction_state` names every partition of a transaction. In each of them
+that has data, the next marker must be that of the decision. In transactions v2 (KIP-890) each has
+its own epoch, which connects data, decision and marker. In v1 one epoch covers many, so order and
+time connect them. A Prepare* record that compaction removed is `unproven`, never judged. But under
+v2, data of one (producer id, epoch) that is committed here and aborted elsewhere is always torn.
+Kafka 4.0.0 raised the epoch twice if InitProducerId aborted an open v2 transaction (KAFKA-19367):
+decision and marker are then two above the data, and no data is one below.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _SEVERITY = (TORN, MISSING, WRONG)
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """A transaction that is not whole. decision None: its record is compacted away."""
+    """A transaction that is not complete. decision None: compaction removed its record."""
 
     kind: TransactionFault
     producer_id: int
@@ -32,9 +32,9 @@ class Torn:
 
 
 def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn]:
-    """Every transaction that is not whole in the partitions that were read.
+    """Return every transaction that is not complete in the partitions that were read.
 
-    skew: how far the clocks of two brokers may be apart, ms; matters for transactions v1 only.
+    skew: how far the clocks of two brokers may differ, in ms; it matters for transactions v1 only.
     """
     covered = list(covered)
     decisions = [d for c in covered for d in c.decisions]
@@ -69,13 +69,13 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
 
 
 def rank(torn: Torn) -> tuple[int, int, TopicPartition]:
-    """Findings are told in this order. What `judge` finds of a producer id depends on the decisions
-    and endings of no other."""
+    """Return the sort key of a finding. The findings of a producer id depend on no decisions or
+    endings of others."""
     return torn.producer_id, torn.epoch, torn.partitions[0][0]
 
 
 def of_producers(covered: Iterable[Coverage]) -> dict[int, list[Coverage]]:
-    """Return what is covered of each producer id's decisions."""
+    """Return the coverage of each producer id's decisions."""
     coverages: dict[int, list[Coverage]] = {}
     for c in covered:
         decisions: dict[int, list[Decision]] = {}
@@ -111,7 +111,7 @@ def _place(part: tuple[TopicPartition, Ending]) -> tuple[TopicPartition, int]:
 
 
 _ByEpoch = Mapping[tuple[TopicPartition, int, int], Sequence[Ending]]
-"""(partition, producer id, epoch of the data)"""
+"""Endings by (partition, producer id, epoch of the data)."""
 
 
 def _by_epoch(endings: Endings) -> _ByEpoch:
@@ -127,7 +127,7 @@ def _by_epoch(endings: Endings) -> _ByEpoch:
 def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> bool:
     """Return True if an abort of Kafka 4.0.0 raised the epoch twice.
 
-    Then no data has the epoch one below, and no marker or decision of its own ended that two below.
+    If so, no data has the epoch one below, and the data two below has no earlier end of its own.
     """
     pid, epoch = d.producer_id, d.producer_epoch
     if d.outcome != "abort" or (pid, epoch - 2) in known:
@@ -139,7 +139,7 @@ def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) 
 
 
 def _judge_v2(d: Decision, by_epoch: _ByEpoch, epoch: int) -> list[Torn]:
-    """Judge by the data's epoch, which under v2 is only this transaction's."""
+    """Judge by the data's epoch, which under v2 belongs to this transaction alone."""
     wrong: list[tuple[str, TopicPartition, Ending]] = []
     right: list[tuple[TopicPartition, Ending]] = []
     for place in d.partitions:
@@ -154,7 +154,7 @@ def _judge_v2(d: Decision, by_epoch: _ByEpoch, epoch: int) -> list[Torn]:
 
 def _fault(d: Decision, mark: Mark | None) -> str | None:
     if mark is None:
-        # while markers are being written, one that is not there is not missing
+        # a missing marker is no fault while markers are still being written
         return None if d.completed_at is None else MISSING
     if mark.epoch > d.producer_epoch:
         return WRONG
@@ -162,11 +162,11 @@ def _fault(d: Decision, mark: Mark | None) -> str | None:
 
 
 def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[Torn]:
-    """Return what the partitions prove alone, where no decision is left.
+    """Return what the partitions prove on their own if no decision is left.
 
-    A commit with the epoch above that of its data is v2's, and its only transaction: an abort
-    elsewhere tears it. A marker two epochs above was meant for another transaction, but for an
-    abort that raised the epoch twice: no data and no marker has the epoch between the two then.
+    A commit whose epoch is one above its data's is v2, so the epoch has one transaction: an abort
+    elsewhere tears it. A marker two epochs above was meant for another transaction, unless an abort
+    raised the epoch twice: then neither data nor a marker has the epoch between the two.
     """
     between = {(pid, epoch) for _, pid, epoch in by_epoch}
     endings: dict[tuple[int, int], list[tuple[TopicPartition, Ending]]] = {}

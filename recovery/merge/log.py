@@ -1,8 +1,8 @@
-"""Merge logs: the recorded order in which several inputs were read, so that it can be read again.
+"""Decode merge logs, which record the order in which several inputs were read, and plan replays.
 
-A merge log's partition holds one entry for each record of the merged stream. Its format is coast's
-(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. Findings in one:
-`recovery.merge.verify`; emitting it again: `recovery.merge.replay`.
+A merge log's partition has one entry for each record of the merged stream. Its format is coast's
+(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. `recovery.merge.verify` finds
+faults in a log, and `recovery.merge.replay` emits its stream again.
 """
 
 import json
@@ -23,7 +23,7 @@ from recovery.restart.observed import SourceRange
 
 
 class MergeEntry(NamedTuple):
-    """The next record of the merged stream is the one at `offset` of topic:partition."""
+    """An entry: the next record of the merged stream is at `offset` of topic:partition."""
 
     topic: str
     partition: int
@@ -35,9 +35,9 @@ class MergeEntry(NamedTuple):
 
 
 Columns = tuple[list[TopicPartition], list[int]]
-"""Entries as two columns: which input partition, which offset."""
+"""Entries as two columns: the input partitions and the offsets."""
 
-_USUAL = re.compile(  # what `encode` and most others write
+_USUAL = re.compile(  # what `encode` and most other writers produce
     rb'^\{"topic": ?"([!#-\[\]-~]+)", ?"partition": ?(0|[1-9][0-9]{0,8}), ?'
     rb'"offset": ?(0|[1-9][0-9]{0,17})\}$',
     re.MULTILINE,
@@ -45,31 +45,31 @@ _USUAL = re.compile(  # what `encode` and most others write
 
 
 class MergeFormat(Protocol):
-    """The form of an entry in a record."""
+    """The format of an entry in a record."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
-        """Raises CorruptError."""
+        """Return the entry. Raises CorruptError if there is none."""
         ...
 
     def decode_usual(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> Columns | None:
-        """Many at once, at a fraction of the cost. None: not all of them are of the usual shape,
-        and each has to be decoded alone, which tells what is wrong."""
+        """Decode many entries at a fraction of the cost. None: not all have the usual form; then
+        use `decode` on each of them, which finds the fault."""
         ...
 
     def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
-        """Key and value."""
+        """Return key and value."""
         ...
 
 
 class CoastFormat:
-    """Empty key; stream name, partition and offset in binary."""
+    """coast's format: empty key; stream name, partition and offset in binary."""
 
     _MOST_PLACES = 10_000
 
     def __init__(self) -> None:
-        # All that stands before the offset was decoded once for each input partition.
+        # The bytes before the offset are decoded once per input partition.
         self._places: dict[bytes, TopicPartition] = {}
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
@@ -102,7 +102,7 @@ class CoastFormat:
 
 
 class JsonFormat:
-    """Any key; an object with topic, partition and offset, and whatever else."""
+    """The JSON format: any key; an object with topic, partition, offset and any other fields."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         try:
@@ -124,7 +124,7 @@ class JsonFormat:
             return None
         lines = b"\n".join(values)  # type: ignore[arg-type]
         matches = _USUAL.findall(lines)
-        # a line break is not of the usual shape: so each value is one line, and matched whole
+        # the usual form has no line break: with equal counts, each value is one fully matched line
         if len(matches) != len(values) or lines.count(b"\n") + 1 != len(values):
             return None
         places = {
@@ -146,14 +146,14 @@ FORMATS: Mapping[str, MergeFormat] = {"coast": CoastFormat(), "json": JsonFormat
 
 
 def merge_format(name: str) -> MergeFormat:
-    """Raises UsageError."""
+    """Return the format with this name. Raises UsageError if there is none."""
     if name not in FORMATS:
         raise UsageError(f"{quoted(name)} is no format", remedy=f"write {' or '.join(FORMATS)}")
     return FORMATS[name]
 
 
 class Tail:
-    """The sources that a stretch of a merge log names; `add` its entries in their order."""
+    """The sources that a range of a merge log names; `add` its entries in order."""
 
     def __init__(self) -> None:
         self._sources: dict[tuple[str, int], list[int]] = {}  # first, last, entries, back
@@ -197,7 +197,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """Offsets [start, end) of an input that will be read; `entries` of them are in the log."""
+    """The offsets [start, end) of an input to be read; `entries` of them are in the log."""
 
     topic: str
     partition: int
@@ -208,8 +208,8 @@ class InputRange:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """From a commit to the tip of a merge log's partition: entries [start, tip), the inputs that
-    they name, and how many outputs are to be dropped because they are there."""
+    """A replay from a commit to the tip of a merge log's partition: the entries [start, tip), the
+    inputs they name, and how many outputs to drop because they were already written."""
 
     topic: str
     partition: int
@@ -233,7 +233,7 @@ def merge_plan(
     committed: each input's offset in the same commit; an input without one begins with its first
     entry.
 
-    Raises RefusedError where the log goes back below a commit, or within itself.
+    Raises RefusedError if an input's entries go below its commit or are not ascending.
     """
     committed = committed or {}
     inputs = []

@@ -1,8 +1,8 @@
-"""connect: where a source connector of Kafka Connect goes on, given by hand or counted.
+"""connect: decide where a source connector of Kafka Connect goes on, as given or as counted.
 
-What a source offset means only the connector knows. Where one number in it rises by one with each
-record, the outputs tell it: k = visible data records in all of them since their base. Else the
-operator gives the offsets, and nothing is promised of them.
+Only the connector knows what a source offset means. Where one number in it rises by one with each
+record, the outputs show that number: k = all their visible data records since their base.
+Otherwise the operator gives the offsets, and nothing is promised about them.
 """
 
 from functools import partial
@@ -32,7 +32,7 @@ _FENCED = Check(
 
 
 def decide_connector(app: App, observed: Observed) -> RestartPlan:
-    """The plan. Raises RefusedError, IncompleteError, and Unobserved while outputs are counted."""
+    """Return the plan. Raises RefusedError, IncompleteError; Unobserved until all is counted."""
     source = app.source
     assert source is not None
     checks = (Check("stopped", True, "the connector is STOPPED", app.name), _FENCED)
@@ -73,7 +73,7 @@ def _given(
 
 
 def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> SourceDecision:
-    """The one source partition, with the number that belongs to k records."""
+    """Return the only source partition, with the number that belongs to k records."""
     if len(observed.sources) != 1:
         raise RefusedError(
             f"the connector has offsets of {len(observed.sources)} source partitions: which "

@@ -1,8 +1,8 @@
-"""The decision where an application may restart, from what was observed: pure, the same each time.
+"""Decide where an application may restart. Pure: equal observations give the same decision.
 
-`wants` says what must still be looked at; once it is empty, `decide` gives the plan or raises a
-refusal. Every strategy gives the `Basis` of one input partition; the rules that hold for all of
-them are applied here.
+`wants` returns what must still be observed; once that is empty, `decide` returns the plan or raises
+a refusal. Every strategy gives the `Basis` of one input partition; the rules that hold for all
+strategies are applied here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,10 +67,10 @@ _FROM_BEST = ("exactly-once", "at-least-once", "at-most-once")
 
 
 def wants(app: App, observed: Observed) -> tuple[Want[Any], ...]:
-    """The questions whose answers `decide` needs next; () when it has all.
+    """Return the questions that `decide` needs answered next; () when it has everything.
 
-    Each round asks what can be asked of every partition at once. A partition that will be refused
-    asks nothing more.
+    Each round asks everything that can be asked about all partitions at once. A partition that will
+    be refused asks nothing more.
     """
     wants: dict[Want[Any], None] = {}
     for look in _looks(app, observed):
@@ -84,7 +84,7 @@ def wants(app: App, observed: Observed) -> tuple[Want[Any], ...]:
 
 
 def decide(app: App, observed: Observed) -> RestartPlan:
-    """The plan. Raises RefusedError, IncompleteError where something could not be seen."""
+    """Return the plan. Raises RefusedError, IncompleteError where something could not be seen."""
     try:
         if app.strategy == "connect":
             return decide_connector(app, observed)
@@ -94,8 +94,8 @@ def decide(app: App, observed: Observed) -> RestartPlan:
 
 
 def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
-    """Return what apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
-    entries of plan.store that differ from what the store holds."""
+    """Return what apply writes: the entries of plan.store that differ from the store's content, as
+    positions (`recovery.restart.stored.as_kept` converts them for the store)."""
     store_changes = (
         StoreChange(observed.stored_at(entry.input.topic_partition), entry) for entry in plan.store
     )
@@ -103,8 +103,8 @@ def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
 
 
 def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
-    """All partitions of the inputs, sorted. Raises PendingError, and RefusedError for a topic that
-    is not there and for a store that knows other partitions than there are."""
+    """Return all partitions of the inputs, sorted. Raises PendingError, and RefusedError for a
+    missing topic or output partition and for a store entry of a partition that is no input."""
     refuse_pending(observed)
     for topic in (*app.inputs, *app.outputs, *((app.merge.topic,) if app.merge else ())):
         if topic not in observed.partition_counts:
@@ -142,7 +142,7 @@ def _basis(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 
 def _looks(app: App, observed: Observed) -> Iterator[Callable[[], object]]:
-    """Everything that `decide` does, in pieces that need nothing of one another."""
+    """Yield everything that `decide` does, in pieces that do not depend on one another."""
     if app.strategy == "connect":
         yield partial(decide_connector, app, observed)
         return
@@ -170,7 +170,7 @@ def _input(app: App, observed: Observed, place: TopicPartition) -> tuple[Basis, 
 
 
 def _output_of(app: App, observed: Observed, place: TopicPartition, output: TopicPartition) -> None:
-    """Look at one output; the decision is made for all of its inputs at once."""
+    """Look at one output; `_outputs` decides on it for all of its inputs at once."""
     basis = _basis(app, observed, place)
     stored = next(o for o in basis.outputs if o.topic_partition == output)
     decided = decide_output(stored, (place,), app, observed, basis.stored, ordered=True)
@@ -213,7 +213,7 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
 
 
 def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
-    """The least of what the partitions promise, with each reason once; None: none says anything."""
+    """Return the weakest promise of the partitions, each reason once; None: there is none."""
     reasons: dict[Promise, list[str]] = {}
     for place, basis in bases.items():
         if basis.promise is not None:
@@ -229,7 +229,7 @@ def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
 
 
 def _if_dead(promise: Promise, checks: Iterable[Check]) -> str:
-    """Return why the guarantee is given; exactly-once beside a process that may write on has an if.
+    """Return why the guarantee holds; exactly-once is conditional if a process may still write.
 
     What that process writes after the plan comes again after the restart.
     """
@@ -256,7 +256,7 @@ def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:
 def _outputs(
     app: App, observed: Observed, bases: Mapping[TopicPartition, Basis]
 ) -> tuple[OutputDecision, ...]:
-    """Return each output partition once, whatever number of inputs feeds it."""
+    """Return each output partition once, however many inputs feed it."""
     feeds: dict[TopicPartition, list[tuple[TopicPartition, StoredOutput]]] = {}
     for place, basis in bases.items():
         for stored in basis.outputs:
@@ -288,18 +288,18 @@ def _outputs(
 
 
 def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Check:
-    """Check that, if outputs are dropped, all input records that they came from come again."""
+    """Check that, if outputs are dropped, all input records they were made from come again."""
     why = "the same outputs would not come again, n would drop others"
     start, log = basis.input.offset, observed.log(place)
     return whole(start, max(start, log.last_stable_offset), log, observed, why=why)
 
 
 def _entry_after(app: App, basis: Basis) -> StoredPartition | None:
-    """The store's entry once the plan is applied: input offset and the outputs' that belong to it.
+    """Return the store's entry after apply: the input offset and the output offsets of that moment.
 
-    An entry that stays where it is stays as it is. None: never written. Changelog, Spark's
-    checkpoint and Flink's are their owner's, and so is the state that belongs to a first commit: a
-    checkpoint has one, and a merge log's commit may.
+    An entry whose offset does not move is kept unchanged. None: eoctl never writes one. A
+    changelog, a Spark checkpoint and a Flink checkpoint belong to their owner, and so does the
+    state of a first commit, which a checkpoint holds and a merge log's commit may hold.
     """
     entry, place = basis.stored, basis.input.topic_partition
     if app.strategy in ("changelog", "spark-checkpoint", "flink-checkpoint"):

@@ -1,7 +1,7 @@
-"""merge-log: several inputs, read again in the order that the merge log recorded.
+"""merge-log: restart several inputs so that they are read in the order of the merge log.
 
-The commit holds, for every input partition of a task, the input offset, the merge log's offset and
-the output's: restart there, replay the log to its tip, drop the first n outputs.
+A task's commit holds the offset of every input partition, of the merge log and of the output:
+restart at these, replay the log to its tip, drop the first n outputs.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ from recovery.shared.app_file import App, named
 
 
 def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Raises RefusedError where commit, log and input do not lead to one another."""
+    """Return where an input restarts. Raises RefusedError where commit, log and input disagree."""
     assert app.merge is not None
     where = named(place)
     numbers = {output[1] for output in app.outputs_of(place)}
@@ -88,8 +88,8 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
 def _all_named(
     app: App, observed: Observed, place: TopicPartition, offset: int, mine: SourceRange
 ) -> None:
-    """Raises RefusedError unless the log names each record that the application sees from the
-    commit on up to the log's last entry of this input, and none that it does not see."""
+    """Raise RefusedError unless the merge log names exactly the records that the application sees,
+    from the commit to the log's last entry of this input."""
     where, end = named(place), mine.last + 1
     remedy = "check the log with `eoctl merge verify`"
     before, inside = each(

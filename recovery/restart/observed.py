@@ -1,9 +1,9 @@
-"""A restart's facts, frozen: logs, store, group and counted ranges.
+"""The facts of a restart, frozen: logs, store, group and counted ranges.
 
-Not all of it can be known at once: which range is counted depends on what the store holds. So a
-lookup of what was not asked yet raises `Unobserved` with the question,
-`recovery.restart.decide.wanted` gathers these questions from all partitions, somebody answers them,
-and asks again. Offsets are positions: the next one to read or to write.
+Not all facts can be collected at once: which range to count depends on what the store holds. A
+lookup that has no answer yet raises `Unobserved` with the question;
+`recovery.restart.decide.wants` gathers the questions of all partitions, and once they are answered,
+the caller decides again. Offsets are positions: the next one to read or to write.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Want(HasPartition, Generic[A]):
-    """A question about one partition. A: what its answer is."""
+    """A question about one partition. A: the type of its answer."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class Want(HasPartition, Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Count(Want["Counted"]):
-    """Ask what became of the offsets [start, end). producers: also who wrote them."""
+    """Ask what became of the offsets [start, end). producers: also ask who wrote them."""
 
     start: int
     end: int
@@ -43,8 +43,8 @@ class Count(Want["Counted"]):
 class Walk(Want["int | None"]):
     """Ask which offset follows the `records`-th visible data record from `start` on.
 
-    uncommitted: visible to read_uncommitted, up to the high watermark; else up to the LSO.
-    None: there are fewer records.
+    uncommitted: visible to read_uncommitted, up to the high watermark; otherwise up to the LSO.
+    None: fewer records exist.
     """
 
     start: int
@@ -56,7 +56,7 @@ class Walk(Want["int | None"]):
 class TimeAt(Want["int | None"]):
     """Ask for the timestamp (epoch ms) of the first data record at or after `offset`.
 
-    None: there is no record, or it has no timestamp.
+    None: no record exists, or it has no timestamp.
     """
 
     offset: int
@@ -74,7 +74,7 @@ class OffsetAt(Want["int | None"]):
 
 @dataclass(frozen=True, slots=True)
 class SameLog(Want[Standing]):
-    """Ask whether the leader's log is the one of a position (see `LogPosition`)."""
+    """Ask whether the leader's log is the log of a position (see `LogPosition`)."""
 
     offset: int
     leader_epoch: int
@@ -92,7 +92,7 @@ class MergeTail(Want[Mapping[TopicPartition, "SourceRange"]]):
 class ChangelogTip(Want["Attached | None"]):
     """Ask what the last data record below `end` of a changelog's partition carries.
 
-    None: there is no record.
+    None: no record exists.
     """
 
     end: int
@@ -107,7 +107,7 @@ class CommitOf(Want[GroupCommit]):
 class InCommit(Want[OutputEvidence]):
     """Ask what shows that this output was written in the transaction of a commit.
 
-    start, end: the output's log.
+    start, end: the range of the output's log.
     """
 
     start: int
@@ -117,7 +117,7 @@ class InCommit(Want[OutputEvidence]):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Answers Count. producers: None where they were not asked for."""
+    """The answer to Count. producers: None where the question did not ask for them."""
 
     counts: Counts
     producers: Producers | None = None
@@ -125,8 +125,8 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:
-    """One input partition in a stretch of a merge log: its first and last offset, in
-    the log's order. rising: each offset is above the one before."""
+    """One input partition in a range of a merge log: its first and last offset in the log's order.
+    rising: each offset is above the one before."""
 
     first: int
     last: int
@@ -136,7 +136,7 @@ class SourceRange:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The offsets that a changelog record carries: next input, next output, and its own."""
+    """The offsets that a changelog record carries (next input, next output), and its own."""
 
     upstream: int
     downstream: int
@@ -145,7 +145,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """One read of a log's end at its leader; log_end_offset by ListOffsets as replica -2."""
+    """One read of a log's end at its leader; log_end_offset is from ListOffsets as replica -2."""
 
     log_end_offset: int | None
     high_watermark: int
@@ -156,8 +156,8 @@ class LogEnd:
 class Log(HasPartition):
     """A partition of an input, output, merge log or changelog.
 
-    reads: at least two, some time apart, oldest first, where the end matters. cleanup_policy:
-    `delete`, `compact` or both; None = not known. producers: as DescribeProducers tells them.
+    reads: where the end matters at least two, some time apart, oldest first. cleanup_policy:
+    `delete`, `compact` or both; None = unknown. producers: from DescribeProducers.
     """
 
     topic: str
@@ -180,10 +180,10 @@ class Log(HasPartition):
 
 @dataclass(frozen=True, slots=True)
 class FlinkFacts:
-    """A Flink checkpoint besides its source offsets.
+    """What else a Flink checkpoint holds besides its source offsets.
 
-    promised: the number of Kafka transactions that it is to commit. newer: numbers of later
-    checkpoints of the job that lie beside it, ascending. unread: partition → where a source that
+    promised: the number of Kafka transactions that it must commit. newer: the numbers of later
+    checkpoints of the job in the same folder, ascending. unread: partition → where a source that
     has read nothing of it begins: `earliest`, `latest` or `committed`.
     """
 
@@ -196,9 +196,9 @@ class FlinkFacts:
 class PendingCommit(HasPartition):
     """A group's commit that an open transaction holds. transactional_id: None = not found.
 
-    Proven by the group in the keys of that transaction's batches. way_out: where the id is not
-    known to own them: what was judged of the transaction on `__consumer_offsets`, and the command
-    that ends it.
+    Proven by the group in the keys of that transaction's batches. way_out: only where the id does
+    not provably own the batches: the verdict on the transaction in `__consumer_offsets`, and the
+    command that ends it.
     """
 
     topic: str
@@ -210,7 +210,7 @@ class PendingCommit(HasPartition):
 
 
 class Unobserved(Exception):  # noqa: N818  (a question, no error)
-    """Questions that were not asked yet: one, or more that need nothing of one another."""
+    """Questions that are not answered yet; several of them do not depend on one another."""
 
     def __init__(self, *wants: Want[Any]) -> None:
         super().__init__(", ".join(map(str, wants)))
@@ -218,7 +218,7 @@ class Unobserved(Exception):  # noqa: N818  (a question, no error)
 
 
 def each(looks: Iterable[Callable[[], A]]) -> list[A]:
-    """Return all answers. Raises Unobserved with the questions of all of them at once."""
+    """Return all answers. Raises Unobserved with the open questions of all lookups at once."""
     results: list[A] = []
     wants: dict[Want[Any], None] = {}
     for look in looks:
@@ -235,12 +235,12 @@ def each(looks: Iterable[Callable[[], A]]) -> list[A]:
 class Observed:
     """Everything that `decide` looks at.
 
-    partition_counts: of the topics that exist. logs: of all partitions of inputs, outputs, merge
-    log and changelog that could be seen. stored: what the store holds for this application's
-    inputs, as positions; () = nothing. pending: commits of the group that are not decided.
-    fenced: producer ids proven unable to write. owners: producer id → transactional id, of those
-    that a coordinator knows. sources: source partition → source offset of a source connector.
-    answers: question → answer. unseen: questions that could not be answered, and why.
+    partition_counts: those of existing topics. logs: all partitions of inputs, outputs, merge log
+    and changelog that could be seen. stored: what the store holds for this application's inputs, as
+    positions; () = nothing. pending: commits of the group that are undecided. fenced: producer ids
+    proven unable to write. owners: producer id → transactional id, where a coordinator knows it.
+    sources: source partition → source offset of a source connector. answers: question → answer.
+    unseen: question → why it could not be answered.
     """
 
     cluster_id: str | None
@@ -263,7 +263,7 @@ class Observed:
         object.__setattr__(self, "_by_place", {s.input.topic_partition: s for s in self.stored})
 
     def log(self, place: TopicPartition) -> Log:
-        """Raises IncompleteError where the partition could not be seen."""
+        """Return a partition's log. Raises IncompleteError where it could not be seen."""
         entry = self.logs.get(place)
         if entry is None or not entry.reads:
             raise IncompleteError("its offsets could not be read", where=str(place))
@@ -275,12 +275,12 @@ class Observed:
 
     @property
     def counted(self) -> Mapping[Count, Counted]:
-        """Return all counts that were asked for."""
+        """Return all counts that were requested."""
         return {w: answer for w, answer in self.answers.items() if isinstance(w, Count)}
 
     def answer(self, want: Want[A]) -> A:
-        """Return what was answered. Raises Unobserved while the question is open, IncompleteError
-        where it could not be answered; so do the lookups of single questions."""
+        """Return the answer to a question. Raises Unobserved while the question is open,
+        IncompleteError where it could not be answered; so do the lookups of single questions."""
         if want in self.answers:
             answer: A = self.answers[want]
             return answer
@@ -289,23 +289,23 @@ class Observed:
         raise Unobserved(want)
 
     def evidence(self, want: Want[A]) -> A | str:
-        """A sentence where it could not be read: no reason to refuse, but no evidence either."""
+        """Return the answer, or why it could not be read: no evidence, but no refusal either."""
         return self.unseen[want] if want in self.unseen else self.answer(want)
 
     def count(self, want: Count) -> Counted:
-        """An empty range needs no answer."""
+        """Return a range's counts; an empty range needs no answer."""
         if want.start == want.end:
             return Counted(Counts(), Producers() if want.producers else None)
         return self.answer(want)
 
     def walk(self, want: Walk) -> int | None:
-        """A walk of no records needs no answer."""
+        """Return the offset after a walk; a walk of no records needs no answer."""
         return want.start if want.records == 0 else self.answer(want)
 
     def merge_tail(self, want: MergeTail) -> Mapping[TopicPartition, SourceRange]:
-        """Empty for an empty stretch."""
+        """Return the inputs that a range of a merge log names; an empty range names none."""
         return {} if want.start == want.end else self.answer(want)
 
     def changelog_tip(self, want: ChangelogTip) -> Attached | None:
-        """An empty log needs no answer."""
+        """Return what a changelog's last record carries; an empty log needs no answer."""
         return None if want.end == 0 else self.answer(want)

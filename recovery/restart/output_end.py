@@ -1,8 +1,8 @@
 """output-end: a 1:1 copy restarts after as many input records as its output holds.
 
 k = visible data records in the output since its base; restart = the offset after the k-th record
-that the application sees from the input's base on. Where a copy goes to several outputs, the one
-that has least decides, and the others drop what they have more.
+that the application sees from the input's base on. If a copy goes to several outputs, the one with
+the fewest records decides, and the others drop the records beyond that.
 """
 
 from functools import partial
@@ -20,10 +20,10 @@ from recovery.shared.app_file import App, named
 
 
 def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Raises RefusedError where the outputs cannot be counted or are no copy of this input."""
+    """Return where a copy restarts. Raises RefusedError if outputs are no copy or uncountable."""
     log, where = observed.log(place), named(place)
     base = base_offset(app, observed, place)
-    # A base that is not there any more cannot be walked from.
+    # A walk cannot begin at a base that no longer exists.
     checks = [readable(base, log, app.isolation)]
     entry = observed.stored_at(place)
     if entry is not None:
@@ -61,7 +61,7 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
 def _output(
     observed: Observed, place: TopicPartition, start: int, end: int, records: int, k: int
 ) -> StoredOutput:
-    """The offset of an output after k of its records."""
+    """Return the offset of an output after k of its records."""
     offset: int | None = end
     if records > k:
         offset = observed.walk(Walk(*place, start, k))
@@ -72,7 +72,7 @@ def _output(
 def counted_output(
     app: App, observed: Observed, output: TopicPartition
 ) -> tuple[tuple[int, int, int], list[Check]]:
-    """(base, end, records between) of an output."""
+    """Return (base, end, records in between) of an output, with the checks on that range."""
     log = observed.log(output)
     start = base_offset(app, observed, output)
     end, _ = final_end(log)

@@ -1,8 +1,8 @@
-"""Strategies whose store says where to restart, and at which output offset that was committed.
+"""The strategies whose store holds the restart position and the output offset that belongs to it.
 
-commit-pair, checkpoint, sql: the stored entry itself. changelog: the last record of
-the changelog. spark-checkpoint: the start of the batch in flight. flink-checkpoint: where the
-source goes on. Each gives the `Basis` of one input partition.
+commit-pair, checkpoint, sql: the stored entry itself. changelog: the last record of the changelog.
+spark-checkpoint: the start of the batch in flight. flink-checkpoint: where the source goes on. Each
+strategy gives the `Basis` of one input partition.
 """
 
 import shlex
@@ -19,12 +19,12 @@ from recovery.shared.store_tables import FlinkCheckpointStore, SparkCheckpointSt
 
 
 def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """commit-pair and sql: restart at the stored input offset; outputs from the stored ones on."""
+    """Restart commit-pair and sql at the stored input offset, with the stored output offsets."""
     return stored_or_base(app, observed, place)
 
 
 def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The positions of a checkpoint, with the state in the commit."""
+    """Return the positions of a checkpoint, with the state in the commit."""
     basis = stored_or_base(app, observed, place)
     entry = basis.stored
     if entry is not None and entry.state is None:
@@ -39,7 +39,7 @@ def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 
 def refuse_pending(observed: Observed) -> None:
-    """Raises PendingError while a transaction holds a newer commit of the group."""
+    """Raise PendingError while a transaction holds a newer commit of the group."""
     if not observed.pending:
         return
     owners = sorted(
@@ -75,8 +75,8 @@ def _fence(name: str, producer_id: int | None, producer_epoch: int | None) -> li
 
 
 def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The last record of the changelog carries (upstream, downstream); the state is what a replay
-    up to it gives."""
+    """Return the (upstream, downstream) offsets in the changelog's last record; a replay up to the
+    end gives the state."""
     assert isinstance(app.store, TopicStore)
     log = observed.log(TopicPartition(app.store.topic, place[1]))
     end, final = final_end(log)
@@ -101,7 +101,7 @@ def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 
 def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The batch in flight is replayed with exactly its ranges; twice the same only if the sink
+    """Replay the batch in flight in exactly its ranges; the results are the same only if the sink
     drops batches that it has seen."""
     assert isinstance(app.store, SparkCheckpointStore)
     checkpoint, where = observed.spark, app.store.path
@@ -149,8 +149,8 @@ def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
 
 
 def flink_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Where a job that starts afresh goes on. Whether the results of what was read before are
-    committed, `txn commit --checkpoint` tells; Flink itself begins with its operators' state too.
+    """Return where a job that starts afresh goes on. Whether the results of earlier records are
+    committed is what `txn commit --checkpoint` shows; Flink itself also restores operator state.
     """
     assert isinstance(app.store, FlinkCheckpointStore)
     checkpoint, where = observed.flink, app.store.path
@@ -198,17 +198,17 @@ def flink_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
 
 
 def results_belong(where: str) -> Check:
-    """Return what is believed of whoever begins at offsets that were stored without the results."""
+    """Return what is assumed when a job begins at offsets that were stored without the results."""
     text = "all that was read before these offsets has its results where they belong"
     return Check("source", None, text, where)
 
 
 def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The stored entry with every output that it must name; without one, the base.
+    """Return the stored entry with every output that it must name; without an entry, the base.
 
-    An application that never committed starts at its base, by default the logs' start while that
-    is 0. A store that lacks one partition of several is not that: partitions were added, and the
-    base must be said.
+    An application that never committed starts at its base, by default the start of the logs if that
+    is 0. A store that lacks one of several partitions is another case: partitions were added, and
+    the application file must give the base.
     """
     outputs = app.outputs_of(place)
     entry = observed.stored_at(place)
@@ -236,7 +236,7 @@ def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis
 
 
 def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
-    """The offset at which counting starts: the file's, else the log's start while that is 0."""
+    """Return the offset where counting starts: the file's, or else the log's start if that is 0."""
     base = app.base_of(place)
     if base is not None:
         return base
@@ -253,7 +253,7 @@ def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
 def _named_outputs(
     entry: StoredPartition, outputs: tuple[TopicPartition, ...]
 ) -> tuple[StoredOutput, ...]:
-    """Exactly the outputs that the application file maps: one missing, and n is not known."""
+    """Return exactly the outputs that the application file maps: n is unknown if one is missing."""
     by_place = {o.topic_partition: o for o in entry.output}
     where = named(entry.input.topic_partition)
     if absent := [named(o) for o in outputs if o not in by_place]:

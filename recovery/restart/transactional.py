@@ -1,8 +1,8 @@
 """transactional: offsets committed in the transaction of the outputs; restart at the commit, n = 0.
 
-That an offset was committed in a transaction is read in `__consumer_offsets` and never taken from
-the application file: an offset committed later and elsewhere (Flink does so) proves nothing about
-the outputs. docs/restart.md says which evidence the guarantee rests on.
+Whether an offset was committed in a transaction is read from `__consumer_offsets`, never from the
+application file: an offset committed later and elsewhere (as Flink does) proves nothing about the
+outputs. docs/restart.md says which evidence the guarantee rests on.
 """
 
 import shlex
@@ -34,7 +34,7 @@ _NEVER = "nothing was committed, and the outputs hold no record of the applicati
 
 
 def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Raises RefusedError where the group's offsets are gone, or writers used no transaction."""
+    """Return the restart. Raises RefusedError if offsets are gone or no transaction was used."""
     ends = {output: final_end(observed.log(output))[0] for output in app.outputs_of(place)}
     entry = observed.stored_at(place)
     if entry is None:
@@ -75,7 +75,7 @@ def _with_offset(
         "or `restart apply` does"
     )
     if _is_base(app, observed, entry) and not _all_written(app, observed, ends):
-        # An earlier plan put the group there: as good as no commit at all.
+        # An earlier plan set this offset: that is no better than no commit.
         return Promise("exactly-once", _NEVER), [Check(name, None, text, where)]
     because = (
         "the group's offset was committed outside of a transaction: the outputs may be ahead of it"
@@ -86,7 +86,7 @@ def _with_offset(
 def _together(
     observed: Observed, commit: GroupCommit, ends: Mapping[TopicPartition, int]
 ) -> tuple[Promise, list[Check]]:
-    """Say whether the outputs were in the transaction of the commit, with the checks behind it."""
+    """Return the promise if the commit's transaction held the outputs, and the checks for that."""
     checks = each(partial(_in_commit, observed, commit, o, end) for o, end in ends.items())
     if any(c.held is False for c in checks):
         because = "outputs were committed after the group's offset, in transactions without it"
@@ -125,7 +125,7 @@ def _in_commit(observed: Observed, commit: GroupCommit, output: TopicPartition, 
 def _without_offset(
     app: App, observed: Observed, place: TopicPartition, ends: Mapping[TopicPartition, int]
 ) -> tuple[StoredOffset, Promise, list[Check]]:
-    """The start of a group without an offset: it never committed, or its offsets are gone."""
+    """Return where a group without an offset starts: it never committed, or lost its offsets."""
     base = app.base_of(place)
     written = _all_written(app, observed, ends)
     if base is None and written and not observed.stored:
@@ -167,23 +167,23 @@ def _all_written(app: App, observed: Observed, ends: Mapping[TopicPartition, int
 
 
 def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> str | None:
-    """Say what the application wrote to an output since its base; None: nothing."""
+    """Return what the application wrote to an output since its base; None: nothing."""
     log, base = observed.log(output), app.base_of(output)
     start = log.log_start_offset if base is None else base
     if base is None and start > 0:
         return f"{named(output)} starts at {start}, and what was below it is deleted"
     counted = observed.count(Count(*output, start, max(start, end), producers=True))
     writers, counts = counted.producers, counted.counts
-    if counts.missing:  # whoever wrote them, as below a log start
+    if counts.missing:  # their writers are unknown, as below a log start
         lacks = plurals.counted(counts.missing, "offset")
         return f"{named(output)} lacks {lacks} from {start} on: records that compaction took"
     assert writers is not None
     # Not exclusive: records outside of transactions are assumed foreign. Runs end where a producer
-    # comes back: who wrote after that is not known.
+    # comes back: later writers are unknown.
     transactional = writers.interleaved is not None or any(r.transactional for r in writers.runs)
     if counts.data and (app.exclusive or transactional):
         return f"{named(output)} holds {plurals.counted(counts.data, 'record')} from {start} on"
-    at = writers.first_commit  # its transaction has no record here, or none any more
+    at = writers.first_commit  # its transaction has no record here, or no longer
     return None if at is None else f"{named(output)} holds a COMMIT marker at offset {at}"
 
 

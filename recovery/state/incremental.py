@@ -1,7 +1,7 @@
-"""The rule by which an earlier state is carried on, so that its changelogs are not read again.
+"""The rule for continuing an earlier state, so that its changelogs are not read again.
 
-Only where the result is provably that of a full rebuild. A key that was deleted after the earlier
-cut may be gone from the log, value and tombstone, before the second read: so time is bounded too.
+It applies only if the result provably equals a full rebuild. A key that was deleted after the
+earlier cut may vanish from the log, value and tombstone, before the next read, so time is limited.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ def why_full(
     standings: Mapping[TopicPartition, Standing],
     now_ms: int,
 ) -> str | None:
-    """Return why everything is read again; None where the earlier state is enough up to its cut.
+    """Return why everything must be read again; None: the earlier state suffices up to its cut.
 
-    standings: whether each log is the one of the earlier cut's end.
+    standings: whether each log is the one at the end of the earlier cut.
     """
     if (earlier.format, earlier.options) != (format_name, dict(options)):
         return "the earlier state has another format"

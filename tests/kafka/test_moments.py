@@ -1,9 +1,12 @@
 """What is put together of several answers is of one moment, and of one transaction."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 from msgspec.structs import replace
@@ -12,6 +15,9 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
 from eoctl.kafka.ask.moments import at_one_moment
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.lab.admin import create_topic, quorum_leader, set_replicas
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from eoctl.operations.session.session import with_cluster
@@ -19,6 +25,7 @@ from eoctl.settings.context import Connect, resolve
 from recovery.facts import CoordinatorClock, PartitionFacts, TopicPartition, TransactionFacts
 from recovery.inspect.inspection import lso_row
 from recovery.selectors import parse_selector
+from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, Relay, relayed
 
@@ -152,3 +159,45 @@ def test_a_clock_is_not_measured_by_the_next_transaction_of_an_id(
     assert clock.ahead == 0
     assert asked(lab1, lambda c: measured(c, AN_HOUR)) == ()
     producer.abort_transaction(30)
+
+
+def test_a_new_leader_may_take_a_moment_to_give_offsets(lab3: Lab) -> None:
+    """It gives none before its followers in sync have fetched from it (OFFSET_NOT_AVAILABLE)."""
+    name, successor, follower = asyncio.run(_replicated(lab3))
+    settings = {**lab3.client_properties(), "acks": 1, "linger.ms": 0}
+    producer = Producer(settings)
+    lab3.freeze(follower)
+    try:
+        producer.produce(name, b"more", partition=0)  # above the high watermark
+        assert producer.flush(30) == 0
+        thaw = threading.Timer(3, lab3.thaw, [follower])
+        asyncio.run(_hand_over(lab3, name, (successor, follower)))
+        thaw.start()
+        ran = eoctl("lso", name, "-o", "json", lab=lab3)
+        thaw.join()
+    finally:
+        lab3.thaw(follower)
+    assert ran.status == 0, ran.stdout
+    [row] = ran.rows
+    assert (row["leader"], row["high_watermark"]) == (successor, 2)
+
+
+async def _replicated(lab: Lab) -> tuple[str, int, int]:
+    """Return a topic with one record, and its two followers; the last is no controller."""
+    async with Client.to(lab.bootstrap_servers) as client:
+        controller = await quorum_leader(client)
+        leader, successor, follower = sorted(lab.broker_ids, key=lambda b: b != controller)
+        name = f"new-leader-{time.time_ns()}"
+        await create_topic(client, name, replicas=[[leader, successor, follower]])
+        await client.plain(name, 0, [NewRecord(b"one")])
+        await client.until(lambda: client.offsets(name, 0))
+        return name, successor, follower
+
+
+async def _hand_over(lab: Lab, name: str, replicas: tuple[int, ...]) -> None:
+    """Let the first of the replicas lead: it refuses to give offsets."""
+    async with Client.to(lab.bootstrap_servers) as client:
+        await set_replicas(client, name, 0, replicas)
+        with pytest.raises(WireError) as refused:
+            await client.offsets(name, 0)
+    assert refused.value.error == "OFFSET_NOT_AVAILABLE"

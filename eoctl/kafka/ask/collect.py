@@ -26,6 +26,9 @@ from recovery.values import Value
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MOVED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
+WITHHELD = "OFFSET_NOT_AVAILABLE"
+"""A new leader gives no offsets before its followers in sync have fetched from it."""
+WITHHELD_PAUSE_SECONDS = 0.2
 
 
 async def partition_offsets(
@@ -104,7 +107,7 @@ def _partition_problem(facts: PartitionFacts) -> str:
         return "no broker leads this partition"
     if facts.error == "TOPIC_AUTHORIZATION_FAILED":
         return "DESCRIBE on the topic is not granted"
-    if facts.error == "OFFSET_NOT_AVAILABLE":
+    if facts.error == WITHHELD:
         return "its new leader gives no offsets before its followers in sync have fetched from it"
     return "the leader did not give its offsets"
 
@@ -131,10 +134,35 @@ async def offsets_of(
     partitions: Sequence[PartitionMetadata],
     ask_leader: AskLeader | None = None,
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
-    """Ask each leader once for offsets. ask_leader: asks for something else on the way.
+    """Ask each leader for offsets, again while it withholds them and is new.
 
-    A partition without offsets has an error in its facts; only silent brokers are in `missing`.
+    ask_leader: asks for something else on the way. A partition without offsets has an error in its
+    facts; only silent brokers are in `missing`.
     """
+    facts, missing = await _asked_once(cluster, ids, partitions, ask_leader)
+    while withheld := [p for p in partitions if _is_awaited(cluster, facts[p.topic_partition])]:
+        await asyncio.sleep(WITHHELD_PAUSE_SECONDS)
+        led = await led_now(cluster, ids, withheld)
+        renewed, silent = await _asked_once(cluster, ids, led, ask_leader)
+        facts |= renewed
+        missing += [m for m in silent if m not in missing]
+    return facts, missing
+
+
+def _is_awaited(cluster: Cluster, facts: PartitionFacts) -> bool:
+    """Return True while a partition's leader may yet give offsets, within this command."""
+    if facts.error != WITHHELD:
+        cluster.withheld.pop(facts.topic_partition, None)
+        return False
+    return not cluster.withheld.setdefault(facts.topic_partition, cluster.slowness()).passed
+
+
+async def _asked_once(
+    cluster: Cluster,
+    ids: dict[str, str | None],
+    partitions: Sequence[PartitionMetadata],
+    ask_leader: AskLeader | None,
+) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
     led, leaderless = by_leader(partitions)
 
     async def ask(broker: int) -> Sequence[Any]:

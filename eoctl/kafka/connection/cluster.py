@@ -5,6 +5,7 @@ lives; facts that it could have given are reported as Missing, never omitted sil
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -15,7 +16,7 @@ from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.read_only import refuse_writing
 from eoctl.kafka.connection.wire import Connection, timed_out
 from recovery.errors import RefusedError, UnreachableError
-from recovery.facts import BrokerFacts, HasPartition, Missing, known
+from recovery.facts import BrokerFacts, HasPartition, Missing, TopicPartition, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 from recovery.values import Value
@@ -23,8 +24,8 @@ from recovery.values import Value
 Key = TypeVar("Key", bound=Hashable)
 
 PROBE_TOPIC = "eoctl-probe"
-"""A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
-FIRST_SILENCES = 3  # for the first broker to accept a connection
+"""A made-up topic: clients without DESCRIBE on all topics are refused, others get: unknown."""
+SLOW_SILENCES = 3  # what a slow broker may take for its first connection, or as a new leader
 _BOOTSTRAP = -1  # the unknown id of the broker on the first connection
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: the most that a dead first server costs
 
@@ -81,7 +82,9 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._silent: dict[int, WireError] = {}
-        self._patience = Patience(self._knock, self.silence)
+        silence = settings.request_timeout_ms / 1000
+        self._patience = Patience(self._knock, deadline, silence)
+        self.withheld: dict[TopicPartition, Deadline] = {}  # how long offsets are waited for
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
         self._forget_expanded: Callable[[], None] | None = None
@@ -145,17 +148,27 @@ class Cluster:
             raise RefusedError("nothing is changed: the context is read-only", where=where)
 
     def silence(self) -> Deadline:
-        """Return how long one broker may stay silent: the request timeout, within the deadline."""
-        return self.deadline.within(self.settings.request_timeout_ms / 1000)
+        """Return how long one broker may stay silent from now on."""
+        return self._patience.silence()
+
+    def slowness(self) -> Deadline:
+        """Return how long a new leader may withhold offsets: half of the time is for the rest."""
+        most, left = (
+            SLOW_SILENCES * self.settings.request_timeout_ms / 1000,
+            self.deadline.seconds_left,
+        )
+        return Deadline(most if left is None else min(most, left / 2))
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
         """Try these servers, a moment apart, and keep the first that accepts us."""
         # nobody has answered yet, so a slow broker looks like a silent one
-        bound = self.deadline.within(FIRST_SILENCES * self.settings.request_timeout_ms / 1000)
+        bound = self.deadline.within(SLOW_SILENCES * self.settings.request_timeout_ms / 1000)
 
         async def attempt(position: int, host: str, port: int) -> Connection:
             await asyncio.sleep(position * STAGGER_SECONDS)
+            asked = time.monotonic()
             connection = await Connection.open(host, port, self.settings.security, bound)
+            self._patience.heard(_BOOTSTRAP, asked)
             if self._bootstrap_address is None:
                 self._bootstrap_address = (host, port)
             return connection
@@ -253,7 +266,7 @@ class Cluster:
                 refuse_short(absent(answer))
                 return answer
             except WireError as error:
-                self._bootstrap.close()
+                self._bootstrap.close(error)
                 failures = [error]
         else:
             failures = []
@@ -280,6 +293,7 @@ class Cluster:
             known = self.brokers.get(broker)
             if known is None:
                 raise WireError("BROKER_NOT_AVAILABLE", "the cluster does not list this broker")
+            asked = time.monotonic()
             try:
                 new = await Connection.open(
                     known.host, known.port, self.settings.security, self.silence()
@@ -287,6 +301,7 @@ class Cluster:
             except WireError as error:
                 self._silent[broker] = error
                 raise
+            self._patience.heard(broker, asked)
             self._connections[broker] = new
             return new
 
@@ -316,7 +331,7 @@ class Cluster:
         except WireError as error:
             if error.error != "UNSUPPORTED_VERSION":
                 self._silent[broker] = error
-                connection.close()
+                connection.close(error)
             raise
 
     async def _patiently(
@@ -329,13 +344,13 @@ class Cluster:
         most: int | None = None,
     ) -> Any:
         """Ask, and wait for a late answer while the broker shows that it lives."""
-        bound = self._patience.limit(self.deadline)
+        bound, asked = self._patience.limit(), time.monotonic()
         asking = asyncio.ensure_future(connection.ask(question, bound, least=least, most=most))
         try:
             if not await self._patience.outlasts(broker, asking):
                 raise timed_out(question)
             answer = await asking
-            self._patience.heard(broker)
+            self._patience.heard(broker, asked)
             return answer
         finally:
             asking.cancel()

@@ -135,8 +135,9 @@ class Connection:
     def closed(self) -> bool:
         return self._frames.closed is not None
 
-    def close(self) -> None:
-        self._frames.fail(WireError("CONNECTION_CLOSED", "closed by eoctl"))
+    def close(self, cause: WireError | None = None) -> None:
+        """End the connection; what is still asked gets the cause."""
+        self._frames.fail(cause or WireError("CONNECTION_CLOSED", "closed by eoctl"))
 
     def supports(self, request_class: Any, version: int = 0) -> bool:
         """Return True if the broker answers this request at `version` or above."""
