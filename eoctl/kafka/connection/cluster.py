@@ -24,7 +24,7 @@ from recovery.values import Value
 Key = TypeVar("Key", bound=Hashable)
 
 PROBE_TOPIC = "eoctl-probe"
-"""A made-up topic: clients without DESCRIBE on all topics are refused, others get: unknown."""
+"""A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
 SLOW_SILENCES = 3  # what a slow broker may take for its first connection, or as a new leader
 _BOOTSTRAP = -1  # the unknown id of the broker on the first connection
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: the most that a dead first server costs
