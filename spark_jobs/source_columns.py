@@ -63,7 +63,7 @@ the latest; sequence: the first."""
 
 
 def never_null(column: str) -> bool:
-    """True if the column has a value in every row. A producer may write no timestamp (-1)."""
+    """Return True if no row lacks a value. A producer may write no timestamp (-1)."""
     return column not in ("key", "value", "timestamp", "headers")
 
 

@@ -70,7 +70,7 @@ def json_lines(envelope: Envelope) -> Iterator[str]:
 
 
 def json_one_line(envelope: Envelope) -> str:
-    """The JSON object on one line: one per round of --watch and per cluster of --context a,b."""
+    """Return the JSON object on one line: per round of --watch and per cluster of --context a,b."""
     return json_line(
         {
             **envelope.head(),

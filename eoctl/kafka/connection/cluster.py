@@ -448,7 +448,7 @@ def _topic(t: Any) -> TopicMetadata:
 
 
 def topic_id_text(value: Any) -> str | None:
-    """A topic id as Kafka prints it: URL-safe base64 of the UUID without padding; zero is None."""
+    """Return a topic id as Kafka prints it: URL-safe base64, unpadded; None for the zero UUID."""
     if value is None or not value.int:
         return None
     from base64 import urlsafe_b64encode

@@ -89,7 +89,7 @@ class ClientCredentials(CachedToken):
 
 
 def _oauth_error(body: bytes) -> str:
-    """error and error_description (RFC 6749 section 5.2), "" if missing."""
+    """Return error and error_description (RFC 6749 section 5.2), "" if missing."""
     try:
         error = json.loads(body)
         words = [str(error[k]) for k in ("error", "error_description") if error.get(k)]

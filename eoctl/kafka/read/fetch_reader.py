@@ -164,7 +164,7 @@ class Reader:
         error: str,
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> str | None:
-        """Return that remote storage failed and not the leader's disk, if so."""
+        """Return a sentence if remote storage failed, and not the leader's disk; else None."""
         leader = leaders[r.topic_partition][0]
         if error not in NOT_GIVEN or leader is None:
             return None

@@ -141,7 +141,7 @@ def _why(error: str) -> str:
 async def tails(
     cluster: Cluster, outputs: Mapping[TopicPartition, tuple[int, int]]
 ) -> tuple[dict[TopicPartition, list[bytes]], dict[TopicPartition, str]]:
-    """The last batches of these partitions (log start, end), and why others could not be read."""
+    """Return the last batches of these partitions (log start, end), and why others are unread."""
     ranges = [
         Range(*place, max(start, end - TAIL), end)
         for place, (start, end) in outputs.items()

@@ -129,7 +129,7 @@ async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_long(stage: Stage) -> list[GroundTruth]:
-    """Do what `make_open` does: a reader's --long-after decides whether its age is long."""
+    """Make an open transaction: the reader's --long-after decides whether it is long."""
     return await _owned(
         stage,
         "long",

@@ -74,7 +74,7 @@ class Stage:
         replicas: Sequence[int] = (),
         configs: Mapping[str, str] | None = None,
     ) -> list[BreakPlace]:
-        """`count` x `per_trouble` places on their own partitions; makes the topics.
+        """Return `count` x `per_trouble` places, each on its own partition; create the topics.
 
         replicas: the brokers that hold every partition, instead of all brokers.
         """

@@ -167,7 +167,7 @@ async def elsewhere(scene: Scene) -> None:
 
 
 async def lost_markers(scene: Scene) -> None:
-    """A lost COMMIT next to a lost ABORT, on partitions of one topic."""
+    """Plant a lost COMMIT next to a lost ABORT, on partitions of one topic."""
     topic = scene.topic()
     for partition, outcome in ((1, "abort"), (0, "commit")):  # the first creates the topic
         truth = await _lost_marker(scene, topic, partition, outcome)

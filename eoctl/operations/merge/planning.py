@@ -73,7 +73,7 @@ class Merge:
 
     @property
     def group(self) -> str:
-        """The group in which positions of replays are committed."""
+        """Return the group in which positions of replays are committed."""
         return f"eoctl-merge-{self.topic}"
 
     def transactional_id(self, partition: int) -> str:

@@ -25,7 +25,7 @@ class Table(Value):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The row's fields as JSON and CSV name them."""
+        """Return the row's fields as JSON and CSV name them."""
         return json_names(self.model)
 
     def cells(self, row: object) -> Mapping[str, object]:
