@@ -1,4 +1,4 @@
-"""`audit sequences` on Spark: each task judges one partition's sequences.
+"""`audit sequences` on Spark: a task reads a partition's batch headers and judges its sequences.
 
 A partition is never split: a producer's batch can only be judged after all batches before it.
 """

@@ -104,7 +104,10 @@ def columns(
     reading: Reading,
     on_progress: Callable[[int, int], None],
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """Yield the records of a partition from the range's start to `end`; outcomes as at its LSO."""
+    """Yield the records of a partition from the range's start to `end`; outcomes as at its LSO.
+
+    on_progress: see `read_columns`; use with aclosing.
+    """
     return read_columns(
         cluster,
         Range(r.topic, r.partition, r.start, end),

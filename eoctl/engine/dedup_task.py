@@ -1,4 +1,9 @@
-"""Check or copy one input partition of a dedup: both engines run this, one task per partition."""
+"""Check or copy one input partition of a dedup: both engines run this, one task per partition.
+
+A copy's transactions hold records and the position up to which the input was read. A copy opens its
+`Writer` first, which fences the previous copy, and only then asks what is `left`. If a copy is
+killed at any point, on either engine, the next one continues from there.
+"""
 
 import asyncio
 import time
@@ -154,7 +159,10 @@ async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
 async def refuse_other_log(
     cluster: Cluster, standing: Mapping[TopicPartition, CommittedPosition]
 ) -> list[str]:
-    """Refuse positions of logs that were cut off since; return a sentence per unproven position."""
+    """Refuse positions of logs that were cut off since; return a sentence per unproven position.
+
+    Raises RefusedError with the offset of the divergence, IncompleteError.
+    """
     in_logs = {place: at.in_log for place, at in standing.items()}
     remedy = "begin again with an empty output and another --job"
     return await positions.refuse_other_logs(cluster, in_logs, remedy)

@@ -1,4 +1,8 @@
-"""Turn the request for a rebuild into numbers: cut, settings, retention, base."""
+"""Turn the request for a rebuild into numbers: cut, settings, retention, base.
+
+The command line resolves a request before it chooses an engine; an exported job carries the request
+and resolves it whenever a scheduler runs the job.
+"""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping

@@ -1,4 +1,9 @@
-"""Fetch Kafka's jars once per user, with Ivy from a Maven repository; SHA-256 pins each jar."""
+"""Fetch Kafka's jars once per user, with Ivy from a Maven repository; SHA-256 pins each jar.
+
+Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, with a line per jar:
+`sha256  bytes  organisation:name:revision`. The file is complete, so Ivy is asked for exactly these
+files and resolves nothing. `python -m eoctl.lab.relock VERSION` rewrites a lock file.
+"""
 
 import fcntl
 import hashlib

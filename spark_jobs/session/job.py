@@ -258,7 +258,7 @@ def dated(request: Mapping[str, Any], of: str) -> dict[str, Any]:
 
 
 def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
-    """Return what `parse` makes of a request. Raises UsageError for wrong fields."""
+    """Return what `parse` makes of a request. Raises UsageError if the fields are wrong."""
     try:
         return parse(request)
     except ValidationError as error:

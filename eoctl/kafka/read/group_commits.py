@@ -1,4 +1,5 @@
-"""Read groups' offset commits from `__consumer_offsets`, and the last batches of outputs."""
+"""Read groups' offset commits from `__consumer_offsets`, and the last batches of outputs, with
+which the commits are compared."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,7 @@
-"""Answer as a Source from a live cluster: each question goes to the brokers."""
+"""Answer as a Source from a live cluster: each question goes to the brokers.
+
+Modules are loaded when a request needs them: lists start without the rules.
+"""
 
 from __future__ import annotations
 

@@ -361,8 +361,8 @@ async def reached(
 ) -> dict[int, Reached]:
     """Count how far earlier replays got; `logs` were read twice.
 
-    Every output after a base belongs to an entry after the base, so an earlier replay's commit must
-    account for all outputs.
+    Every output from a base on belongs to an entry from the base on, so an earlier replay's commit
+    must account for all outputs.
 
     Raises RefusedError if it does not, or if an end is not final; IncompleteError.
     """
@@ -480,8 +480,8 @@ async def _refuse_forgotten(
 
 
 def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted) -> None:
-    """Refuse outputs after a base that are not one deterministic application's (see restarts).
-    Raises RefusedError."""
+    """Refuse outputs from a base on that are not one deterministic application's, by the rules of
+    restarts. Raises RefusedError."""
     topic, partition = base.output
     app = merge.app or App(
         name=merge.topic, strategy="merge-log", inputs=merge.inputs, outputs=(topic,)

@@ -195,7 +195,7 @@ def _before_and_after(h: TxnHangingRow) -> list[Markup]:
 
 
 def _strip(row: WhyRow) -> Markup:
-    """Return the log around the LSO as the command line draws it."""
+    """Return the log around the LSO as it was seen, drawn as the command line draws it."""
     lso, high = row.last_stable_offset, row.high_watermark
     if not row.strip or lso is None or high is None:
         return Markup("")

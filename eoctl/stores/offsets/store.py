@@ -199,7 +199,8 @@ async def write_at_once(
 
 
 async def look_for(store: OffsetStore, writes: Sequence[Write], lost: str) -> None:
-    """Check if the store holds writes whose answer did not come. Raises UnverifiedError."""
+    """Check if the store holds writes whose answer did not come. Raises UnverifiedError if not, or
+    if it cannot be read."""
     try:
         if not left(await store.read(), writes):
             return
