@@ -31,8 +31,8 @@ def work(
     (hexadecimal), to read only its entries; most: the most entries to read, null for all.
 
     Columns of the output: partition (Spark's); key_bytes and value_bytes, if the column holds
-    bytes; key_json, value_json: the column as JSON; key_struct, value_struct: the complete struct
-    as JSON.
+    bytes; key_json, value_json: the column, and key_struct, value_struct: the complete struct, as
+    JSON.
     """
     where = str(request["checkpoint"])
     spark.conf.set("spark.sql.session.timeZone", "UTC")

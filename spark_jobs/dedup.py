@@ -33,10 +33,8 @@ PATIENCE_SECONDS = 3600.0  # an attempt that took over may read long before it m
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """Run the job. Return {"tallies": T} for a check, {"copied": T} for a copy.
-
-    T: {partition: tally}; a copy's tally is that of the attempt that finished it.
-    """
+    """Run the job. Return {"tallies": T} for a check, {"copied": T} for a copy. T: {partition:
+    tally}; a copy's tally is that of the attempt that finished it."""
     copying, rule = job.understood(_read, request)
     sink.refuse_speculation(spark)
     if copying.memory is not None and copying.shared:

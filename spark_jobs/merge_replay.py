@@ -91,10 +91,8 @@ class _Stages:
 
 
 class Scan(NamedTuple):
-    """What one part's log names before its position and from there on.
-
-    end: the offset after the last entry. epochs: the entries' leader epochs, see `EpochSteps`.
-    """
+    """What one part's log names before its position and from there on. end: the offset after the
+    last entry. epochs: the entries' leader epochs, see `EpochSteps`."""
 
     before: Sources
     after: Sources

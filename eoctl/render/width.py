@@ -18,7 +18,7 @@ _LEAST_TAIL = 4  # cells of a name's end that a number before it leaves
 
 
 def cells(text: str) -> int:
-    """Return the cells taken: 2 for a wide character (UAX #11: W, F), 0 for a combining mark, or
+    """Return the cells taken: 2 for wide characters (UAX #11: W, F), 0 for combining marks, else
     1."""
     if text.isascii():
         return len(text)

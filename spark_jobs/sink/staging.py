@@ -160,8 +160,7 @@ def stage(
     partitions: the sink's number, None: not known. A frame may have fewer (one that Spark knows to
     be empty has none, adaptive execution joins small ones): the rest are files without rows.
     through: makes rows of what the frame gives, in its tasks; None: the frame has the rows'
-    columns. Raises UsageError, IncompleteError (disk full), UnreachableError (object storage is
-    silent).
+    columns. Raises UsageError, IncompleteError (disk full), UnreachableError (no answer).
     """
     address, token = storage.address, uuid.uuid4().hex
     executors.ship(frame.sparkSession)

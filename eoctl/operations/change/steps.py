@@ -102,10 +102,8 @@ def on_cluster(
 
 @runtime_checkable
 class Together(Operation, Protocol):
-    """An operation that does all its steps at the first `perform`.
-
-    Later calls only return their own step's answer.
-    """
+    """An operation that does all its steps at the first `perform`. Later calls only return their
+    own step's answer."""
 
     def left(self, steps: Sequence[Step]) -> None:
         """Accept the steps that were not found done. Called before the first perform."""

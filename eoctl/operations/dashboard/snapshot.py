@@ -59,8 +59,8 @@ class Snapshot:
     during which answered requests of each kind's last round were under way; share: their share of
     the time between two rounds. intervals: seconds between two rounds of `look` and of `judge`.
     problem: why the last round failed, problem_of: which; its parts are then older. why_about,
-    history_about, strip_about: their subjects. plans, journal, jobs, detail: this host's, for all
-    clusters.
+    history_about, strip_about: the subjects. plans, journal, jobs, detail: this host's, all
+    clusters'.
     """
 
     title: str

@@ -23,8 +23,7 @@ async def status(
 ) -> Answer:
     """Return brokers, held partitions, and open transactions by verdict.
 
-    on_first_look: called before the pause if two snapshots are needed, with the first one's
-    verdicts.
+    on_first_look: called before the pause for a second snapshot, with the first one's verdicts.
     """
 
     def first_look(diagnosis: Diagnosis) -> None:

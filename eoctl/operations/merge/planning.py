@@ -342,7 +342,7 @@ class Reached:
     """Earlier replays' progress in a partition, counted; `at`: what the last committed, or None.
 
     entries, outputs: visible records from the base on, up to tip and end. position: where to
-    continue. leader_epoch: of the record before it; None: not known. unproven: why the position may
+    continue. leader_epoch: of the record before; None: not known. unproven: why the position may
     belong to an earlier log, None if it is proven to belong to this one.
     """
 

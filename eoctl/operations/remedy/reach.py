@@ -128,9 +128,7 @@ async def _open_places(
     cluster: Cluster, producer_ids: Collection[int]
 ) -> Seen[Mapping[int, Collection[TopicPartition]]]:
     """Return where these producer ids have something open, from all partitions' leaders.
-
-    Coordinators answer for partitions that could not be asked.
-    """
+    Coordinators answer for partitions that could not be asked."""
     if not producer_ids:
         return {}, []
     scope = Scope()

@@ -182,10 +182,8 @@ def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPa
 async def _copies(
     cluster: Cluster, transactional_id: str, outputs: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Written]:
-    """Return what the writer of a salvage committed, read in its outputs.
-
-    The result is empty if the coordinator has forgotten its producer id.
-    """
+    """Return what the writer of a salvage committed, read in its outputs. The result is empty if
+    the coordinator has forgotten its producer id."""
     rows, _ = await coordinators.find(cluster, [transactional_id])
     row = next((r for r in rows if r.error is None and r.producer_epoch is not None), None)
     if row is None or row.producer_epoch is None:
@@ -485,10 +483,8 @@ class SalvageOperation:
         pieces: Mapping[TopicPartition, tuple[int, int, int]],
         to: str | None,
     ) -> tuple[int, dict[TopicPartition, int]]:
-        """Send every record; return how many, and each partition's last leader epoch.
-
-        Raises RefusedError unless each partition has as many records as planned.
-        """
+        """Send every record; return how many, and each partition's last leader epoch. Raises
+        RefusedError unless each partition has as many records as planned."""
         counts = dict.fromkeys(pieces, 0)
         epochs: dict[TopicPartition, int] = {}
         ranges = [Range(*place, first, last + 1) for place, (_, first, last) in pieces.items()]

@@ -95,8 +95,8 @@ class OffsetStore(Protocol):
 
     @property
     def compares(self) -> bool:
-        """Return True if the store compares and sets. Else eoctl reads, compares, writes,
-        checks."""
+        """Return True if the store compares and sets. Else eoctl reads, compares, writes, and reads
+        again."""
         ...
 
     async def read(self) -> Contents:
