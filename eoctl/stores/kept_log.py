@@ -198,7 +198,7 @@ class KeptLog:
         """Load batches without an entry; a gap in them may have lost its mark with the entry."""
         whole = replace(self.wholeness)
         whole.add(part, None)
-        if whole.whole_from <= self.wholeness.whole_from:  # known from its entry
+        if whole.whole_from <= self.wholeness.whole_from:  # the read is known
             whole = replace(self.wholeness, end=whole.end)
         self.wholeness = whole
 
