@@ -8,18 +8,31 @@ Values that exist in thousands are declared `gc=False`: they are frozen, so no c
 them, and the garbage collector neither counts nor visits them.
 """
 
-from typing import Any, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
 import msgspec
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # the same for mypy, which checks the fields
+else:
+
+    def replace(value, /, **changes):
+        """Return the value, or dataclass, with these fields in place of its own."""
+        if isinstance(value, msgspec.Struct):
+            return msgspec.structs.replace(value, **changes)
+        from dataclasses import replace
+
+        return replace(value, **changes)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Value(msgspec.Struct, frozen=True):
     """A frozen value: equal to another of its type with equal fields, and hashed by them."""
 
-    def but(self, **changes: Any) -> Self:
-        """Return a copy of the value with these fields replaced."""
-        return msgspec.structs.replace(self, **changes)
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields by name, values in them as dicts too: what JSON can hold."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:

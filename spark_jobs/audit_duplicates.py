@@ -7,7 +7,6 @@ records of those ids; a shuffle brings them together in the order of partitions 
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
 from recovery.shared.cut import ranges as parts
 from recovery.shared.record_ids import RecordId, digests
+from recovery.values import Value, replace
 from spark_jobs import audits
 from spark_jobs.audits import ANSWER, CountRecords, Give
 from spark_jobs.session import executors, job
@@ -106,8 +106,7 @@ def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArra
     return np.unique(np.frombuffer(b"".join(contents), np.uint64))
 
 
-@dataclass(frozen=True)
-class _Pieces:
+class _Pieces(Value):
     """What the tasks of either pass return for pieces of the ranges."""
 
     by: RecordId

@@ -7,7 +7,7 @@ in the local engine, so neither a retried task nor a zombie repeats a record.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from eoctl.stores.storage_address import storage_at
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.shared.source_numbers import Chunk, Scattered
+from recovery.values import replace
 from spark_jobs.session import executors, job
 from spark_jobs.sink import write as sink
 from spark_jobs.sink.taking_over import TakingOver

@@ -7,7 +7,6 @@ position alone says which rows were sent.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import exactly_once
@@ -18,12 +17,12 @@ from recovery.facts import TopicPartition
 from recovery.merge.replay import ReplayPosition
 from recovery.merge.request import MergePart
 from recovery.shared.log_position import EpochSteps
+from recovery.values import Value
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink.commit import Attempt, Work
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
+class Sending(Value):
     """The work of one part; its job is the group. end: the offset after the last entry. epochs: the
     steps of the entries' leader epochs, as `EpochSteps` takes them."""
 

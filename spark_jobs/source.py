@@ -14,13 +14,13 @@ which decides the ranges at once, or give a cut file.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from eoctl.kafka.connection.access import Access
 from recovery.errors import EoctlError, RefusedError
+from recovery.values import replace
 from spark_jobs import source_columns, source_options
 from spark_jobs.session import executors
 from spark_jobs.source_options import NAME

@@ -10,8 +10,9 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
@@ -20,6 +21,7 @@ from eoctl.kafka.connection.property_names import SECRET_KEY
 from recovery.errors import UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.offset_bounds import MAX_OFFSET, Bound, parse_bound
+from recovery.values import Value
 
 NAME = "eoctl-kafka"
 RANGE_OFFSETS = 5_000_000
@@ -87,8 +89,7 @@ OF_TASKS = ("range_offsets", "maxrecordsperpartition", "minpartitions", "headers
 LATEST, EARLIEST = -1, -2  # as offsets in the JSON of startingOffsets and endingOffsets
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Value):
     """The start or the end of the ranges.
 
     every: the bound of all partitions, None if each has its own. latest: what `latest` means, and
@@ -97,7 +98,7 @@ class Edge:
 
     option: str
     every: Bound | None = None
-    each: Mapping[TopicPartition, Bound] = field(default_factory=dict)
+    each: Mapping[TopicPartition, Bound] = msgspec.field(default_factory=dict)
     latest: Bound | None = None
     must_match: bool = False
 
@@ -137,8 +138,7 @@ class Edge:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Value):
     """Which partitions are read, and the start and end of each.
 
     One of topics, pattern and assigned is given. stable: the ranges must end at or below the last

@@ -1,9 +1,10 @@
 """Decide which offsets a batch of the Data Source reads, and how tasks share them."""
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -20,6 +21,7 @@ from recovery.shared.cut import Cut
 from recovery.shared.cut import ranges as parts
 from recovery.shared.offset_bounds import MAX_OFFSET, range_problem
 from recovery.shared.stream_offset import Position
+from recovery.values import replace
 from spark_jobs import source_options
 from spark_jobs.source_options import RANGE_OFFSETS, Edge, Wanted, flag, number
 
@@ -83,7 +85,7 @@ def shared_out(whole: list[Span], given: Mapping[str, str]) -> list[Span]:
     if flag(given, "headers_only"):  # else a batch that crosses an edge would be in two parts
         most = MAX_OFFSET
     return [
-        replace(s, start=start, end=end)
+        dataclasses.replace(s, start=start, end=end)
         for s in whole
         for start, end in parts(s.start, s.end, most)
     ]

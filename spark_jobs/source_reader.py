@@ -7,7 +7,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from recovery.errors import EoctlError, IncompleteError, UsageError
 from recovery.facts import PartitionFacts
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.shared.stream_offset import Position, StreamOffset
+from recovery.values import Value, replace
 from spark_jobs import source_columns, source_options
 from spark_jobs.source_options import NAME, flag, number
 from spark_jobs.source_ranges import Span, patient
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Value):
     """The parsed options."""
 
     columns: tuple[str, ...]

@@ -11,8 +11,9 @@ import platform
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Run, Task
 from eoctl.host.clock import now_ms
@@ -40,13 +41,13 @@ from recovery.state.manifest import (
     whole,
 )
 from recovery.times import instant, rfc3339
+from recovery.values import Value, replace
 
 RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 """Runs tasks somewhere and gives their rows, in any order, each as soon as it is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildRequest:
+class RebuildRequest(Value):
     """A rebuild with every option resolved; it converts to JSON, and contains no secret.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
@@ -59,7 +60,7 @@ class RebuildRequest:
     how: Making
     started_ms: int
     configs: Mapping[str, Mapping[str, str | None] | None]
-    retention: Mapping[str, int] = field(default_factory=dict)
+    retention: Mapping[str, int] = msgspec.field(default_factory=dict)
     retention_from: str | None = None
     epoch_per_transaction: bool = True
     notes: tuple[str, ...] = ()
@@ -74,7 +75,8 @@ class RebuildRequest:
         return replace(self.how, options=options)
 
     def to_json(self) -> str:
-        fields = {**asdict(replace(self, cut=None)), "cut": self.cut.model_dump(mode="json")}  # type: ignore[arg-type]
+        without_cut = replace(self, cut=None)  # type: ignore[arg-type]
+        fields = without_cut.as_dict() | {"cut": self.cut.model_dump(mode="json")}
         return json.dumps(fields, indent=1)
 
     @classmethod
@@ -392,7 +394,7 @@ def _partition(
         producers=_producers(rows, known.producers if known else {}),
         expired=sum(row.expired for row in ends),
         digest=ManifestDigest.of(digest),
-        files=tuple(ManifestFile(**asdict(f)) for row in ends for f in row.files),
+        files=tuple(ManifestFile(**f.as_dict()) for row in ends for f in row.files),
         seen=dict(summary),
         bytes_read=sum(row.bytes_read for row in rows),
         seconds=round(sum(row.seconds for row in (*rows, *combined)), 3),

@@ -11,9 +11,10 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
@@ -30,6 +31,7 @@ from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.latest import HASHES, Latest, latest_of_runs
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,8 +44,7 @@ TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
+class Making(Value):
     """The way a state is made: the part that a command, its resolved request and each task share.
 
     output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
@@ -69,8 +70,7 @@ class Making:
         return changelog_format(self.format, self.options)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeTask:
+class RangeTask(Value):
     """Offsets [start, end) of a partition, all below the last stable offset.
 
     in_parts: the partition is read in ranges, so leave runs. base: the files of an earlier state up
@@ -86,23 +86,21 @@ class RangeTask:
     in_parts: bool = False
     base_folder: str = ""
     base: tuple[StateFile, ...] = ()
-    base_seen: Mapping[str, Any] = field(default_factory=dict)
+    base_seen: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def key(self) -> str:
         """Return this task's name among the tasks of its rebuild; its row has the same key."""
         return f"{self.topic}-{self.partition}-range-{self.start}-{self.end}"
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Value):
     """A run to merge. before: what its format had seen before the range that left the run."""
 
     path: str
-    before: Mapping[str, Any] = field(default_factory=dict)
+    before: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class BucketTask:
+class BucketTask(Value):
     """The keys of a partition's runs in part `bucket` of all hashes in `buckets` equal parts."""
 
     topic: str

@@ -6,7 +6,6 @@ and resolves it whenever a scheduler runs the job.
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from eoctl.engine import resolve_cut
@@ -22,6 +21,7 @@ from recovery.shared.cut import Cut
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.incremental import why_full
 from recovery.state.manifest import Manifest
+from recovery.values import Value, replace
 
 WAIT_SECONDS = 60.0
 DAY_MS = 86_400_000  # what Kafka Streams adds to a store's retention by default
@@ -40,8 +40,7 @@ Ask = Callable[[Callable[[Cluster], Coroutine[Any, Any, RebuildRequest]]], Rebui
 """Called with an asynchronous function; gives it an open cluster and returns its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildWish:
+class RebuildWish(Value):
     """The request of `state rebuild`. retention_ms: --retention; None: the topics' own.
 
     processes: for the local engine. wait_seconds: for transactions open below --at hw. clean:
@@ -67,7 +66,7 @@ class RebuildWish:
 
     def to_json(self) -> str:
         """Return the request as an exported job carries it, without its engine and processes."""
-        fields = asdict(self).items()
+        fields = self.as_dict().items()
         return json.dumps({k: v for k, v in fields if k not in ("engine", "processes")})
 
     @classmethod

@@ -9,7 +9,6 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from eoctl.lab.jars import FetchProgress, fetch, nothing, read_lock
 from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, LabRecord, Node
 from eoctl.settings.folders import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from recovery.values import Value, replace
 
 # Start-up time matters more than peak speed; a laptop runs three brokers.
 _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -35,8 +35,7 @@ _RACKS = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareRe
 STORAGE_TOOL = "kafka.tools.StorageTool"
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Value):
     """A Java and the jars of one Kafka version."""
 
     java: Java

@@ -3,11 +3,11 @@
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.errors import UsageError
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 DAY = dt.timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Value):
     """A certificate authority that is its own root. Its key stays in memory."""
 
     certificate: "x509.Certificate"

@@ -8,7 +8,6 @@ and their transactions are in `eoctl.lab.producer`.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from eoctl.host.clock import now_ms
@@ -18,6 +17,7 @@ from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import ClientSettings, client_settings
 from recovery.facts import ProducerFacts, TransactionFacts
+from recovery.values import Value, replace
 
 T = TypeVar("T")
 
@@ -43,8 +43,7 @@ NOT_NOW = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(Value):
     """One record to write. timestamp: epoch ms, None = now by this machine's clock."""
 
     value: bytes | None
@@ -71,7 +70,7 @@ class Client:
     @classmethod
     def of(cls, properties: Mapping[str, str], avoided: int | None = None) -> "Client":
         """Return a client with a Lab's client_properties(). avoided: see `without`."""
-        settings = client_settings(properties).but(request_timeout_ms=REQUEST_TIMEOUT_MS)
+        settings = replace(client_settings(properties), request_timeout_ms=REQUEST_TIMEOUT_MS)
         return cls(settings, avoided)
 
     @classmethod
@@ -87,7 +86,7 @@ class Client:
             for server in self._settings.bootstrap_servers
             if server != (known.host, known.port)
         )
-        return Client(self._settings.but(bootstrap_servers=servers), broker)
+        return Client(replace(self._settings, bootstrap_servers=servers), broker)
 
     @property
     def any_broker(self) -> int:

@@ -4,7 +4,6 @@ A lab is a folder: `lab.json` says what was started (ports, processes), `broker-
 broker's settings, data and logs. Many processes may read a lab; one at a time starts or ends it.
 """
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from eoctl.lab.record import (
     read_record,
 )
 from recovery.errors import RefusedError, UsageError
+from recovery.values import replace
 
 __all__ = ["BrokerStatus", "Lab", "LabSpec", "LabStatus", "lab_names", "load", "up"]
 
@@ -89,7 +89,7 @@ def up(
 def _fits(there: LabSpec, request: LabSpec) -> bool:
     """Return True if the lab made for `there` fits `request`: no port means any port."""
     port = there.port if request.port is None else request.port
-    return there == dataclasses.replace(request, port=port)
+    return there == replace(request, port=port)
 
 
 def _make(lab: Lab, spec: LabSpec, runtime: Runtime) -> None:

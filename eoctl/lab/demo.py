@@ -4,7 +4,7 @@ The steps run in this order in their own lab, each command as its own process, s
 users get when they type the commands. A new capability adds its steps here.
 """
 
-from dataclasses import dataclass
+from recovery.values import Value
 
 NAME = "demo"
 CONTEXT = f"lab-{NAME}"
@@ -13,8 +13,7 @@ CONTEXT = f"lab-{NAME}"
 ORDERS, PAYMENTS, REFUNDS = "orders", "payments", "refunds"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Value):
     """says: what a newcomer must know before the command. command: words after `eoctl`.
 
     exits: the correct exit statuses (1: a judging command found something; -9: it was killed).

@@ -5,7 +5,6 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,13 +18,13 @@ from eoctl.lab.record import PLAINTEXT, LabRecord, LabSpec, Node, read_record
 from eoctl.settings.context import ContextFile
 from eoctl.settings.folders import state_dir
 from recovery.errors import BusyError, IncompleteError, UsageError
+from recovery.values import Value
 
 STOP_SECONDS = 30.0  # for a broker whose data is kept
 ARCHIVE_SECONDS = 15.0  # for a broker that writes the class archive at its end
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStatus:
+class BrokerStatus(Value):
     """One broker of a lab. state: `ready` sees all brokers, `starting` does not yet."""
 
     broker: int
@@ -35,8 +34,7 @@ class BrokerStatus:
     log: Path
 
 
-@dataclass(frozen=True, slots=True)
-class LabStatus:
+class LabStatus(Value):
     """A lab as it is now."""
 
     spec: LabSpec

@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from eoctl.host.java import Java
 from eoctl.settings.folders import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
 from recovery.plurals import counted
+from recovery.values import Value
 
 KAFKA = "4.3.1"
 
@@ -35,8 +35,7 @@ def nothing(what: str, done: int, total: int) -> None:
     """Show no progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Jar:
+class Jar(Value):
     """One line of a lock file."""
 
     sha256: str

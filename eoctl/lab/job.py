@@ -15,13 +15,13 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from eoctl.lab.handle import Lab, labs_folder
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.restart.drop_first import DropFirst, OutputNow, restart_offset
+from recovery.values import Value
 
 INPUT, OUTPUT, CHANGELOG, GROUP = "sales", "sales-priced", "sales-totals-changelog", "sales-pricer"
 PARTITIONS = 2
@@ -54,8 +54,7 @@ CREATE TABLE IF NOT EXISTS position (p INT PRIMARY KEY, next INT);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Value):
     """A run's result. total: existing outputs; equal: exactly those of an uninterrupted run, in
     their order."""
 

@@ -4,16 +4,17 @@ import base64
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eoctl.host.processes import Process
 from eoctl.lab.jars import KAFKA
 from recovery.errors import RefusedError, UsageError
 from recovery.plurals import counted
+from recovery.values import Value
 
 HOST = "127.0.0.1"
 CONTROLLER = "CONTROLLER"  # names of listeners
@@ -40,8 +41,7 @@ OWN_SETTINGS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LabSpec:
+class LabSpec(Value):
     """The requested lab.
 
     port: the first client listener's, the others follow; None = any free ports.
@@ -54,7 +54,7 @@ class LabSpec:
     port: int | None = None
     secure: bool = False
     transaction_version: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     kafka_version: str = KAFKA
 
     def check(self) -> None:

@@ -1,7 +1,6 @@
 """The parts of a runbook: judged transactions, the section of each, and command lines."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eoctl.render.explain import whom_to_ask
 from eoctl.render.sanitise import visible
@@ -9,14 +8,14 @@ from eoctl.render.shell import command
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
+from recovery.values import Value
 
 MARKERS = ("resolve", "write-prepared-marker")
 SAFE = (*MARKERS, "restore-leader", "restart-coordinator", "abort")
 """Remedies that destroy nothing that was decided, whoever lives: nobody need be asked first."""
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Value):
     """One judged transaction of a partition, or an id that holds none. first: it is at the LSO."""
 
     row: WhyRow
@@ -72,8 +71,7 @@ def code(text: str) -> str:
     return f"{quote}{blank}{shown}{blank}{quote}"
 
 
-@dataclass(frozen=True)
-class Commands:
+class Commands(Value):
     """Command lines for one cluster. connection: the options that name it."""
 
     connection: Sequence[str]

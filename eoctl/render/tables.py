@@ -15,7 +15,7 @@ from eoctl.render.width import cells, cut_end, cut_middle
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 from recovery.times import rfc3339
-from recovery.values import Value
+from recovery.values import Value, replace
 
 CellKind = Literal[
     "name", "partition", "number", "word", "time", "mark", "age", "text", "command", "spark"
@@ -131,7 +131,7 @@ def choose_columns(columns: Sequence[Column], names: str | None) -> list[Column]
     if names is None:
         return list(columns)
     chosen = [_find(columns, name, "--columns") for name in names.split(",")]
-    return [column.but(wide_only=False, asked=True) for column in chosen]
+    return [replace(column, wide_only=False, asked=True) for column in chosen]
 
 
 def sort_rows(rows: Sequence[Row], columns: Sequence[Column], by: str | None = None) -> list[Row]:

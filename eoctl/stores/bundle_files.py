@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from recovery.inspect.history import History, StateLog, StateRecord
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, StartBatch
 from recovery.rows.strip import StripRow
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -48,8 +49,7 @@ _MOST_HEADER = 4096
 _AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Value):
     """The cluster as the user named it, without its properties, so without secrets."""
 
     name: str | None
@@ -61,8 +61,7 @@ class Origin:
     accept_missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SeenSample:
+class SeenSample(Value):
     """A Sample whose transactions are in Bundle.looks: one snapshot serves many partitions."""
 
     sample: Sample
@@ -89,8 +88,7 @@ class SeenId:
     record: StateRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class SeenFacts:
+class SeenFacts(Value):
     """Facts, with the producers of each partition as a list."""
 
     facts: Facts
@@ -163,13 +161,13 @@ class Bundle:
 def listed(facts: Facts) -> SeenFacts:
     """Return facts as a bundle holds them."""
     rows = tuple((*key, states) for key, states in facts.producers.items())
-    return SeenFacts(facts.but(producers={}), rows)
+    return SeenFacts(replace(facts, producers={}), rows)
 
 
 def facts_of(stored: SeenFacts) -> Facts:
     """Return the facts that a bundle holds."""
-    return stored.facts.but(
-        producers={TopicPartition(t, p): states for t, p, states in stored.producers}
+    return replace(
+        stored.facts, producers={TopicPartition(t, p): states for t, p, states in stored.producers}
     )
 
 

@@ -2,7 +2,6 @@
 checkpoints."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +12,7 @@ from recovery.formats.flink_checkpoint import FlinkCheckpoint, places, read_stat
 from recovery.formats.flink_metadata import Place, read_metadata
 from recovery.formats.reader import CorruptError
 from recovery.plurals import counted
+from recovery.values import Value
 
 MOST_BYTES = 256 << 20
 
@@ -20,8 +20,7 @@ _CHECKPOINT = re.compile(r"chk-(\d+)")
 _METADATA = "_metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFolder:
+class CheckpointFolder(Value):
     """A checkpoint as found. path: its folder or address. is_savepoint: by the folder's name.
 
     newer: numbers of later checkpoints of the same job next to this one, each with its `_metadata`,

@@ -10,18 +10,19 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.settings.folders import state_dir
 from eoctl.stores import private
 from recovery.errors import UsageError
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Value):
     """One job and what is known of it. Times are epoch ms; None: not yet, or not known.
 
     pid, process: the job's own process (before it has one, the launcher's), distinguished from
@@ -48,7 +49,7 @@ class Job:
     cancelled: bool = False
     exit_status: int | None = None
     error: str | None = None
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class JobFolder:
@@ -67,7 +68,7 @@ class JobFolder:
 
     def write(self, job: Job) -> None:
         """Write job.json completely or not at all. Raises UsageError."""
-        text = json.dumps(asdict(job), indent=1)
+        text = json.dumps(job.as_dict(), indent=1)
         target, temporary = self.path / "job.json", self.path / f".job.json.{os.getpid()}"
         try:
             with temporary.open("w", encoding="utf-8") as file:

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from recovery.change.journal import (
 )
 from recovery.change.plan import Plan
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.values import Value
 
 
 def who() -> dict[str, Any]:
@@ -95,8 +95,7 @@ class Writer:
         os.close(self._marker)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalContent:
+class JournalContent(Value):
     """Everything in the journal, and which parts of it cannot be read."""
 
     entries: Sequence[JournalEntry]

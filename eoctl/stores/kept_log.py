@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +37,7 @@ from recovery.formats.batches import batch_headers as headers_of
 from recovery.formats.reader import Buffer, CorruptError
 from recovery.inspect.log_part import LogPart, Wholeness, part_of
 from recovery.inspect.log_tokens import encoded, id_token, tokens
+from recovery.values import Value, replace
 
 VERSION = 2  # of the index; 0 and 1 were of another file (eoctl.stores.former_cache)
 EXTENT_BYTES = 128 << 10
@@ -54,8 +55,7 @@ class DamagedError(CorruptError):
     """The kept file was changed after it was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptExtent:
+class KeptExtent(Value):
     """Batches of the file from byte `begin` up to `end`. hashes: None = not indexed yet."""
 
     log: "KeptLog"

@@ -7,7 +7,6 @@ nothing can be written (a full or read-only disk) they go to a temporary file.
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eoctl.kafka.read.temporary_log import TemporaryLog
@@ -18,12 +17,12 @@ from recovery.formats.batches import BatchHeader
 from recovery.formats.reader import CorruptError
 from recovery.inspect.log_part import LogPart, Wholeness
 from recovery.inspect.state_log import Extent, KeptBatches
+from recovery.values import Value, replace
 
 ASIDE = (".lost", ".damaged")
 
 
-@dataclass(frozen=True, slots=True)
-class _Both:
+class _Both(Value):
     """The kept batches, and those that could not be kept."""
 
     kept: KeptLog

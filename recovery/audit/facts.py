@@ -5,12 +5,13 @@ transaction is complete; the coverage of an id says how much of its past the res
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import OUTCOMES, Decision, StateLog, StateRecord, decided
+from recovery.values import Value, replace
 
 _ENDS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
 
@@ -45,8 +46,7 @@ Endings = Mapping[TopicPartition, Mapping[int, Sequence[Ending]]]
 """By partition that was read, then by producer id, in the order of offsets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Value):
     """The part of an id's past that the coordinators' log still holds. Times in ms.
 
     decisions: those in the log. pending: decisions without a record after them. ended: times of

@@ -1,18 +1,17 @@
 """Keep records as digests: lists of them, sums per key range, and matching rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recovery.shared.record_digests import KEY_RANGES
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(Value):
     """n records in ascending order of offset. digest: uint64[n, 2]; offset, key_range: int64[n]."""
 
     digest: "NDArray[np.uint64]"

@@ -6,12 +6,12 @@ most fields are one changed record.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from recovery.audit.mirror_entries import groups
 from recovery.audit.mirror_pairs import Translated
 from recovery.formats.columns import LAST_OFFSET
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,8 +65,7 @@ class MirrorJudgement(NamedTuple):
     outside: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Value):
     """One row per place, sorted by group, side and offset."""
 
     group: "NDArray[np.intp]"

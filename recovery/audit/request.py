@@ -5,7 +5,6 @@ engine. Everything fits in JSON, and nothing is secret.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,10 +14,10 @@ from recovery.audit.sequences import Examined, Finding
 from recovery.audit.transactions import Torn, rank
 from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.shared.record_ids import RecordId
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved(HasPartition):
+class Resolved(HasPartition, Value):
     """Offsets [start, end) of a partition, and its facts at the time of resolution."""
 
     topic: str

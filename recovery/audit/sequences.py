@@ -7,10 +7,10 @@ all of this. Compaction removes complete batches, so a gap is a finding only if 
 are missing between its two batches are too few to explain it.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from recovery.formats.batches import CONTROL, MAX_SEQUENCE, HeaderScan
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,7 @@ class Finding(NamedTuple):
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Value):
     """The part of a partition that was read.
 
     gaps, repeats, epochs_back: the number of all findings of each kind. explained: gaps with enough
@@ -228,5 +227,5 @@ class SequenceAudit:
             self._findings.append(Finding(kind, pid, epoch, offset, after, expected, actual, count))
 
     def _plus(self, **more: Any) -> Examined:
-        names = Examined.__dataclass_fields__
+        names = Examined.__struct_fields__
         return Examined(*(getattr(self.examined, name) + more.get(name, 0) for name in names))

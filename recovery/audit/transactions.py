@@ -10,18 +10,17 @@ decision and marker are then two above the data, and no data is one below.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from recovery.audit.by_order import MISSING, TORN, WRONG, TransactionFault, judge_by_order
 from recovery.audit.facts import Coverage, Ending, Endings, Mark
 from recovery.facts import TopicPartition
 from recovery.inspect.history import Decision
+from recovery.values import Value, replace
 
 _SEVERITY = (TORN, MISSING, WRONG)
 
 
-@dataclass(frozen=True, slots=True)
-class Torn:
+class Torn(Value):
     """A transaction that is not complete. decision None: compaction removed its record."""
 
     kind: TransactionFault

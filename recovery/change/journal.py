@@ -9,14 +9,15 @@ without a complete line.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
 from pydantic import ValidationError
 
 from recovery.change.plan import Plan, plain
 from recovery.errors import UsageError
 from recovery.quoting import quoted
+from recovery.values import Value
 
 EventName = Literal[
     "begun",  # who, argv, plan; undoes: the entry that this one reverts
@@ -41,15 +42,14 @@ _CHECK = b',"check":"'
 _CHECK_LENGTH = len(_CHECK) + 16 + len(b'"}')
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Value):
     """One line. at: epoch ms, our clock; step: numbered from 1, None for the complete change."""
 
     entry: str
     event: EventName
     at: int
     step: int | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def encode(event: Event) -> bytes:
@@ -95,8 +95,7 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(body).hexdigest()[:16].encode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class JournalText:
+class JournalText(Value):
     """A journal's content. torn: bytes at the end that a crash or a full disk cut short.
 
     whole: the number of bytes before it. damaged: the numbers of lines that are no events although
@@ -130,8 +129,7 @@ def read(data: bytes) -> JournalText:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(Value):
     """One change, with all its events from `begun` on."""
 
     id: str

@@ -6,7 +6,6 @@ Everything fits in JSON, and nothing is secret.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -15,12 +14,12 @@ from recovery.errors import RefusedError
 from recovery.plurals import counted
 from recovery.shared.record_ids import RecordId, SourceHeaders, parse_record_id
 from recovery.times import format_duration
+from recovery.values import Value
 
 RULE = 1  # the version of the settings below, which define when two records are the same
 
 
-@dataclass(frozen=True, slots=True)
-class DedupWish:
+class DedupWish(Value):
     """A requested dedup: source and output, and what makes two records the same.
 
     horizon_ms, horizon_offsets: how far back ids are compared; both None = to the beginning.
@@ -51,7 +50,7 @@ class DedupWish:
             "offsets": self.horizon_offsets,
         }
         if self.by.kind == "source":
-            rule |= {f"header_{k}": v for k, v in asdict(self.by.source).items()}
+            rule |= {f"header_{k}": v for k, v in self.by.source.as_dict().items()}
         return {"input": self.source, "output": self.output, "job": self.job, **rule}
 
     @property
@@ -102,8 +101,7 @@ class Beside(NamedTuple):
     seen: int
 
 
-@dataclass(frozen=True, slots=True)
-class DedupJob:
+class DedupJob(Value):
     """A requested dedup on this cluster: topic ids are among what must stay the same."""
 
     wish: DedupWish

@@ -8,8 +8,9 @@ Source: B. H. Bloom, Space/time trade-offs in hash coding with allowable errors,
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +57,7 @@ class Bloom:
         return [(first + np.uint64(i) * step) & self._mask for i in range(_PROBES)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(Value):
     """The sorted ids of consecutive records. offsets, clocks: where and when each was seen.
 
     last: its highest offset and clock.

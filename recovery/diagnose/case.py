@@ -4,7 +4,6 @@ The conditions in the rule table of `recovery.diagnose.verdicts` are written in 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -31,13 +30,13 @@ from recovery.inspect.observation import (
     StartBatch,
 )
 from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT, deadline, is_two_phase, looks_precommitted
+from recovery.values import Value, replace
 
 CYCLES_PATIENCE = 2
 """After this many missed abort cycles, assume the coordinator will not abort the transaction."""
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Value, dict=True):
     """One open transaction and everything known about it."""
 
     about: OpenTransaction

@@ -1,23 +1,24 @@
 """Phrase the reasons for a verdict as plain sentences with their numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from recovery.diagnose.case import Case
 from recovery.facts import CoordinatorFacts, TransactionFacts
 from recovery.inspect.two_phase import is_two_phase, looks_precommitted
 from recovery.plurals import counted, listed
 from recovery.times import span
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Value):
     """One reason: a stable code for scripts, a sentence for people, and the numbers in it."""
 
     code: str
     text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def about_batch(c: Case) -> list[Evidence]:

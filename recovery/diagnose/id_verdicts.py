@@ -12,7 +12,6 @@ judges the ids that do hold a partition. Ambiguous facts are read as follows:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -29,10 +28,10 @@ from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline, is_two_phase
 from recovery.plurals import listed
 from recovery.times import span
+from recovery.values import Value
 
 
-@dataclass(frozen=True)
-class IdCase:
+class IdCase(Value, dict=True):
     """One id in Ongoing or Prepare* and everything known about it.
 
     record: the id's newest record in its coordinator's log, if it matches this state; None: not
@@ -192,8 +191,7 @@ class IdCase:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class IdVerdict:
+class IdVerdict(Value):
     """The verdict on one transactional id that holds no partition.
 
     rule: the rule that matched; for `unknown`, the reason. proven_outcome: commit or abort, for a
@@ -215,8 +213,7 @@ class IdVerdict:
     samples: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class IdRule:
+class IdRule(Value):
     """A row of the table. name: the reason if `unknown`. why: evidence after that on the id."""
 
     name: str

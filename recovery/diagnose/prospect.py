@@ -1,10 +1,10 @@
 """Predict what happens to a held partition if nobody acts: its end and what retention deletes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.diagnose.verdicts import Verdict
+from recovery.values import Value
 
 Ending = Literal[
     "never", "markers", "its-system", "brokers", "timeout", "timeout-ignored", "not-known"
@@ -14,8 +14,7 @@ Deletion = Literal["at", "may-be-now", "never", "compacted", "not-known", "nothi
 NEVER_ENDS = frozenset({"orphan", "marker-lost"})
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
+class Prospect(Value):
     """What waiting leads to.
 
     ending: how the transaction ends. `never`; `markers`: once they are written; `its-system`:

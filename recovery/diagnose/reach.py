@@ -7,12 +7,12 @@ Readers that do not commit to Kafka are not seen.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
 from recovery.facts import GroupFacts, Missing, TopicPartition
+from recovery.values import Value
 
 MOST_NAMED = 20  # partitions, and groups, that a plan names per transaction and partition
 MOST_UNSEEN = 3
@@ -26,8 +26,7 @@ class Beyond(NamedTuple):
     committed_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Value):
     """How far one transaction on one partition reaches, and what of that could not be seen.
 
     also_holds, groups_beyond: everything that was seen; a plan keeps only the first of them.

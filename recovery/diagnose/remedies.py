@@ -5,17 +5,16 @@ requests that carry it out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from recovery.diagnose.case import Case
 from recovery.facts import CoordinatorFacts
 from recovery.plurals import listed
 from recovery.rows.diagnosis import Action
 from recovery.times import format_duration
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(Value):
     """The one safe way out, or the statement that none exists yet.
 
     transactional_id, producer_id, producer_epoch: the target of a fence. outcome: what a resolve

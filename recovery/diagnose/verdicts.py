@@ -17,7 +17,6 @@ rests on behaviour seen on real brokers. Where facts are ambiguous, the safe rea
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.diagnose import id_remedies, remedies
@@ -39,6 +38,7 @@ from recovery.inspect.history import Decision, History
 from recovery.inspect.motion import is_over
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.times import span
+from recovery.values import Value
 
 VerdictName = Literal[
     "unknown",
@@ -66,8 +66,7 @@ FINDINGS = frozenset(
 """Verdicts that make a judging command exit with status 1; `unknown` makes it exit with 3."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Value):
     """The verdict on one open transaction.
 
     rule: the rule that matched; for `unknown`, the reason. proven_outcome: commit or abort, if a
@@ -108,8 +107,7 @@ class Verdict:
     samples: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Value):
     """A row of the table. name: the reason if `unknown`. why: evidence after that on the batch."""
 
     name: str

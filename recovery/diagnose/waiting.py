@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from recovery.formats.batches import NO_PRODUCER_ID, TIMESTAMP_TYPE, batch_headers
 from recovery.formats.records import ControlType, marker
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Value):
     """The data records in [LSO, high watermark), without control records.
 
     mine: records of the judged transaction. aborted: already aborted, so no reader waits for them.

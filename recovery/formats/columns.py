@@ -7,7 +7,6 @@ Source: Kafka's classes DefaultRecordBatch, DefaultRecord, CompletedFetch.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recovery.formats.batches import (
@@ -27,6 +26,7 @@ from recovery.formats.columns_walk import record_starts, varints
 from recovery.formats.counting import Aborted, aborted_batches
 from recovery.formats.reader import Buffer, CorruptError
 from recovery.formats.records import LEAST_RECORD, decompressed, headers_of, records
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,8 +59,7 @@ def rows_schema() -> "pa.Schema":
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
+class Slices(Value):
     """n byte strings in one buffer. start, length: int64[n]; length -1 = null.
 
     The strings ascend in the buffer and do not overlap.
@@ -126,8 +125,7 @@ def int64_array(values: "NDArray[np.int64]", null: "NDArray[np.bool_] | None" = 
     return array if null is None else with_nulls(array, null)
 
 
-@dataclass(frozen=True, slots=True)
-class Batches:
+class Batches(Value):
     """The header-only view: a row per record batch, and the outcome of its transaction.
 
     outcome: int8[m], an index of OUTCOMES. A transactional batch at or above the last stable offset
@@ -167,8 +165,7 @@ class Batches:
         return Batches(scan, self.outcome[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnBatch:
+class ColumnBatch(Value):
     """n records by rising offset, as columns.
 
     offset, timestamp: int64[n]; timestamp in milliseconds since 1970, NO_TIMESTAMP if there is
@@ -382,8 +379,7 @@ def _columns(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
+class _Content(Value):
     """Batches, and the range of each one's records in the bytes: first int64[m], behind int64[m].
 
     At least _PADDING bytes follow the last record.

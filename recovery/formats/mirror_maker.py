@@ -5,13 +5,11 @@ says where a group of the source goes on in the mirror; both offsets are of the 
 Source: Kafka's classes org.apache.kafka.connect.mirror.OffsetSync and Checkpoint.
 """
 
-from dataclasses import dataclass
-
 from recovery.formats.reader import Reader
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetSync:
+class OffsetSync(Value):
     """topic: the source's name for it. upstream, downstream: offsets in source and mirror."""
 
     topic: str
@@ -20,8 +18,7 @@ class OffsetSync:
     downstream: int
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Value):
     """topic: the mirror's name for it. upstream: as the group committed; downstream: translated."""
 
     group: str

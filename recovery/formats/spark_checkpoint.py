@@ -9,11 +9,11 @@ Kafka source KafkaSourceOffset, KafkaSourceInitialOffsetWriter.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
+from recovery.values import Value
 
 Offsets = Mapping[TopicPartition, int]
 VOID = "-"  # SERIALIZED_VOID_OFFSET: the source has no offset in this batch
@@ -23,8 +23,7 @@ _SOURCE = re.compile(r"sources/([0-9]+)/0")
 _VERSION = re.compile(r"v([1-9][0-9]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Value):
     """A query's progress in its Kafka sources; other sources are left out.
 
     query_id: the query's own. batch: the last one planned, None = none yet. committed: the last one
@@ -90,8 +89,7 @@ def read(files: Mapping[str, str]) -> Checkpoint:
     return Checkpoint(query_id(files), batch, committed, start, end)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOffsets:
+class BatchOffsets(Value):
     """The content of `offsets/N`. metadata: of the batch. sources: a line each, in version 2 with
     the source's name before a colon."""
 

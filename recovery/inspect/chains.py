@@ -19,6 +19,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import OUTCOMES, StateRecord, producer_ids_of
 from recovery.inspect.observation import OpenTransaction, StartBatch
+from recovery.values import Value
 
 NEWEST = 16  # records of an id that are always kept, and as many before its epoch began
 MOST_RECORDS = 40_000  # of all ids in one request, in all partitions: about 30 MB
@@ -26,8 +27,7 @@ LEAST_RECORDS = 50  # of each id
 _EPOCHS_ABOVE = 2  # an abort of Kafka 4.0.0 carries the batch's epoch + 2 (KAFKA-19367)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Value):
     """The batches of one producer id for which a history is read.
 
     epochs, partitions: those of the batches.

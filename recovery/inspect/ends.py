@@ -6,13 +6,12 @@ epoch, and only transactions v2 (KIP-890) raise the epoch at every end.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from recovery.rows.row import TxnListRow
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
+class Ends(Value):
     """A lower bound of ended transactions. commits, aborts: those whose outcome a list shows."""
 
     ended: int = 0

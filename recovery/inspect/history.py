@@ -20,7 +20,7 @@ prepareComplete right after the Prepare* record was appended).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -30,6 +30,7 @@ from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, StartBatch
 from recovery.inspect.topic_sightings import Sightings
+from recovery.values import Value, replace
 
 OUTCOMES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 _ENDED = {*OUTCOMES, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
@@ -105,8 +106,7 @@ class StateLog:
 Source = Literal["log", "cache", "forgotten"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Value):
     """A Prepare* record that names the partition.
 
     producer_epoch: under v2 one above that of the batches it decides. started: the transaction's
@@ -133,8 +133,7 @@ class Decision:
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Value):
     """A control batch of the producer in the data log; timestamp: the leader's clock, ms.
 
     data: whether the producer wrote here since its previous marker (None = unknown); without data,

@@ -8,7 +8,6 @@ reloads (TransactionMarkerRequestCompletionHandler cancels it).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recovery.facts import (
     GroupFacts,
@@ -18,6 +17,7 @@ from recovery.facts import (
     TopicPartition,
     TransactionFacts,
 )
+from recovery.values import Value
 
 LAST_EPOCH = 32_767
 """There is none above it: a partition takes a marker of it again (Kafka's ProducerAppendInfo)."""
@@ -26,8 +26,7 @@ GONE = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"})
 """Errors of a partition that does not exist any more: it needs no marker."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPartition:
+class NamedPartition(Value):
     """One partition that the id names."""
 
     facts: PartitionFacts  # its leader and offsets, or why they are missing
@@ -65,8 +64,7 @@ class NamedPartition:
         return self.gone or (self.seen and self.open_from is None)
 
 
-@dataclass(frozen=True, slots=True)
-class IdFacts:
+class IdFacts(Value):
     """One snapshot of an id in Ongoing or Prepare*, described first, then its partitions.
 
     named: the partitions in its description or its newest record; None = not requested.
@@ -121,8 +119,7 @@ class IdFacts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusing:
+class Refusing(Value):
     """A partition that refuses the marker of an id in Prepare*.
 
     above: how far its coordinator epoch is above that of the id's coordinator; 0 = its producer

@@ -1,7 +1,8 @@
 """Incarnations of a transactional id, and when the owner of an earlier one can no longer write."""
 
-from dataclasses import dataclass
 from typing import Any, Self
+
+from recovery.values import Value
 
 LAST_OWNED = 32_766
 """The last epoch that a coordinator gives a client; another producer id comes after it."""
@@ -14,8 +15,7 @@ may hold that one unseen. Whoever holds an epoch two below the present one is re
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Incarnation:
+class Incarnation(Value):
     """A producer id and an epoch of a transactional id."""
 
     producer_id: int

@@ -25,6 +25,7 @@ from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
 from recovery.formats.records import records
 from recovery.formats.transaction_state import decode_key, decode_value
 from recovery.inspect.history import StateRecord
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,8 +43,7 @@ tag 0 still holds the value's own (Kafka's TransactionMetadata).
 """
 
 
-@dataclass(frozen=True)
-class LogPart:
+class LogPart(Value, dict=True):
     """A part of a log as fetched. scan: headers of its complete batches; data counts up to there.
 
     Without numpy the scan only gives positions; the results are equal.
@@ -154,8 +154,7 @@ def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Lone:
+class Lone(Value):
     """Batches of one record. rows: of the scan; id_start: in bytes; producer_id: -1 in tombstones.
 
     end: of the value, one byte before the end of the batch (Kafka writes no headers here).

@@ -7,11 +7,11 @@ known only if all ways agree. Two clocks exclude a pairing only if their differe
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from recovery.facts import grouped
 from recovery.inspect.history import Decision, History, Marker
 from recovery.inspect.observation import StartBatch
+from recovery.values import Value
 
 NEAR_MS = 3_600_000
 """A difference of two clocks, once measured, is believed for this long before and after."""
@@ -135,8 +135,7 @@ def _splits(
     return {i for i in _explained(order, history) if i > last and (first is None or i <= first)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Value):
     """Decisions of one epoch, and the markers of that epoch before the start batch.
 
     ahead: for each decision, how far the data leader's clock is ahead of its coordinator's: least,

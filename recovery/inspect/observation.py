@@ -6,7 +6,6 @@ The values are frozen and come from a live cluster or from a bundle. None means 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recovery.facts import (
     GroupFacts,
@@ -19,13 +18,13 @@ from recovery.facts import (
 )
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.two_phase import PRECOMMITTED_NAMES
+from recovery.values import Value
 
 CLOSED_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 """A coordinator that says one of these owns no open transaction; any other state may."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction(HasPartition):
+class OpenTransaction(HasPartition, Value):
     """One producer's open transaction on one partition, which gets a verdict.
 
     producer_id and start_offset are None if a partition is held but no answer shows by which
@@ -42,8 +41,7 @@ class OpenTransaction(HasPartition):
         return str(self.topic_partition)
 
 
-@dataclass(frozen=True, slots=True)
-class StartBatch:
+class StartBatch(Value):
     """The fetched batch at `current_txn_start_offset`, which shows whose transaction it is.
 
     The epoch in DescribeProducers is that of the producer's *last* batch and proves nothing here.
@@ -78,8 +76,7 @@ class StartBatch:
         return min((t for t in known if t is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Value):
     """One snapshot: the partition first, the coordinators after it (never the other way round).
 
     over_timeout, over_long, over_stuck: transactional ids that, by their coordinators' own clocks,
@@ -137,8 +134,7 @@ class Sample:
         return bool(t.coordinators) and all(c.seen for c in t.coordinators) and not holes
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Value):
     """The limits of the rules. Durations in ms (docs/interface.md has the options' defaults).
 
     two_phase_patterns: regular expressions (full match) for ids whose records look pre-committed,

@@ -4,7 +4,8 @@ This is their only list: a refused remedy names its right, and `context test` tr
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from recovery.values import Value
 
 ALTER_CLUSTER = "grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)"
 """What WriteTxnMarkers needs (KAFKA-16513)."""
@@ -55,8 +56,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 is about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Value):
     """One command and whether it is allowed; None: a right is unknown or not granted everywhere.
 
     missing, unknown: the rights that are the reason.
@@ -85,8 +85,7 @@ def allowed_commands(rights: Mapping[str, bool | None]) -> list[Allowed]:
     return commands
 
 
-@dataclass(frozen=True, slots=True)
-class Acl:
+class Acl(Value):
     """One access control entry. name: of the resource, `*` = all; prefixed: name is a prefix."""
 
     name: str
@@ -96,8 +95,7 @@ class Acl:
     is_deny: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ByAcls:
+class ByAcls(Value):
     """What ACLs allow for one operation: on all resources of a kind, on some names, or on none."""
 
     everywhere: bool

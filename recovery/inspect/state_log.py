@@ -7,7 +7,6 @@ a chain ends once enough of an id's past has been seen (`recovery.inspect.chains
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Protocol
 
 from recovery.formats.reader import UnknownVersion
@@ -15,6 +14,7 @@ from recovery.inspect.chains import Chain, Wanted, most_records
 from recovery.inspect.history import StateLog, StateRecord, producer_ids_of
 from recovery.inspect.log_part import LogPart, Wholeness
 from recovery.inspect.log_tokens import encoded, id_token, producer_token
+from recovery.values import Value
 
 
 class Extent(Protocol):
@@ -52,8 +52,7 @@ class KeptBatches(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Value):
     """An extent in memory."""
 
     batches: LogPart
@@ -66,8 +65,7 @@ class Fetched:
         return self.batches
 
 
-@dataclass(frozen=True, slots=True)
-class Former:
+class Former(Value):
     """Batches of a partition that were read earlier and are no longer in the present log.
 
     same_topic: the present topic lost them; otherwise they are of an earlier topic of that name, or

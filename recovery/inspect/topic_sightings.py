@@ -6,11 +6,11 @@ read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Value):
     """One id that the name had.
 
     after: partition of `__transaction_state` → an end read after the id was first seen. before: an
@@ -22,8 +22,7 @@ class Sighting:
     before: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Value):
     """Which topic a decision means, by its offset in one partition of `__transaction_state`.
 
     since: decisions from this offset on mean the present topic; None = unknown. before: decisions
@@ -34,8 +33,7 @@ class Named:
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sightings:
+class Sightings(Value):
     """All sightings of one topic's name.
 
     present: its id now; None = the broker gives no ids. seen: in the order in which the ids were

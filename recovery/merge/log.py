@@ -9,7 +9,6 @@ import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import ge
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +19,7 @@ from recovery.formats.reader import CorruptError
 from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.restart.observed import SourceRange
+from recovery.values import Value
 
 
 class MergeEntry(NamedTuple):
@@ -195,8 +195,7 @@ class Tail:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class InputRange:
+class InputRange(Value):
     """The offsets [start, end) of an input to be read; `entries` of them are in the log."""
 
     topic: str
@@ -206,8 +205,7 @@ class InputRange:
     entries: int
 
 
-@dataclass(frozen=True, slots=True)
-class MergePlan:
+class MergePlan(Value):
     """A replay from a commit to the tip of a merge log's partition: the entries [start, tip), the
     inputs they name, and how many outputs to drop because they were already written."""
 

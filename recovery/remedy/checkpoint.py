@@ -14,7 +14,6 @@ a later transaction: only the logs can decide.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.facts import TopicPartition, TransactionFacts
@@ -22,6 +21,7 @@ from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.times import span
+from recovery.values import Value
 
 Fate = Literal["committed", "open", "lost", "unknown"]
 
@@ -36,8 +36,7 @@ _COMMITS = ("PrepareCommit", "CompleteCommit")
 _ID = re.compile(r"(.+)-(\d+)-(\d+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Value):
     """The records of `__transaction_state` about one transaction.
 
     outcome: `commit`, `abort`, or None = no record of its end. at: when that was recorded (ms, by
@@ -70,8 +69,7 @@ def recorded(records: Iterable[StateRecord], one: Committable) -> Recorded:
     return Recorded(outcome, at, raised and outcome == "abort", tuple(partitions))
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Value):
     """fate: the result; rule: the rule that gave it (a stable code); detail: one sentence."""
 
     fate: Fate
@@ -181,8 +179,7 @@ def later_commits(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) ->
     return tuple(sorted(found))
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(Value):
     """What the operator asserts and Kafka does not know. is_newest: no later checkpoint was
     completed; job_is_dead: no process of the job runs."""
 
@@ -190,8 +187,7 @@ class Claims:
     job_is_dead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quiet:
+class Quiet(Value):
     """How long no transaction of the sinks has begun, and the interval between starts before (ms).
 
     rhythm: None = unknown: none began after the checkpoint, or a coordinator's clock is unknown.

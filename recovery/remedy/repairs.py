@@ -5,8 +5,6 @@ written only when no owner can write with E any more, so that a marker never dec
 between the last check and the marker. `still_able_to_write` returns the owners who could.
 """
 
-from dataclasses import dataclass
-
 from recovery.diagnose.verdicts import Verdict
 from recovery.errors import RefusedError
 from recovery.facts import (
@@ -21,6 +19,7 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 from recovery.inspect.two_phase import is_two_phase
 from recovery.plurals import counted
+from recovery.values import Value
 
 MAX_EPOCH = 32_767
 MARKER_ACTION = "write-marker"
@@ -141,8 +140,7 @@ def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | N
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerRequest(HasPartition):
+class MarkerRequest(HasPartition, Value):
     """One entry of WriteTxnMarkers, sent to the partition's leader only.
 
     transaction_version: the field of a v2 request; 0 = the meaning of a v1 request.
@@ -157,8 +155,7 @@ class MarkerRequest(HasPartition):
     transaction_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndRequest:
+class EndRequest(Value):
     """EndTxn at this version with the observed producer id and epoch: compare-and-set."""
 
     version: int
@@ -168,8 +165,7 @@ class EndRequest:
     commit: bool = False  # only on behalf of a dead owner, to save an earlier lost commit
 
 
-@dataclass(frozen=True, slots=True)
-class InitRequest:
+class InitRequest(Value):
     """InitProducerId with the expected producer id and epoch and the id's described timeout."""
 
     transactional_id: str
@@ -178,8 +174,7 @@ class InitRequest:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseRequest:
+class RaiseRequest(Value):
     """Raise an idle id until an owner that could still write with its epoch is shut out.
 
     end_version: 5 = begin with EndTxn v5 (abort), which changes nothing if producer id or epoch is

@@ -8,19 +8,18 @@ and if producer id and epoch identify this transaction alone.
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from recovery.facts import TopicPartition
 from recovery.formats.flink_checkpoint import Committable
 from recovery.plurals import counted
 from recovery.quoting import some
+from recovery.values import Value
 
 MARGIN_MS = 3_600_000
 """Margin by which an abort must be younger than offsets.retention: clocks differ, plans wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Value):
     """What one partition holds of a transaction: records, from offset `first` to `last`.
 
     outcome: of the marker after them, appended at `ended_at` (epoch ms, by the broker's clock).

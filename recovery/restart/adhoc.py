@@ -5,8 +5,9 @@ the guarantee. at-least-once: no record is left out, some may come twice. at-mos
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
@@ -18,6 +19,7 @@ from recovery.restart.observed import Log, Observed, OffsetAt, Unobserved, Want
 from recovery.restart.positions import refuse_pending, results_belong
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
+from recovery.values import Value
 
 TargetKind = Literal[
     "to-earliest",
@@ -33,8 +35,7 @@ TargetKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Value):
     """Where the offsets go. value: an offset for to-offset, a signed number for shift-by, an
     instant in epoch ms for to-datetime and by-duration (now less the duration). offsets: for
     from-file and from-store; source: the store's name. to-latest-stable and to-lso both mean the
@@ -42,7 +43,7 @@ class Target:
 
     kind: TargetKind
     value: int = 0
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
     source: str = ""
 
     def offset(self, log: Log, current: int | None, observed: Observed) -> int:

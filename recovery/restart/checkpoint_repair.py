@@ -10,17 +10,18 @@ Spark's behaviour was measured with 4.3.0: tests/spark/test_checkpoint_repair.py
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from recovery.formats.spark_checkpoint import BatchOffsets, write_batch_offsets
+from recovery.values import Value, replace
 
 Effect = Literal["proven", "no-effect"]
 Way = Literal["next", "again"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreVersions:
+class StoreVersions(Value):
     """The versions of one store partition that Spark can load, as its files show.
 
     name: its folder in the checkpoint. whole: the loadable versions. named: all versions that a
@@ -32,8 +33,7 @@ class StoreVersions:
     named: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFiles:
+class CheckpointFiles(Value):
     """The files of a checkpoint.
 
     query_id: None where `metadata` is missing or broken. offsets, commits: by batch, None where the
@@ -45,7 +45,7 @@ class CheckpointFiles:
     query_id: str | None
     offsets: Mapping[int, BatchOffsets | None]
     commits: Mapping[int, Mapping[str, Any] | None]
-    broken: Mapping[str, str] = field(default_factory=dict)
+    broken: Mapping[str, str] = msgspec.field(default_factory=dict)
     stores: tuple[StoreVersions, ...] = ()
     missing_stores: tuple[str, ...] = ()
 
@@ -67,8 +67,7 @@ class CheckpointFiles:
         return max((*self.offsets, *self.commits, *states), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Value):
     """A batch from one of Spark's progress events, which Spark sends when the batch is done."""
 
     query_id: str
@@ -78,8 +77,7 @@ class Progress:
     end: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Value):
     """A difference from what Spark leaves behind. blocks: the query cannot start because of it, or
     starts with another batch. spark: what Spark 4.3.0 does about it. settles: what would prove the
     lost content."""
@@ -91,8 +89,7 @@ class Finding:
     settles: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Value):
     """A file that the copy gets. because: what proves it, or why it has no effect."""
 
     file: str
@@ -101,8 +98,7 @@ class Write:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(Value):
     """The changes that turn a copy into a checkpoint from which Spark starts.
 
     way: `next` = after `batch`, `again` = repeat `batch` in exactly its ranges. without_offsets,
@@ -119,8 +115,7 @@ class Remedy:
     replanned: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointDiagnosis:
+class CheckpointDiagnosis(Value):
     """The result. findings: () = intact. remedy: None where none is safe; refused: the reason."""
 
     last: int | None

@@ -8,7 +8,6 @@ LogCleaner, which keeps a transaction's marker as long as one of its batches.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from recovery.facts import TopicPartition, known
@@ -27,10 +26,10 @@ from recovery.formats.reader import Buffer, UnknownVersion
 from recovery.formats.records import ControlType, marker, records
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCommit:
+class GroupCommit(Value):
     """The record that makes a group's offset of one partition count."""
 
     partition: int  # of __consumer_offsets

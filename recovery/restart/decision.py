@@ -1,19 +1,18 @@
 """What a strategy answers and what is decided on it: the values from strategies to the plan."""
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.facts import HasPartition, TopicPartition
 from recovery.quoting import some
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.values import Value
 
 Direction = Literal["rewind", "skip", "none"]
 Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Value):
     """An id that provably holds commits of the group, with the producer that a fence expects."""
 
     transactional_id: str
@@ -38,8 +37,7 @@ class PendingError(RefusedError):
         return tuple(owner.transactional_id for owner in self.owners)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Value):
     """One condition. held: None = not checked but assumed.
 
     where: the partitions concerned; a sentence that several share is shown once.
@@ -59,8 +57,7 @@ class StateBound(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
+class Basis(Value):
     """The restart offset of an input partition, and the output offsets that belong to it.
 
     outputs: the restart writes again what was written from these offsets on. merge: where its merge
@@ -86,8 +83,7 @@ class Promise(NamedTuple):
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputDecision(HasPartition):
+class InputDecision(HasPartition, Value):
     """Where an input goes. records: visible data records between both offsets; None: uncountable.
     from_time, to_time: timestamps of the records at the current and restart offset, epoch ms."""
 
@@ -102,8 +98,7 @@ class InputDecision(HasPartition):
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OutputDecision(HasPartition):
+class OutputDecision(HasPartition, Value):
     """The first drop_first outputs, those in [start, end_offset), must be dropped."""
 
     topic: str
@@ -116,8 +111,7 @@ class OutputDecision(HasPartition):
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceDecision:
+class SourceDecision(Value):
     """A source partition of Kafka Connect and its source offsets, as JSON. None: no offset."""
 
     partition: str
@@ -132,8 +126,7 @@ class StoreChange(NamedTuple):
     after: StoredPartition
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPlan:
+class RestartPlan(Value):
     """The complete decision. Each list is sorted by topic and partition.
 
     store: the store's content once the plan is applied, as positions, without partitions that are

@@ -7,8 +7,10 @@ the caller decides again. Offsets are positions: the next one to read or to writ
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from recovery.errors import IncompleteError
 from recovery.facts import HasPartition, ProducerFacts, TopicPartition
@@ -18,19 +20,18 @@ from recovery.restart.commits import GroupCommit, OutputEvidence
 from recovery.restart.producers import Producers
 from recovery.restart.stored import StoredPartition
 from recovery.shared.log_position import Standing
+from recovery.values import Value
 
 A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class Want(HasPartition, Generic[A]):
+class Want(HasPartition, Value, Generic[A]):
     """A question about one partition. A: the type of its answer."""
 
     topic: str
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
 class Count(Want["Counted"]):
     """Ask what became of the offsets [start, end). producers: also ask who wrote them."""
 
@@ -39,7 +40,6 @@ class Count(Want["Counted"]):
     producers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Walk(Want["int | None"]):
     """Ask which offset follows the `records`-th visible data record from `start` on.
 
@@ -52,7 +52,6 @@ class Walk(Want["int | None"]):
     uncommitted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class TimeAt(Want["int | None"]):
     """Ask for the timestamp (epoch ms) of the first data record at or after `offset`.
 
@@ -62,7 +61,6 @@ class TimeAt(Want["int | None"]):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
 class OffsetAt(Want["int | None"]):
     """Ask for the offset of the first record that is not older than `instant` (epoch ms).
 
@@ -72,7 +70,6 @@ class OffsetAt(Want["int | None"]):
     instant: int
 
 
-@dataclass(frozen=True, slots=True)
 class SameLog(Want[Standing]):
     """Ask whether the leader's log is the log of a position (see `LogPosition`)."""
 
@@ -80,7 +77,6 @@ class SameLog(Want[Standing]):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class MergeTail(Want[Mapping[TopicPartition, "SourceRange"]]):
     """Ask what the entries [start, end) of a merge log's partition name."""
 
@@ -88,7 +84,6 @@ class MergeTail(Want[Mapping[TopicPartition, "SourceRange"]]):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
 class ChangelogTip(Want["Attached | None"]):
     """Ask what the last data record below `end` of a changelog's partition carries.
 
@@ -98,12 +93,10 @@ class ChangelogTip(Want["Attached | None"]):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
 class CommitOf(Want[GroupCommit]):
     """Ask which record of `__consumer_offsets` holds the group's commit of this input partition."""
 
 
-@dataclass(frozen=True, slots=True)
 class InCommit(Want[OutputEvidence]):
     """Ask what shows that this output was written in the transaction of a commit.
 
@@ -115,16 +108,14 @@ class InCommit(Want[OutputEvidence]):
     commit: GroupCommit
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Value):
     """The answer to Count. producers: None where the question did not ask for them."""
 
     counts: Counts
     producers: Producers | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRange:
+class SourceRange(Value):
     """One input partition in a range of a merge log: its first and last offset in the log's order.
     rising: each offset is above the one before."""
 
@@ -134,8 +125,7 @@ class SourceRange:
     rising: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(Value):
     """The offsets that a changelog record carries (next input, next output), and its own."""
 
     upstream: int
@@ -143,8 +133,7 @@ class Attached:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnd:
+class LogEnd(Value):
     """One read of a log's end at its leader; log_end_offset is from ListOffsets as replica -2."""
 
     log_end_offset: int | None
@@ -152,8 +141,7 @@ class LogEnd:
     last_stable_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Log(HasPartition):
+class Log(HasPartition, Value):
     """A partition of an input, output, merge log or changelog.
 
     reads: where the end matters at least two, some time apart, oldest first. cleanup_policy:
@@ -178,8 +166,7 @@ class Log(HasPartition):
         return self.reads[-1].high_watermark
 
 
-@dataclass(frozen=True, slots=True)
-class FlinkFacts:
+class FlinkFacts(Value):
     """What else a Flink checkpoint holds besides its source offsets.
 
     promised: the number of Kafka transactions that it must commit. newer: the numbers of later
@@ -192,8 +179,7 @@ class FlinkFacts:
     unread: Mapping[TopicPartition, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCommit(HasPartition):
+class PendingCommit(HasPartition, Value):
     """A group's commit that an open transaction holds. transactional_id: None = not found.
 
     Proven by the group in the keys of that transaction's batches. way_out: only where the id does
@@ -231,8 +217,7 @@ def each(looks: Iterable[Callable[[], A]]) -> list[A]:
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Value, dict=True):
     """Everything that `decide` looks at.
 
     partition_counts: those of existing topics. logs: all partitions of inputs, outputs, merge log
@@ -249,18 +234,16 @@ class Observed:
     stored: tuple[StoredPartition, ...] = ()
     pending: tuple[PendingCommit, ...] = ()
     fenced: frozenset[int] = frozenset()
-    owners: Mapping[int, str] = field(default_factory=dict)
+    owners: Mapping[int, str] = msgspec.field(default_factory=dict)
     spark: Checkpoint | None = None
     flink: FlinkFacts | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
-    answers: Mapping[Want[Any], Any] = field(default_factory=dict)
-    unseen: Mapping[Want[Any], str] = field(default_factory=dict)
-    _by_place: Mapping[TopicPartition, StoredPartition] = field(
-        init=False, repr=False, compare=False
-    )
+    sources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    answers: Mapping[Want[Any], Any] = msgspec.field(default_factory=dict)
+    unseen: Mapping[Want[Any], str] = msgspec.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_place", {s.input.topic_partition: s for s in self.stored})
+    @cached_property
+    def _by_place(self) -> Mapping[TopicPartition, StoredPartition]:
+        return {s.input.topic_partition: s for s in self.stored}
 
     def log(self, place: TopicPartition) -> Log:
         """Return a partition's log. Raises IncompleteError where it could not be seen."""

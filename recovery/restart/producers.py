@@ -4,14 +4,15 @@ They are read in offset order while counting; memory does not grow with the rang
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from recovery.facts import ProducerFacts
 from recovery.formats.batches import MAX_SEQUENCE, NO_PRODUCER_ID, BatchHeader
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerRun:
+class ProducerRun(Value):
     """Consecutive visible batches of one producer. producer_id: -1 = written without an id."""
 
     producer_id: int
@@ -20,8 +21,7 @@ class ProducerRun:
     transactional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Value):
     """A batch at `offset` whose epoch and sequence do not follow its producer's previous batch."""
 
     producer_id: int
@@ -30,8 +30,7 @@ class Gap:
     found: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Producers:
+class Producers(Value):
     """The producers of a range.
 
     runs: up to the first producer that comes back. gaps: at most the first hundred. first, last: by
@@ -41,8 +40,8 @@ class Producers:
 
     runs: tuple[ProducerRun, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    first: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    last: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    first: Mapping[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    last: Mapping[int, tuple[int, int]] = msgspec.field(default_factory=dict)
     first_commit: int | None = None
 
     @property

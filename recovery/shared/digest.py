@@ -7,11 +7,11 @@ read as unsigned big-endian integers, modulo 2^256. It finds errors but does not
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from recovery.formats.arrays import binary_parts, filled, int64_values, null_mask, one_chunk
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +22,7 @@ _MODULUS = 1 << 256
 _SLICE = 1 << 16  # rows joined at once
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(Value):
     """The number of rows, and the sum of their hashes modulo 2^256."""
 
     rows: int = 0

@@ -7,11 +7,11 @@ epoch identify a record (KIP-101, KIP-320) and with it everything before.
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
+from recovery.values import Value
 
 NO_EPOCH = "no leader epoch is kept beside it (eoctl before 0.3.0, or a broker without epochs)"
 
@@ -27,8 +27,7 @@ class LogPosition(NamedTuple):
     be that of a leader that had written nothing. leader: of the leader then (eoctl 0.2.0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogAnswer:
+class LogAnswer(Value):
     """One leader's answers about a position.
 
     epoch, end: the latest leader epoch in its log, at most the position's, and the offset at which
@@ -43,8 +42,7 @@ class LogAnswer:
     first_epoch: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Value):
     """Whether the record before a position is in the leader's log.
 
     held: True = proven; False = the logs differ from `diverged_at` on, or from an offset below it

@@ -3,18 +3,17 @@ instant. Pure: the caller passes in what they mean in a partition.
 """
 
 import re
-from dataclasses import dataclass
 
 from recovery.errors import UsageError
 from recovery.facts import PartitionFacts
 from recovery.quoting import quoted
 from recovery.times import instant
+from recovery.values import Value
 
 MAX_OFFSET = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Value):
     """One end of a range. kind: offset, earliest, lso, hw or time; value: offset or epoch ms."""
 
     text: str

@@ -9,13 +9,13 @@ nobody's duplicate.
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import ColumnBatch, Slices
 from recovery.quoting import quoted
 from recovery.shared.source_numbers import Number
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,8 +25,7 @@ DIGEST_SIZE = 16
 _KINDS = ("key", "value", "header:NAME", "json:PATH", "source")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceHeaders:
+class SourceHeaders(Value):
     """The headers that say which source record a record was made from.
 
     numbers: `text` for decimal digits, `int` for big-endian signed integers of 4 or 8 bytes. topic:
@@ -43,8 +42,7 @@ class SourceHeaders:
         return tuple(n for n in (self.topic, self.partition, self.offset, self.nth) if n)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordId:
+class RecordId(Value):
     """kind: key, value, header, json or source; name: the header, or the dotted path."""
 
     kind: Literal["key", "value", "header", "json", "source"]

@@ -6,19 +6,20 @@ log that was cut off and written again (KIP-320) are other logs.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.log_position import LogPosition, Standing
+from recovery.values import Value, replace
 
 SCHEMA = "eoctl.stream/v1"
 ANEW = "begin again with another checkpoint (and another job name for what it writes)"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Value):
     """A place in a partition before whose `offset` everything was read."""
 
     offset: int
@@ -37,12 +38,11 @@ class Position:
         return LogPosition(self.offset, self.record_epoch)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOffset:
+class StreamOffset(Value):
     """The topics' ids, None if brokers have no ids, and the positions in their partitions."""
 
-    ids: Mapping[str, str | None] = field(default_factory=dict)
-    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    ids: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    positions: Mapping[TopicPartition, Position] = msgspec.field(default_factory=dict)
 
 
 def encode(offset: StreamOffset) -> dict[str, Any]:

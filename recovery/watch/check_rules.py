@@ -5,7 +5,8 @@ the answer was not seen, the answer is None (unknown).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged
 from recovery.errors import UsageError
@@ -23,6 +24,7 @@ from recovery.inspect.observation import CLOSED_STATES
 from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.rows.check import CheckRow, Unit
+from recovery.values import Value
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_GRANTED = "AUTHORIZATION_FAILED"
@@ -31,13 +33,12 @@ KEPT_BY_HISTORY = frozenset({"orphan", "marker-lost", "unknown"})
 """Verdicts that depend on the `__transaction_state` history of a closed transactional id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Value):
     """The [check] section as numbers; None = the rule is off. Durations in seconds."""
 
     held_records: int | None = None
     held_age: float | None = None
-    verdicts: Mapping[str, int] = field(default_factory=dict)
+    verdicts: Mapping[str, int] = msgspec.field(default_factory=dict)
     groups_pending: int | None = None
     coordinators_unavailable: int | None = None
     producer_id_expiry: float | None = None
@@ -63,8 +64,7 @@ class Thresholds:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Value):
     """The facts that `check` judges. groups None: not queried. expiration_ms: any broker's shortest
     expiration of idle transactional ids; offsets_retention_ms: the same for group offsets; None =
     unknown. group_times: of groups without members, over that retention; a group that is absent
@@ -78,7 +78,7 @@ class Observed:
     expiration_missing: tuple[Missing, ...]
     now: int
     offsets_retention_ms: int | None = None
-    group_times: Mapping[str, GroupTimes] = field(default_factory=dict)
+    group_times: Mapping[str, GroupTimes] = msgspec.field(default_factory=dict)
     group_times_missing: tuple[Missing, ...] = ()
 
 
@@ -251,8 +251,7 @@ def _not_askable(error: str | None) -> bool:
     return error is not None and (error.endswith(NOT_GRANTED) or error == UNSUPPORTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Expiring:
+class Expiring(Value):
     """A closed transactional id that something depends on; at: when the brokers may drop it."""
 
     transactional_id: str

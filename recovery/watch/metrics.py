@@ -7,10 +7,10 @@ formats" and "Metric and label naming".
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.rows.check import CheckRow
+from recovery.values import Value
 from recovery.watch.check_rules import (
     Observed,
     holders,
@@ -54,8 +54,7 @@ SERIES_HELP: Mapping[str, str] = {
 RESULTS = {True: "ok", False: "finding", None: "unknown"}
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Value):
     """One value of one metric. name: a key of HELP or SERIES_HELP."""
 
     name: str
@@ -124,8 +123,7 @@ def exposition(samples: Iterable[Sample]) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Value):
     """One metric with all its samples, at least one."""
 
     name: str

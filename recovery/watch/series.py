@@ -7,17 +7,16 @@ silently dropped. An unknown value is NaN, so that sums over it are unknown too.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
+from recovery.values import Value
 from recovery.watch.metrics import Sample
 
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Value):
     """The maximum number of series per context: for groups, for their partitions, for findings.
 
     records: offsets of logs read per check to count records; 0 = records are not counted.

@@ -6,7 +6,6 @@ how attempts take over from one another.
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 
 from eoctl.host.clock import now_ms
@@ -16,6 +15,7 @@ from eoctl.stores.storage_address import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.plurals import counted
+from recovery.values import Value
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.taking_over import TakingOver
@@ -24,8 +24,7 @@ SHARE_OF_TIMEOUT = 3  # a transaction is committed after this fraction of its ti
 AT_ONCE = 1000  # rows between two checks of the time
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Value):
     """One staged file of one batch. folder: the batch's folder, or its address in object storage.
     patience: seconds to wait, without progress, for the attempt that took over."""
 

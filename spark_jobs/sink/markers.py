@@ -9,7 +9,6 @@ that marker 0 was committed: a marker that is absent after that has expired.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.access import Access
@@ -18,6 +17,7 @@ from eoctl.kafka.write import exactly_once
 from eoctl.kafka.write.exactly_once import CommittedPosition
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
+from recovery.values import Value
 
 ANSWER_SECONDS = 30.0
 PAUSE_SECONDS = 0.3
@@ -38,8 +38,7 @@ def place(job: str, partition: int) -> TopicPartition:
     return TopicPartition(name(job), partition)
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Value):
     """next_row of `rows` is sent next in batch `batch`, staged as `manifest` (SHA-256).
 
     written: epoch ms of the commit. run: the run that owns the batches, None if it is not named.

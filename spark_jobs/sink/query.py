@@ -8,10 +8,10 @@ batch again, with what has arrived since then.
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import RefusedError, UsageError
+from recovery.values import Value
 from spark_jobs.session import executors
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.staging import Manifest
@@ -23,8 +23,7 @@ QUERY_ID = "sql.streaming.queryId"
 """Spark's StreamExecution sets it for all that a micro-batch runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(Value):
     """A streaming query that sends a batch.
 
     planned: SHA-256 of what its checkpoint says about the batch; None if Spark does not say.

@@ -11,13 +11,13 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.stores.storage import Storage, not_written
 from eoctl.stores.storage_address import storage_at
 from recovery.errors import EoctlError, RefusedError, UsageError
+from recovery.values import Value
 from spark_jobs.session import executors
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class Row(NamedTuple):
     position: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedFile(Value):
     """One sink partition's file: its name below the batch's folder, and its content."""
 
     partition: int
@@ -64,8 +63,7 @@ class StagedFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Value):
     """The content of one batch. topic ids: a recreated topic is another topic.
 
     run: the run that owns the batch, because batch numbers recur (a streaming query whose
@@ -90,7 +88,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return JSON. A run or planned of None is left out: older markers' hashes lack them."""
-        fields = asdict(self)
+        fields = self.as_dict()
         for name in ("run", "planned"):
             if fields[name] is None:
                 del fields[name]
@@ -223,7 +221,7 @@ def _write(address: str, token: str, partition: int, batches: Iterator[Any]) -> 
     name = f"part-{partition:05}-{token}-{uuid.uuid4().hex}.parquet"
     try:
         with storage.writing(name):
-            return asdict(_written(storage, name, partition, batches))
+            return _written(storage, name, partition, batches).as_dict()
     except BaseException as error:
         with suppress(OSError, EoctlError):
             storage.delete([name])

@@ -18,7 +18,6 @@ import re
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +36,7 @@ from recovery.errors import (
     UsageError,
 )
 from recovery.plurals import counted
+from recovery.values import replace
 from spark_jobs.session import executors
 from spark_jobs.sink import commit, markers, query, staging
 from spark_jobs.sink.markers import Marker

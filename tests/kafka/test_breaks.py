@@ -26,6 +26,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.values import replace
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.merging import consumed
 from tests.kafka.tools import kafka_tool
@@ -261,7 +262,7 @@ def test_a_second_orphan_on_a_partition_has_a_producer_id_of_its_own(lab1: Lab) 
     (first,) = break_(lab1, "orphan", topic=name)
     (second,) = break_(lab1, "orphan", topic=name)
     assert first.transactional_id != second.transactional_id
-    assert_pinned(lab1, first.but(high_watermark=second.high_watermark))
+    assert_pinned(lab1, replace(first, high_watermark=second.high_watermark))
     row = described_producer(lab1, second)
     assert row["CurrentTransactionStartOffset"] == str(second.start_offset)
 

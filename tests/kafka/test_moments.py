@@ -9,7 +9,6 @@ from typing import TypeVar
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
-from msgspec.structs import replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
@@ -25,6 +24,7 @@ from eoctl.settings.context import Connect, resolve
 from recovery.facts import CoordinatorClock, PartitionFacts, TopicPartition, TransactionFacts
 from recovery.inspect.inspection import lso_row
 from recovery.selectors import parse_selector
+from recovery.values import replace
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, Relay, relayed
@@ -152,7 +152,7 @@ def test_a_clock_is_not_measured_by_the_next_transaction_of_an_id(
     async def measured(cluster: Cluster, older: int) -> tuple[CoordinatorClock, ...]:
         [row], _ = await coordinators.find(cluster, [here])
         assert row.start_timestamp is not None
-        described: TransactionFacts = row.but(start_timestamp=row.start_timestamp - older)
+        described: TransactionFacts = replace(row, start_timestamp=row.start_timestamp - older)
         return await clocks.measured(cluster, [described], now_ms)
 
     [clock] = asked(lab1, lambda c: measured(c, 0))

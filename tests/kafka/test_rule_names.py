@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +51,7 @@ from recovery.formats.transaction_state import (
     decode_value,
 )
 from recovery.inspect.observation import OpenTransaction, Sample, Settings
+from recovery.values import replace
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene
@@ -161,9 +161,9 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     assert rule_of(orphan, history=None) == "history-not-read"
     assert rule_of(orphan, start=None) == "start-batch-not-read"
     # a leader that is lost between two questions; DESCRIBE that is taken away between them
-    unled = replace(orphan.second, partition=orphan.partition.but(error="NOT_LEADER"))
+    unled = replace(orphan.second, partition=replace(orphan.partition, error="NOT_LEADER"))
     assert rule_of(orphan, second=unled) == "partition-not-seen"
-    another = replace(orphan.second, partition=orphan.partition.but(topic_id="another"))
+    another = replace(orphan.second, partition=replace(orphan.partition, topic_id="another"))
     assert rule_of(orphan, second=another) == "topic-made-anew"
     undescribed = replace(orphan.second, topic_describe=False)
     assert rule_of(orphan, second=undescribed) == "topic-not-described"
@@ -174,7 +174,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     owned = found[expected["within-limits"].topic_partition]
     # DescribeTransactions of a coordinator that is loading
     rows = tuple(
-        t.but(partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
+        replace(t, partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
         for t in owned.first.transactions.rows
     )
     assert rule_of(owned, first=with_rows(owned.first, rows)) == "owner-not-described"
@@ -189,7 +189,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
 
 
 def with_rows(sample: Sample, rows: tuple[TransactionFacts, ...]) -> Sample:
-    return replace(sample, transactions=sample.transactions.but(rows=rows))
+    return replace(sample, transactions=replace(sample.transactions, rows=rows))
 
 
 def test_past_long(lab: Lab) -> None:
@@ -405,9 +405,10 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert rule_of(lost, second=None) == "lost-seen-once"
     # its coordinator moves during the second look: it may still be in Prepare*
     assert lost.second is not None
-    moving = lost.second.transactions.but(
+    moving = replace(
+        lost.second.transactions,
         rows=(),
-        coordinators=tuple(c.but(seen=False) for c in lost.second.transactions.coordinators),
+        coordinators=tuple(replace(c, seen=False) for c in lost.second.transactions.coordinators),
     )
     unseen = replace(lost.second, transactions=moving)
     assert rule_of(lost, second=unseen) == "decider-not-seen"

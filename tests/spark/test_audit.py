@@ -37,6 +37,7 @@ from recovery.rows.answers import Answer
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound
 from recovery.shared.record_ids import parse_record_id
+from recovery.values import replace
 from spark_jobs import audits
 from spark_jobs.session import executors, job
 from tests.kafka.audit_faults import (
@@ -87,7 +88,7 @@ def by_both(
     assert result["findings"] == answer.extra["findings"]
     if not asked.missing and audit.job != "audit_transactions":  # which adds what is unproven
         assert result["exit_status"] == answer.exit_status
-    return local.but(collected_at=0), answer.but(collected_at=0)
+    return replace(local, collected_at=0), replace(answer, collected_at=0)
 
 
 def by_spark(

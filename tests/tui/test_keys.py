@@ -3,7 +3,6 @@
 import csv
 import inspect
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ from textual.pilot import Pilot
 from eoctl.render.explain import means
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import TxnHangingRow
+from recovery.values import replace
 from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists

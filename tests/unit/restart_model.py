@@ -6,7 +6,7 @@ planner wants to know by looking at each offset of a log, and nothing else.
 """
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from recovery.facts import TopicPartition
@@ -48,6 +48,7 @@ from recovery.restart.stored import (
 )
 from recovery.shared.app_file import App
 from recovery.shared.log_position import Standing
+from recovery.values import replace
 
 DATA, ABORTED, CONTROL, OPEN, MISSING = "data", "aborted", "control", "open", "missing"
 

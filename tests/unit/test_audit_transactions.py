@@ -3,7 +3,7 @@
 import random
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,6 +16,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import scan_headers
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateLog, StateRecord
+from recovery.values import replace
 from tests.share import share
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 

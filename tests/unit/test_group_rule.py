@@ -17,6 +17,7 @@ from recovery.facts import (
     TopicPartition,
 )
 from recovery.rows.check import CheckRow
+from recovery.values import replace
 from recovery.watch.group_rule import group_expiry
 from tests.unit.check_facts import DAY, HOUR, NOW, observed
 
@@ -120,7 +121,7 @@ def test_what_has_members_or_no_offset_that_can_go_is_not_looked_at() -> None:
         assert judged(group(state=state, **SIMPLE), ago()).ok is True
     day = DAY / 1000
     for offset in (None, GroupOffsetFacts("g", *A, None, error="UNKNOWN_SERVER_ERROR")):
-        bare = group(**SIMPLE).but(offsets=() if offset is None else (offset,))
+        bare = replace(group(**SIMPLE), offsets=() if offset is None else (offset,))
         # nor is it missed that nobody read when it committed
         assert group_expiry(observed(groups=(bare,)), day).ok is True
     # Kafka keeps an offset while a commit of it waits for its transaction

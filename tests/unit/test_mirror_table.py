@@ -4,7 +4,6 @@ import random
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from recovery.audit.mirror_table import Difference, MirrorFault, explained
 from recovery.errors import IncompleteError
 from recovery.formats.columns import ABORTED, COMMITTED, OPEN, Batches, ColumnBatch
 from recovery.shared.record_digests import record_digests
+from recovery.values import replace
 from tests.share import share
 from tests.unit.formats_build import Item, batch, decoded
 

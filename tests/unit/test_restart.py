@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +33,7 @@ from recovery.restart.rows import (
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.shared.log_position import Standing
+from recovery.values import replace
 from tests.unit.restart_model import ABORTED, World
 
 PLAN = RestartPlan(

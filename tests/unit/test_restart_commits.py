@@ -1,7 +1,6 @@
 """How a group's offset was committed, from batches as a coordinator writes them."""
 
 import struct
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from recovery.formats.consumer_offsets import CONSUMER_OFFSETS, GroupValue, Offs
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.restart.commits import GroupCommit, LastCommits, OutputEvidence, decided, written_with
+from recovery.values import replace
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 IN, OUT, HOME = ("in", 0), TopicPartition("out", 0), 12

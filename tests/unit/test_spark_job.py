@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +27,7 @@ from recovery.errors import (
     UsageError,
 )
 from recovery.merge.request import ReplayRequest
+from recovery.values import replace
 from spark_jobs.session import executors, job
 from spark_jobs.sink import markers, query, staging, taking_over
 from spark_jobs.sink import write as sink

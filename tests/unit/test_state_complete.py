@@ -1,6 +1,5 @@
 """What a rebuild proves: which batches of a response are the range's, and when it is complete."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from recovery.shared.cut import Cut, CutPartition, CutTopic
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.manifest import compacted_from_above, completeness, of_several_replicas
 from recovery.times import rfc3339
+from recovery.values import replace
 from tests.unit.formats_build import COMMIT, Item, batch, decoded, marker
 
 

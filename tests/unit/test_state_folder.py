@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
 from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
+from recovery.values import replace
 from tests.unit.test_state_compare import A, cut, state
 
 

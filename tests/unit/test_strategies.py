@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +38,7 @@ from recovery.shared.store_tables import (
     KafkaGroupStore,
     SparkCheckpointStore,
 )
+from recovery.values import replace
 from tests.unit.restart_model import ABORTED, DATA, MISSING, OPEN, Entry, World, with_reads
 
 FILE = FileStore(kind="file", path="p")

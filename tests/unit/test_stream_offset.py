@@ -22,6 +22,7 @@ from recovery.shared.stream_offset import (
     refuse_other_logs,
     shares,
 )
+from recovery.values import replace
 
 FACTS = PartitionFacts(
     topic="t",
@@ -93,7 +94,7 @@ def test_partitions_that_are_new_or_gone() -> None:
     """One that came behind the target waits, an empty one has no position, a lost one keeps its."""
     gone = StreamOffset({"g": "gone"}, {TopicPartition("g", 4): Position(8, 1)})
     assert advanced(gone, [FACTS], committed=True, target=gone) == gone
-    empty = FACTS.but(log_start_offset=0, last_stable_offset=0, high_watermark=0)
+    empty = replace(FACTS, log_start_offset=0, last_stable_offset=0, high_watermark=0)
     assert advanced(gone, [empty], committed=True) == gone
     assert advanced(gone, [FACTS], committed=True).positions == {
         ("g", 4): Position(8, 1),
@@ -131,7 +132,7 @@ def test_other_logs_are_refused(
     kind: type[EoctlError] | None,
     sentence: str,
 ) -> None:
-    facts = [FACTS.but(**now), FACTS.but(topic="other", leader_epoch=0)]
+    facts = [replace(FACTS, **now), replace(FACTS, topic="other", leader_epoch=0)]
     assert list(moved(start, facts)) == ([PLACE] if ends else [])
     if kind is None:
         refuse_other_logs(start, facts, {"t": ids}, ends)

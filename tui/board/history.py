@@ -6,7 +6,6 @@ Bounded: a number per topic and bucket, for at most MOST_TOPICS topics and half 
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.words import age as age_words
@@ -15,6 +14,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.row import LsoRow
 from recovery.times import rfc3339
+from recovery.values import Value
 from tui.board import STALE_INTERVALS
 from tui.board.headline import QUIET, at_the_lso, group_rows, stuck
 from tui.board.prospects import deleted_in, ends_in
@@ -37,8 +37,7 @@ Mark = tuple[int, str]
 """The bucket in which a change began, and the first letter of what it did."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Value):
     """One topic. age: seconds, of the oldest transaction that holds it; `~`: approximately."""
 
     topic: str
@@ -49,8 +48,7 @@ class Lane:
     marks: tuple[Mark, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Value):
     """A part of the board. brief: its text if it has one line; lines: its text if it has more."""
 
     title: str
@@ -58,8 +56,7 @@ class Part:
     lines: tuple[Line, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Board:
+class Board(Value, eq=False):
     """What the lower half of the overview shows. lanes: all topics together, then the worst ones.
 
     seconds: how far back a lane goes; until: its right end, epoch ms. more_topics: topics without a

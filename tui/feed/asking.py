@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from eoctl.host.clock import now_ms
+from recovery.values import replace
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.collection import Collection

@@ -6,12 +6,12 @@ the frame before, so nothing is made or drawn twice.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from eoctl.render.sanitise import visible
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import LsoRow
+from recovery.values import Value
 from tui.board.history import Board, History, joins_ms
 from tui.screens import plan_and_job_lists
 from tui.screens.groups import groups_table
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from recovery.rows.jobs import JobRow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class Frame(Value, eq=False):
     """One snapshot and its tables by view name. says: the overview's sentences with their roles."""
 
     snapshot: "Snapshot"

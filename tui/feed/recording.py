@@ -6,7 +6,6 @@ line before is written as `=`. So reading a line requires the lines before it.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from json.decoder import JSONArray  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
@@ -28,6 +27,7 @@ from recovery.rows.plans import PlanFileRow
 from recovery.rows.row import BrokerRow, ErrorRow, LsoRow, ProducerRow, Row, TxnListRow
 from recovery.rows.strip import StripRow
 from recovery.rows.why import WhyRow
+from recovery.values import Value, replace
 
 SCHEMA = "eoctl.recording/v1"
 MODELS: Mapping[str, type[Row]] = {
@@ -49,7 +49,7 @@ MODELS: Mapping[str, type[Row]] = {
     "jobs-show": JobRow,
 }
 """By the schema of the answer; one without rows needs none."""
-_PLAIN = tuple(f.name for f in fields(Snapshot) if f.name not in PARTS)
+_PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)
 SAME = "="
 
 
@@ -148,8 +148,7 @@ def _unpacked_rows(fields: dict[str, Any], before: Answer | None) -> list[Row]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Value):
     """What is kept of a snapshot that is not shown.
 
     begins: the position of its line. lines: for each part, the number of the line that has it;
@@ -235,8 +234,8 @@ def _brief(s: Snapshot, partitions: Answer | None) -> Snapshot:
     """Return what a trend needs of a snapshot. partitions: the previous snapshot's, if equal."""
     if partitions is None and s.partitions is not None:
         held = [row for row in s.partitions.rows if isinstance(row, LsoRow) and row.held]
-        partitions = s.partitions.but(rows=held)
-    listed = s.transactions.but(rows=[], errors=[]) if s.transactions else None
+        partitions = replace(s.partitions, rows=held)
+    listed = replace(s.transactions, rows=[], errors=[]) if s.transactions else None
     return Snapshot(
         s.title,
         s.taken_at,

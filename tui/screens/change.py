@@ -5,7 +5,6 @@ typed; what became of each step is read back from the cluster.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +14,7 @@ from textual.widgets import Input
 from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
+from recovery.values import Value
 from tui.widgets.asking_page import Asking
 from tui.widgets.lines import Line
 from tui.widgets.text import wrapped
@@ -33,8 +33,7 @@ ROLES = {
 }
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(Value):
     """A plan and where it is carried out, or (plan None) sentences instead of a plan.
 
     undoes: the journal entry that the plan puts back. finding: the sentences report a finding.

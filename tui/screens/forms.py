@@ -6,11 +6,11 @@ the command's plan first and carries it out only after the plan's word was typed
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Value):
     """One line of a form. option: `--group`, or "" for an argument. says: an example or choices.
 
     several: each word is an argument. value: the initial text.
@@ -24,8 +24,7 @@ class Field:
     value: Callable[[], str] = str
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Value):
     """A command and its fields. plans: the command has a plan that --execute carries out.
 
     page: the word after `:` of the screen that the form opens instead; then it starts nothing.

@@ -10,6 +10,7 @@ from eoctl.render.words import age as age_words
 from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.plans import PlanFileRow
+from recovery.values import replace
 from tui.screens.rows import AGE, Picked, Text, aged, cells_of, numbered, since, table_row
 from tui.widgets.tables import MARK, TableData, TableRow, table_data
 
@@ -26,7 +27,7 @@ PLAN_COLUMNS = (
     _entry("context", (0, 10, 16), "X", 1),
     _entry("scope", (12, 16, 26), "W", 2),
     _entry("steps", (5, 5, 5), "E"),
-    AGE.but(letter="O"),
+    replace(AGE, letter="O"),
     _entry("user", (0, 0, 16), "B"),
     _entry("summary", (0, 20, 40), "", 3),
 )
@@ -39,7 +40,7 @@ JOB_COLUMNS = (
     _job("records", (8, 10, 12), "R"),
     Column("rate", "REC/S", "number", widths=(6, 8, 10), letter="P"),
     _job("eta", (0, 6, 6), "L", title="LEFT"),
-    AGE.but(widths=(6, 6, 6)),
+    replace(AGE, widths=(6, 6, 6)),
     _job("what", (0, 14, 40), "", 3),
 )
 MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}

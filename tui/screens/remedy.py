@@ -4,11 +4,11 @@ Planning reads the cluster again, so nothing is decided from what the screen sho
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.plans import subject
 from recovery.rows.diagnosis import TxnHangingRow
+from recovery.values import replace
 from tui.screens.change import Ready
 
 if TYPE_CHECKING:

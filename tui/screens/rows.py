@@ -9,6 +9,7 @@ from eoctl.render.tables import Column
 from eoctl.render.words import Age
 from eoctl.render.words import age as age_words
 from recovery.rows.diagnosis import TxnHangingRow
+from recovery.values import replace
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Picked:
     def __call__(
         self, key: str, widths: tuple[int, int, int], letter: str, grow: int = 0, **other: Any
     ) -> Column:
-        return self._known[key].but(widths=widths, letter=letter, grow=grow, **other)
+        return replace(self._known[key], widths=widths, letter=letter, grow=grow, **other)
 
 
 AGE = Column("age", "AGE", "age", widths=(6, 7, 7), letter="A")

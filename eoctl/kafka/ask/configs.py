@@ -7,6 +7,7 @@ from typing import Any
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, missing_broker
 from recovery.facts import GroupFacts, Missing
+from recovery.values import replace
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 ISOLATION = "share.isolation.level"
@@ -99,4 +100,4 @@ async def with_isolation(cluster: Cluster, groups: Sequence[GroupFacts]) -> list
         for c in result.configs
         if c.name == ISOLATION
     }
-    return [g.but(isolation=levels[g.group]) if g.group in levels else g for g in groups]
+    return [replace(g, isolation=levels[g.group]) if g.group in levels else g for g in groups]

@@ -30,6 +30,7 @@ from recovery.facts import (
 )
 from recovery.formats.coordinator import coordinator_partition
 from recovery.plurals import counted
+from recovery.values import replace
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
@@ -156,7 +157,7 @@ async def _listed_once(
     missing += _unproven(coordinators.values(), {m.broker for m in missing}, count)
     for p in partitions:
         in_sync, away = replicas_of(cluster, p)
-        coordinators[p.partition] = coordinators[p.partition].but(in_sync=in_sync, away=away)
+        coordinators[p.partition] = replace(coordinators[p.partition], in_sync=in_sync, away=away)
     return Transactions(
         rows=tuple(sorted(rows, key=lambda t: t.transactional_id)),
         coordinators=tuple(coordinators[number] for number in sorted(coordinators)),
@@ -274,12 +275,12 @@ async def described(
     homes = await _homes(cluster, [result[n].transactional_id for n in doubted])
     known = [n for n in doubted if result[n].transactional_id in homes]
     again, more = await _described_once(
-        cluster, [rows[n].but(coordinator=homes[rows[n].transactional_id]) for n in known]
+        cluster, [replace(rows[n], coordinator=homes[rows[n].transactional_id]) for n in known]
     )
     settled = set()
     for number, t in zip(known, again, strict=True):
         if t.error == NOT_FOUND or (t.error is None and t.producer_id != rows[number].producer_id):
-            result[number] = rows[number].but(error=NOT_FOUND, ghost=True)
+            result[number] = replace(rows[number], error=NOT_FOUND, ghost=True)
         else:
             result[number] = t
         settled.add(t.transactional_id)
@@ -334,10 +335,10 @@ async def _described_once(
         answer = by_id.get(t.transactional_id)
         if answer is None:
             error = failures[t.coordinator].error if t.coordinator in failures else "NO_ANSWER"
-            result.append(t.but(error=error))
+            result.append(replace(t, error=error))
         elif answer.error_code:
             name = messages.error_name(answer.error_code)
-            result.append(t.but(error=name))
+            result.append(replace(t, error=name))
             missing.append(
                 Missing(
                     "transaction",

@@ -27,6 +27,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
 from recovery.inspect.connect import PROTOCOL
 from recovery.plurals import counted
+from recovery.values import replace
 
 Value = TypeVar("Value")
 GroupAnswers = Mapping[str, tuple[str, Value]]
@@ -348,7 +349,8 @@ def _described(facts: GroupFacts, coordinator: int, row: Any) -> GroupFacts:
     protocol = getattr(row, "protocol_type", None) or None  # classic groups only
     workers = (_worker(m) for m in row.members) if protocol == PROTOCOL else ()
     streams = [m for m in row.members if getattr(m, "process_id", None)]
-    return facts.but(
+    return replace(
+        facts,
         protocol=protocol,
         workers=tuple(w for w in workers if w is not None),
         state=row.group_state or "Dead",

@@ -16,6 +16,7 @@ from eoctl.kafka.connection.cluster import (
     missing_broker,
 )
 from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.values import replace
 
 DEBUGGING_REPLICA = -2
 
@@ -58,7 +59,7 @@ async def read_ends(
     facts, missing = await collect.partition_offsets(cluster, topics, partitions)
     # if the leader moved meanwhile, facts know the new one
     led = [
-        p.but(leader=f.leader, leader_epoch=f.leader_epoch)
+        replace(p, leader=f.leader, leader_epoch=f.leader_epoch)
         for p, f in zip(partitions, facts, strict=True)
         if f.error is None
     ]

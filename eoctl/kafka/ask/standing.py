@@ -16,6 +16,7 @@ from recovery.facts import (
 )
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.id_facts import IdFacts, NamedPartition
+from recovery.values import replace
 
 MIN_IN_SYNC = "min.insync.replicas"
 
@@ -84,11 +85,12 @@ async def with_least_in_sync(cluster: Cluster, seen: Transactions) -> Transactio
     if not any(c.away for c in seen.coordinators):
         return seen
     least = await _min_in_sync(cluster)
-    return seen.but(
+    return replace(
+        seen,
         coordinators=tuple(
-            c if least is None or c.in_sync is None else c.but(least=_least(least, c))
+            c if least is None or c.in_sync is None else replace(c, least=_least(least, c))
             for c in seen.coordinators
-        )
+        ),
     )
 
 

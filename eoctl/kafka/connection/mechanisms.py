@@ -6,12 +6,12 @@ Reads `sasl.jaas.config` too, the property in which Java clients keep their cred
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection.credentials import Secret, resolve
 from eoctl.kafka.connection.sasl import Mechanism, OAuthBearer, Plain, Scram, TokenSource
 from recovery.errors import UsageError
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.tls import Tls
@@ -33,12 +33,14 @@ _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-@dataclass(frozen=True, slots=True)
-class LoginModule:
+class LoginModule(Value):
     """name: the Java class without its package. options: its key="value" pairs, with secrets."""
 
     name: str
-    options: dict[str, str] = field(repr=False)
+    options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"LoginModule({self.name!r})"
 
 
 def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:

@@ -6,10 +6,10 @@ Source: Kafka's FetchResponse.json; KIP-98, KIP-227, KIP-392.
 """
 
 import struct
-from dataclasses import dataclass
 
 from recovery.facts import HasPartition
 from recovery.plurals import counted
+from recovery.values import Value
 
 _PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, LSO
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
@@ -20,8 +20,7 @@ _I64 = struct.Struct(">q")
 LEAST, MOST = 4, 11  # LSO and aborted transactions; names instead of topic ids, not flexible
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionData(HasPartition):
+class PartitionData(HasPartition, Value):
     """One partition's part of an answer. log_start_offset: -1 below version 5.
 
     aborted: (producer id, first offset); empty at read_uncommitted. records: a view of the frame,
@@ -40,8 +39,7 @@ class PartitionData(HasPartition):
     preferred_replica: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(Value):
     """error_code: of the complete answer (version 7 and above)."""
 
     error_code: int

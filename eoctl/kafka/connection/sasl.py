@@ -10,12 +10,12 @@ import hmac
 import json
 import secrets
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from eoctl.kafka.connection.credentials import Secret
 from eoctl.kafka.connection.failures import Deadline, WireError
 from recovery.plurals import counted
+from recovery.values import Value
 
 Exchange = Generator[bytes, bytes, None]
 
@@ -34,13 +34,12 @@ class Mechanism(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(Value):
     """RFC 4616."""
 
     username: str
     password: Secret
-    name: str = field(default="PLAIN", init=False)
+    name: str = "PLAIN"
 
     async def exchange(self, deadline: Deadline) -> Exchange:
         return self._say()
@@ -49,8 +48,7 @@ class Plain:
         yield b"\0" + self.username.encode() + b"\0" + self.password.reveal().encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Scram:
+class Scram(Value):
     """RFC 5802 and RFC 7677 without channel binding. name: SCRAM-SHA-256 or SCRAM-SHA-512.
 
     Passwords are UTF-8 and not otherwise prepared, as in Kafka's ScramFormatter.normalize.
@@ -107,8 +105,7 @@ class Scram:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Value):
     """A bearer token. expires: epoch seconds; principal: the name in the token, "" if not known."""
 
     text: Secret
@@ -128,13 +125,12 @@ class TokenSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthBearer:
+class OAuthBearer(Value):
     """RFC 7628. extensions: SASL extensions (KIP-342) sent with the token."""
 
     source: TokenSource
     extensions: tuple[tuple[str, str], ...] = ()
-    name: str = field(default="OAUTHBEARER", init=False)
+    name: str = "OAUTHBEARER"
 
     async def exchange(self, deadline: Deadline) -> Exchange:
         return self._say(await self.source.token(deadline))

@@ -6,17 +6,17 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from eoctl.kafka.connection.credentials import Secret, read_file, resolve
 from recovery.errors import UsageError
+from recovery.values import Value
 
 PEM_BEGIN = "-----BEGIN"
 
 
-@dataclass(frozen=True, slots=True)
-class Pem:
+class Pem(Value):
     """PEM text and the property it came from; path: its file, None if given inline."""
 
     key: str
@@ -35,8 +35,7 @@ class Pem:
             yield file.name
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(Value, dict=True):
     """The files and names with which we check brokers and identify ourselves.
 
     ca: trusted certificates, a Pem or a folder of them; None = those of the system. certificate,
@@ -50,11 +49,15 @@ class Tls:
     key_password: Secret | None = None
     check_hostname: bool = True
     verify: bool = True
-    context: ssl.SSLContext = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Build the context. Raises UsageError for what OpenSSL cannot read."""
-        object.__setattr__(self, "context", self._build())
+        _ = self.context
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """The context of every connection."""
+        return self._build()
 
     def without_hostname_check(self) -> ssl.SSLContext:
         """Return a second context, only to ask a peer which names its certificate holds."""

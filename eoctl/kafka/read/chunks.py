@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 
 from recovery.facts import HasPartition
+from recovery.values import Value
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ENOUGH = "ENOUGH"  # as many chunks as requested
 ABOVE = "ABOVE_END"  # the range extends beyond what this isolation level shows
 
 
-@dataclass(frozen=True, slots=True)
-class Range(HasPartition):
+class Range(HasPartition, Value):
     """Offsets [start, end) of one partition."""
 
     topic: str
@@ -19,8 +19,7 @@ class Range(HasPartition):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk(HasPartition):
+class Chunk(HasPartition, Value):
     """One partition's part of a response.
 
     records: complete batches and perhaps a cut one at the end; the first may begin before
@@ -60,8 +59,7 @@ class Givers:
             self.by_followers += len(item.records)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended(HasPartition):
+class Ended(HasPartition, Value):
     """The end of a range's answers: read up to `position`.
 
     error None: the range was read to its end; an offset that no chunk has is without a record.

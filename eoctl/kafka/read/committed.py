@@ -22,6 +22,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.records import records
 from recovery.inspect.observation import OpenTransaction
 from recovery.quoting import quoted
+from recovery.values import replace
 
 Rows = dict[TopicPartition, tuple[str, Any]]
 """Kafka's error name or NONE, and the answer's row."""
@@ -74,7 +75,7 @@ async def with_offsets(
             for o in rows
             if o.error is not None
         ]
-    return [g.but(offsets=tuple(by_group.get(g.group, ()))) for g in groups], missing
+    return [replace(g, offsets=tuple(by_group.get(g.group, ()))) for g in groups], missing
 
 
 def _problem(error: str) -> str:

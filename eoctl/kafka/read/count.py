@@ -6,7 +6,6 @@ a second pass at read_uncommitted counts what is open. The rules: `recovery.form
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from eoctl.host.extras import need
@@ -17,10 +16,10 @@ from eoctl.kafka.read.visible import commit_markers, data_batches
 from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.formats.counting import Counts, ExactCount
 from recovery.restart.producers import ProducerRuns
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Cuts(HasPartition):
+class Cuts(HasPartition, Value):
     """The ranges to count: between neighbours in `offsets`, which ascend.
 
     log_start_offset, last_stable_offset: as observed before; the counts are of that moment.
@@ -32,7 +31,7 @@ class Cuts(HasPartition):
     offsets: tuple[int, ...]
     log_start_offset: int
     last_stable_offset: int
-    producers: ProducerRuns | None = field(default=None, compare=False)
+    producers: ProducerRuns | None = None
 
 
 async def count(

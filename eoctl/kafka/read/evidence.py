@@ -7,7 +7,6 @@ error; nothing is guessed.
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -18,6 +17,7 @@ from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
 from recovery.formats.records import records
 from recovery.inspect.observation import OpenTransaction, StartBatch
+from recovery.values import replace
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it

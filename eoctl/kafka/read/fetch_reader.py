@@ -7,7 +7,6 @@ quickly. What one leader could not give is requested from the next one at the sa
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from eoctl.kafka.connection import messages, raw_fetch
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,6 +18,7 @@ from eoctl.kafka.read.nearest import MOST_PARTITIONS, Followers, question
 from recovery.facts import TopicPartition
 from recovery.formats.batches import OldMessageFormatError, last_batch
 from recovery.formats.reader import CorruptError
+from recovery.values import replace
 
 RESPONSE_BYTES = 4 << 20  # in transit at one time, from all leaders together
 FIRST_BYTES = 1 << 20

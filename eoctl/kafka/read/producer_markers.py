@@ -4,7 +4,6 @@ What could not be read is left open; nothing is guessed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.evidence import MARKER_CHUNKS, high_watermark, one_per_partition
@@ -14,12 +13,12 @@ from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.records import ControlType, marker
 from recovery.inspect.history import Marker
 from recovery.inspect.observation import OpenTransaction
+from recovery.values import Value
 
 MARKER_WINDOW = 100_000  # offsets before a start batch to search for its producer's markers
 
 
-@dataclass(frozen=True, slots=True)
-class Markers:
+class Markers(Value):
     """A producer's markers in a data log, from `first` on without a missing offset."""
 
     found: tuple[Marker, ...]

@@ -5,7 +5,6 @@ calls initTransactions for each transaction, as Flink's sink does.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.chunks import READ_UNCOMMITTED, Chunk, Range
@@ -13,13 +12,13 @@ from eoctl.kafka.read.fetch import read
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import MAX_SEQUENCE, batch_headers
 from recovery.formats.records import ControlType, marker
+from recovery.values import Value, replace
 
 Transaction = tuple[int, int]
 """Producer id and producer epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Value):
     """One transaction's records in one partition. first, last: offsets of its records.
 
     outcome: `commit` or `abort` of the marker at offset `marker` that ended it here, appended at

@@ -13,13 +13,13 @@ from eoctl.kafka.read import fetch
 from eoctl.kafka.read.fetch import READ_UNCOMMITTED, Chunk, Range
 from recovery.errors import EoctlError
 from recovery.facts import Missing, TopicPartition
+from recovery.values import Value
 
 ChunkProgress = Callable[[int, int, int], None]
 """Called with bytes read, offsets done and offsets in all, after each chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Value):
     """How to read logs. max_rate: bytes per second and broker, None = as fast as possible.
 
     most: offsets to read in total from many logs, the shortest first; None = no limit. nearest: see

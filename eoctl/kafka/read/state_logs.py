@@ -6,7 +6,7 @@ extents that may answer it, one at a time.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from eoctl.kafka.ask import collect
@@ -19,6 +19,7 @@ from recovery.formats.reader import CorruptError
 from recovery.inspect.history import StateLog
 from recovery.inspect.log_part import LogPart, part_of
 from recovery.inspect.state_log import Former, KeptBatches, state_log
+from recovery.values import Value, replace
 
 
 class Reading(Protocol):
@@ -99,8 +100,7 @@ class Unkept:
         self._log = TemporaryLog()
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(Value):
     """The requested records, as `state_log` takes them."""
 
     producer_ids: Collection[int]

@@ -7,18 +7,17 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import IO
 
 from recovery.inspect.log_part import LogPart, Wholeness, part_of
 from recovery.inspect.log_tokens import tokens
 from recovery.inspect.state_log import Extent, Fetched
+from recovery.values import Value
 
 MOST_IN_MEMORY = 64 << 10  # bytes of one log
 
 
-@dataclass(frozen=True, slots=True)
-class _Extent:
+class _Extent(Value):
     """The batches of one `add`. hashes: of the ids in it."""
 
     file: IO[bytes]

@@ -7,13 +7,13 @@ broker, or came too early. `ready` is awaited right before each request.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from recovery.facts import TopicPartition
+from recovery.values import Value
 
 NOT_THERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"})
 NOT_YET = NOT_THERE | {"COORDINATOR_NOT_AVAILABLE"}
@@ -30,8 +30,7 @@ Ready = Callable[[bool], Awaitable[None]]
 sent before? Then it may have been done: NOT_COORDINATOR can also follow an append."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Value):
     """One offset commit. leader_epoch: None = not known; metadata: empty = none."""
 
     offset: int

@@ -5,12 +5,11 @@ the change was written): callers must check afterwards. Only the names in MARKER
 END_REFUSED say that nothing was changed.
 """
 
-from dataclasses import dataclass
-
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from recovery.remedy.repairs import EndRequest, InitRequest, MarkerRequest
+from recovery.values import Value
 
 MARKER_REFUSED = frozenset(
     {
@@ -87,8 +86,7 @@ async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> 
     raise WireError("NO_ANSWER", "the broker did not answer for this partition")
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Value):
     """The answer of a coordinator. error: Kafka's name or NONE.
 
     producer_id, producer_epoch: the id's from now on; None = not given (EndTxn below version 5).

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +69,7 @@ def _checked(kind: str, options: dict[str, Any]) -> Options:
             f"{kind!r} is no kind of break", remedy=f"one of {', '.join(KINDS)}"
         )
     chosen = KINDS[kind]
-    known = {field.name for field in fields(Options)}
+    known = set(Options.__struct_fields__)
     for name in options:
         if name not in known:
             raise errors.UsageError(f"{name!r} is no option of a break")
@@ -101,7 +100,7 @@ async def making(
 
 async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth]:
     """Make a break in its own process, which stays until `lab down` ends it."""
-    spec = {"lab": lab.name, "kind": kind, "options": asdict(options) | {"hold": False}}
+    spec = {"lab": lab.name, "kind": kind, "options": options.as_dict() | {"hold": False}}
     process, answer = start_owner(lab, spec)
     end = time.monotonic() + OWNER_SECONDS
     while not answer.exists():

@@ -10,7 +10,6 @@ accepts a transactional batch from any client.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 
 from eoctl.lab import admin
@@ -20,6 +19,7 @@ from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client
 from eoctl.lab.producer import Producer
+from recovery.values import replace
 
 VERIFICATION = "transaction.partition.verification.enable"
 VARIANTS = ("fresh", "marked", "late", "foreign", "nameless")
@@ -158,7 +158,7 @@ async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[Gr
         verdict="open",
         repair="wait: it is alive, and only needed for the orphan beside it",
     )
-    return [orphan, live.but(kind="open")]
+    return [orphan, replace(live, kind="open")]
 
 
 async def make_idle_owner(stage: Stage) -> list[GroundTruth]:

@@ -5,7 +5,6 @@ alike. `hold` adds the process, for the person at the lab.
 """
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
 from recovery.formats.coordinator import coordinator_partition
 from recovery.times import format_duration
+from recovery.values import Value
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TRANSACTION_STATE = "__transaction_state"
@@ -34,8 +34,7 @@ CLOCK_AHEAD_MS = 3 * 3_600_000
 FENCED = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Value):
     """An open transaction as its batches show it; the producer's own epoch may move on."""
 
     place: BreakPlace

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
@@ -12,6 +14,7 @@ from eoctl.lab.producer import Producer
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import HasPartition
 from recovery.plurals import counted
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
@@ -20,8 +23,7 @@ UNSTABLE = "unstable.api.versions.enable"
 PARTITIONS_PER_TOPIC = 10  # if many are made
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Value):
     """The options of a break. Each kind lists those it takes beyond the first five.
 
     variant: which variant of the kind. later: what the id does after its marker was lost. hold:
@@ -48,8 +50,7 @@ class Options:
 COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"})
 
 
-@dataclass(frozen=True, slots=True)
-class BreakPlace(HasPartition):
+class BreakPlace(HasPartition, Value):
     """The place of one of `count` faults, and the transactional id it uses."""
 
     topic: str
@@ -197,8 +198,7 @@ def group_offsets(group: str, place: BreakPlace, committed: int, pending: int) -
 Make = Callable[[Stage], Awaitable[list[GroundTruth]]]
 
 
-@dataclass(frozen=True, slots=True)
-class BreakKind:
+class BreakKind(Value):
     """One kind of fault. settings: broker settings without which it cannot be made.
 
     A numeric setting must be at least the number given here. takes: options beyond the common ones.
@@ -209,7 +209,7 @@ class BreakKind:
     summary: str
     make: Make
     brokers: int = 1
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     takes: frozenset[str] = frozenset()
     leaves_open: Callable[[Options], bool] = lambda options: False
 

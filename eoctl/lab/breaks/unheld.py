@@ -19,6 +19,7 @@ from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError, UsageError
 from recovery.formats.coordinator import coordinator_partition
 from recovery.plurals import counted
+from recovery.values import replace
 
 MIN_ISR = "min.insync.replicas"
 STAYS_SECONDS = 1.0
@@ -164,8 +165,7 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
             variant=variant,
             outcome="commit",
         )
-        nothing: dict[str, None] = {} if variant == "held" else {"start_offset": None}
-        truths.append(truth.but(**nothing))
+        truths.append(truth if variant == "held" else replace(truth, start_offset=None))
     return truths
 
 

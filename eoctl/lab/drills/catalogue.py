@@ -3,20 +3,18 @@
 A story names symptoms: what readers notice, and whom to ask. It never names the cause.
 """
 
-from dataclasses import dataclass
-
 from eoctl.lab.breaks.owned import ABORT_CYCLE
 from eoctl.lab.breaks.stage import BreakKind, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.drills import planting, work
 from eoctl.lab.drills.planting import Plant, Scene
+from recovery.values import Value
 
 STUCK = "readers-stuck"
 CYCLE = {ABORT_CYCLE: "3600000"}
 
 
-@dataclass(frozen=True, slots=True)
-class Drill:
+class Drill(Value):
     """One drill. page: of docs/runbooks. story: with `{topics}` in place of the held ones.
 
     cycle: coordinators must not end transactions during this drill.

@@ -1,12 +1,12 @@
 """Mark a drill: compare the outcome of each case with the correct one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from eoctl.lab.drills.state import Case
 from recovery.plurals import counted
 from recovery.rows.lab import DrillGradeRow, Result
+from recovery.values import Value
 
 POINTS: Mapping[Result, int] = {"right": 10, "left": 0, "wrong": -10, "harmful": -30}
 MOST = POINTS["right"]
@@ -25,8 +25,7 @@ WANTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Value):
     """How the log says that a transaction ended. outcome: None while it is open.
 
     records: how many it wrote there, up to its marker. marker: the marker's offset.
@@ -40,8 +39,7 @@ class Ending:
         return "open" if self.outcome is None else f"{self.outcome} at offset {self.marker}"
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Value):
     """A completed fence, from the journal. after_question: its owner had been asked."""
 
     after_question: bool

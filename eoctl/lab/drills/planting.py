@@ -5,7 +5,7 @@ Each is a break of eoctl.lab.breaks with a realistic name. Its ground truth beco
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from eoctl.lab.drills.state import Case, Role
 from recovery.errors import UnverifiedError
 from recovery.formats.coordinator import coordinator_partition
 from recovery.rows.lab import OwnerAnswer
+from recovery.values import replace
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab

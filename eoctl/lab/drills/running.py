@@ -5,7 +5,6 @@ import random
 import shutil
 import signal
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eoctl.host.clock import now_ms
@@ -24,6 +23,7 @@ from recovery.errors import RefusedError, UnverifiedError, UsageError
 from recovery.quoting import quoted
 from recovery.rows.lab import DrillAnswerRow, DrillGradeRow
 from recovery.rows.row import ErrorRow
+from recovery.values import replace
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab

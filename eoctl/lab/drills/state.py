@@ -9,14 +9,16 @@ import json
 import secrets
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import msgspec
+
 from eoctl.host.processes import Process
 from recovery.errors import UsageError
 from recovery.rows.lab import OwnerAnswer
+from recovery.values import Value, replace
 
 FILE = "drill.json"
 Role = Literal[
@@ -34,8 +36,7 @@ Role = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Value):
     """One case that a drill judges.
 
     subject: a partition, a broker or a topic, as the grade names it. topic, partition: of subject;
@@ -58,8 +59,7 @@ class Case:
     broker: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DrillState:
+class DrillState(Value):
     """A drill under way. started_at: epoch ms. questions: when each id's owner was first asked."""
 
     drill: str
@@ -69,12 +69,12 @@ class DrillState:
     cases: tuple[Case, ...]
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    questions: Mapping[str, int] = field(default_factory=dict)
+    questions: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def save(self, lab_folder: Path) -> None:
         """Write the state in one step, hidden."""
         key = secrets.token_bytes(32)
-        hidden = _crossed(zlib.compress(json.dumps(asdict(self)).encode()), key)
+        hidden = _crossed(zlib.compress(json.dumps(self.as_dict()).encode()), key)
         content = {"key": key.hex(), "hidden": base64.b64encode(hidden).decode("ascii")}
         fresh = lab_folder / f".{FILE}"
         fresh.write_text(json.dumps(content), encoding="utf-8")

@@ -25,14 +25,14 @@ from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound
+from recovery.values import Value, replace
 
 NAMED = 5  # topics named in a job's summary; if there are more, their number
 
 F = TypeVar("F", bound=AuditResult)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedRanges:
+class AuditedRanges(Value):
     """The ranges that an audit reads. missing: what cannot be read. covered: what coordinators
     decided, if that matters."""
 
@@ -102,8 +102,7 @@ class RangesAudit(Audit[F]):
         return AuditedRanges(cluster.cluster_id, ranges, missing)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEngine:
+class AuditEngine(Value):
     """asked: auto, local or spark. spark: the one to use, None without Spark."""
 
     asked: str = "local"
@@ -147,7 +146,7 @@ def audited(
         left = None if bound is None else bound - time.monotonic()
         result = _on_spark(context, left, audit, audit.request(ranges, reading), engine, ranges)
     answer = audit.answer(ranges, result)
-    return answer.but(extra={**answer.extra, "engine": name, "engine_why": why})
+    return replace(answer, extra={**answer.extra, "engine": name, "engine_why": why})
 
 
 async def here(cluster: Cluster, audit: Audit[F], reading: AuditOptions) -> Answer:

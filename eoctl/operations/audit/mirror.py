@@ -6,7 +6,6 @@ partner. The rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.configs import topic_configs
@@ -26,10 +25,10 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.mirror import AuditMirrorRow
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import Bound
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorWish:
+class MirrorWish(Value):
     """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
 
     ignored: record fields that are not compared. offset_syncs, checkpoints: their topics, None =
@@ -82,7 +81,7 @@ async def _audit(
     except (IncompleteError, CorruptError) as error:
         unread.append(_not_known("checkpoints", wish.checkpoints, error))
     end = Bound("lso", "lso")
-    copy = parse_selector(wish.mirror).but(partitions=wish.source.partitions)
+    copy = replace(parse_selector(wish.mirror), partitions=wish.source.partitions)
     theirs, missing = await resolve(mirror, [copy], wish.start, end)
     mine, more = await resolve(source, [wish.source], wish.start, end)
     missing += [*more, *unread]

@@ -15,14 +15,14 @@ from recovery.audit.mirror_table import FIELDS, Difference, MirrorFault, Outside
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
 from recovery.shared.record_digests import key_ranges, record_digests
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMirror:
+class PartitionMirror(Value):
     """A partition of the source, the mirror's of that number, and MirrorMaker's data on both.
 
     since: the instant at which both ranges begin, in ms; None: at the log starts.
@@ -47,8 +47,7 @@ SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
 """A sync and the digests of the records at its two offsets, None where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class BothLogs:
+class BothLogs(Value):
     """The content of both logs of one partition.
 
     counts, differences: as in Judged. moved: pairs out of order; syncs: those in the range. head:

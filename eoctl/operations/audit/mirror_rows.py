@@ -12,6 +12,7 @@ from recovery.formats.mirror_maker import Checkpoint, OffsetSync
 from recovery.plurals import counted
 from recovery.rows.mirror import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
 from recovery.shared.record_digests import KEY_RANGES, range_name
+from recovery.values import replace
 
 LONGEST_KEY = 1024  # bytes; longer ones are not shown
 
@@ -188,4 +189,4 @@ def _sync(partition: int, sync: OffsetSync) -> AuditMirrorRow:
 
 def _checkpoint(c: MirrorCheckpoint) -> AuditMirrorRow:
     row = _plain(c.partition, "checkpoint", c.source_offset, c.mirror_offset, c.skipped)
-    return row.but(group=c.group)
+    return replace(row, group=c.group)

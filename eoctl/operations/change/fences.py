@@ -5,15 +5,14 @@ these, until a live owner was shut out.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from eoctl.stores.journal import Journal
 from recovery.change.journal import JournalEntry
 from recovery.inspect.incarnation import Incarnation
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Value):
     """One id that was shut out. used: the last incarnation that its owner was seen to use; at: the
     one to which eoctl raised the id."""
 

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from eoctl.host.clock import now_ms
@@ -20,6 +19,7 @@ from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
 from recovery.plurals import counted
 from recovery.rows.answers import worst
+from recovery.values import Value
 
 if TYPE_CHECKING:  # a list of changes loads no cluster
     from eoctl.kafka.connection.cluster import Cluster
@@ -33,8 +33,7 @@ NOT_PLANNED = "NOT PLANNED:"
 """Begins what a step did beyond its plan, in its sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Value):
     """The visible effect of a step. done: None if it cannot be seen.
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
@@ -120,8 +119,7 @@ _EXIT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(Value):
     """The result of one step. number: from 1; detail: a sentence."""
 
     number: int
@@ -130,8 +128,7 @@ class StepOutcome:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Value):
     """The result of a plan. entry: its journal entry."""
 
     entry: str

@@ -25,6 +25,7 @@ from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.check import BundlePartRow
 from recovery.rows.strip import StripRow
+from recovery.values import replace
 
 HELD_RECORDS, ALL_RECORDS = 1000, 100
 """Newest records kept of each id: of held transactions, and with --history of all ids."""
@@ -105,7 +106,7 @@ def _origin(context: Context) -> Origin:
 
 def _without_metadata(g: GroupFacts) -> GroupFacts:
     """Return a group without its commits' metadata: applications may write anything there."""
-    return g.but(offsets=tuple(o.but(metadata=None) for o in g.offsets))
+    return replace(g, offsets=tuple(replace(o, metadata=None) for o in g.offsets))
 
 
 async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenHistory:

@@ -38,6 +38,7 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.groups import offsets_show_rows
 from recovery.rows.row import BrokerRow, ErrorRow
 from recovery.selectors import parse_selector
+from recovery.values import replace
 
 Parts = dict[str, object]
 """Fields of Snapshot."""
@@ -84,7 +85,7 @@ class LiveCollection:
                 source.look(Scope()), txn_list(source, TxnFilter()), _committed(cluster)
             )
             ended = self._ends.since(listed, facts)
-            listed = listed.but(extra={**listed.extra, **ended})
+            listed = replace(listed, extra={**listed.extra, **ended})
             parts = _looked(source, facts, listed, offsets)
             parts["brokers"] = self._brokers(cluster, facts)
             parts["producers"] = await _producers(source, facts, wants)
@@ -125,7 +126,7 @@ class LiveCollection:
         for broker in named - self._known.keys():
             self._known[broker] = BrokerRow(broker=broker, host="not listed", port=0, up=False)
         rows = [
-            row.but(up=row.broker in cluster.brokers and row.broker not in silent)
+            replace(row, up=row.broker in cluster.brokers and row.broker not in silent)
             for _, row in sorted(self._known.items())
         ]
         return Answer("brokers", cluster.cluster_id, facts.collected_at, rows)
@@ -241,7 +242,7 @@ async def _verdicts(source: Source, context: Context, settings: Settings, pause:
     diagnosis = await source.diagnose(Scope(), settings, pause=pause)
     answer = hanging_answer(diagnosis, context.argv, show_all=True)
     known = {"prospects": await prospects(source, diagnosis)}
-    return {"hanging": answer.but(extra={**answer.extra, **known})}
+    return {"hanging": replace(answer, extra={**answer.extra, **known})}
 
 
 async def _why(

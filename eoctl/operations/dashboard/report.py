@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from eoctl import __version__
@@ -21,6 +20,7 @@ from recovery.errors import IncompleteError, UsageError
 from recovery.inspect.observation import Settings
 from recovery.quoting import quoted
 from recovery.rows.answers import Answer
+from recovery.values import replace
 
 BEFORE_MS = 86_400_000
 """Changes to a bundle's cluster that began earlier than this before it belong elsewhere."""

@@ -9,7 +9,7 @@ After a kill the next run continues from there. `recovery.dedup.repeats` decides
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from recovery.errors import (
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.plurals import count, counted
 from recovery.shared.source_numbers import Scattered
+from recovery.values import Value, replace
 
 KIND = "dedup"
 GOES_ON = True
@@ -47,8 +48,7 @@ DedupProgress = Callable[[str, int, int], None]
 """Called with (what, offsets read, offsets in all)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DedupRun:
+class DedupRun(Value):
     """The input of one run. topics: by name, the topic's id and number of partitions.
 
     unproven: a sentence for each position that may belong to an earlier log.

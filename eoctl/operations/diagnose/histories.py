@@ -1,7 +1,6 @@
 """Read open transactions' past: what `__transaction_state` and the data logs' markers say."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
@@ -15,6 +14,7 @@ from recovery.inspect.chains import wanted_of
 from recovery.inspect.history import History, StateLog, read_history
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
 from recovery.inspect.topic_sightings import Sightings
+from recovery.values import replace
 
 ALONE = 8  # producer ids whose records are loaded again, together
 

@@ -8,7 +8,6 @@ coordinators' clocks. Only ids in Prepare*, or past a limit, need more requests.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
@@ -31,12 +30,12 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings
+from recovery.values import Value, replace
 
 PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedIds:
+class JudgedIds(Value):
     """The ids, all open transactions, what could not be seen, and the pause between two checks."""
 
     ids: tuple[JudgedId, ...]
@@ -45,8 +44,7 @@ class JudgedIds:
     pause: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Value):
     """Ids past a limit by their coordinators' own clocks; None = the clocks cannot be asked.
 
     over_timeout: past their own timeout; over_long, over_stuck: `Settings.long_after`,

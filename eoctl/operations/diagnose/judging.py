@@ -8,7 +8,6 @@ only if the first leaves a verdict open. The rules are `recovery.diagnose.verdic
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, coordinators
@@ -28,6 +27,7 @@ from recovery.facts import Missing, PartitionFacts, TopicPartition, Transactions
 from recovery.inspect.history import History, still_open_in_log
 from recovery.inspect.motion import continues, is_over
 from recovery.inspect.observation import OpenTransaction, Settings, StartBatch
+from recovery.values import replace
 
 SECOND_LOOK_RULES = frozenset(
     {
@@ -301,7 +301,7 @@ class Judging:
         found, missing = await coordinators.find(self._cluster, sorted(named))
         denied = tuple(m for m in missing if m.id is not None)
         rows = (*look.transactions.rows, *found)
-        transactions = look.transactions.but(rows=rows)
+        transactions = replace(look.transactions, rows=rows)
         samples = {
             place: replace(sample, transactions=transactions, denied=denied)
             for place, sample in look.samples.items()

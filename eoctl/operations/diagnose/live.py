@@ -6,7 +6,6 @@ Modules are loaded when a request needs them: lists start without the rules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eoctl.host.clock import now_ms
@@ -22,6 +21,7 @@ from recovery.facts import (
     TopicPartition,
     Transactions,
 )
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
@@ -36,8 +36,7 @@ TOPIC_KEYS = ("cleanup.policy", "retention.ms")
 BROKER_KEYS = ("transactional.id.expiration.ms", "offsets.retention.minutes")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Value):
     """The fetched batches of [start, end) of a partition. complete: false = some were not read."""
 
     buffers: tuple[bytes, ...]

@@ -7,7 +7,6 @@ owner ending meanwhile leaves no orphan. Only the leader is asked whether a tran
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators, moments
@@ -19,10 +18,10 @@ from recovery.facts import Missing, TopicPartition, TransactionFacts, Transactio
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, Settings
 from recovery.inspect.two_phase import looks_precommitted
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Value):
     """One snapshot of many partitions at once. at: when it began, on the monotonic clock."""
 
     samples: Mapping[TopicPartition, Sample]
@@ -91,14 +90,14 @@ async def with_coordinators(cluster: Cluster, seen: Look, settings: Settings) ->
         listed = await with_least_in_sync(cluster, listed)
         described, more = await coordinators.described(cluster, listed.rows)
         # an id that could not be described keeps its row: the rules know what to do with it
-        transactions = listed.but(rows=tuple(described), missing=(*listed.missing, *more))
+        transactions = replace(listed, rows=tuple(described), missing=(*listed.missing, *more))
         preparing_rows = [t for t in described if t.state in PREPARING]
         measured, past, id_facts = await asyncio.gather(
             clocks.measured(cluster, described, now_ms),
             past_limits(cluster, described, settings, pids),
             standing(cluster, preparing_rows, now_ms()) if preparing_rows else _none(),
         )
-        transactions = transactions.but(clocks=measured)
+        transactions = replace(transactions, clocks=measured)
         missing += transactions.missing
         ids = tuple(_young_or_not(i, past) for i in id_facts)
         guessed = [t for t in described if looks_precommitted(t, settings)]

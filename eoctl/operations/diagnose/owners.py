@@ -1,18 +1,17 @@
 """Find traces of late transactions' owners, and of those who should have ended them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eoctl.kafka.ask import configs, groups
 from eoctl.kafka.connection.cluster import Cluster
 from recovery.diagnose.case import possible_groups
 from recovery.facts import GroupFacts, Missing, TransactionFacts
+from recovery.values import Value
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
+class Owners(Value):
     """Fields of a Sample (see there)."""
 
     abort_cycles: tuple[tuple[int, int], ...] = ()

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
@@ -30,6 +29,7 @@ from recovery.rows.diagnosis import HistoryRow
 from recovery.rows.row import ConnectRow
 from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
+from recovery.values import replace
 
 HISTORY_RECORDS = 8
 WRITTEN_SINCE = 192  # records that may have come since the transaction was judged
@@ -171,7 +171,7 @@ def _own_row(row: WhyRow, group: str) -> WhyRow:
     )
     if row.held_by is not None and group not in row.held_by.groups:
         sentence = f"whether {group} is held by it is not known: its batches were not read"
-    return row.but(groups=None, groups_said=sentence)
+    return replace(row, groups=None, groups_said=sentence)
 
 
 async def _groups(
@@ -287,7 +287,7 @@ async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) ->
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
     row = id_row_seen(context, d, j, connect)
-    return row.but(history=rows[-HISTORY_RECORDS:])
+    return replace(row, history=rows[-HISTORY_RECORDS:])
 
 
 def id_row_seen(
@@ -454,7 +454,8 @@ async def _row(
     """Return a partition's story. holder_first: its subject; None = the transaction at the LSO."""
     first = holder_first or _holder(d, p)
     counted = await source.waiting(p, first.about.producer_id if first else None)
-    return _seen_row(context, d, p, first).but(
+    return replace(
+        _seen_row(context, d, p, first),
         waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
         owner=None
         if first is None
@@ -730,12 +731,13 @@ async def _healthy(
     group: str | None,
 ) -> list[WhyRow]:
     """Say which selected partitions are not held, with each group's lag."""
-    look = await source.look(scope.but(internal=True))
+    look = await source.look(replace(scope, internal=True))
     here = facts
     if group is None:
         here, _ = await _groups(source, look.partitions)
     return [
-        _first_row(context, d, p, (), None).but(
+        replace(
+            _first_row(context, d, p, (), None),
             stuck=False,
             headline=_headline(p, None)
             if p.held

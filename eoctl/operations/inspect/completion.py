@@ -11,25 +11,26 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context, cache_dir
+from recovery.values import Value
 
 FRESH_SECONDS = 60.0
 ASK_SECONDS = 5.0
 MOST_IDS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Value):
     """topics: name → number of partitions. transactional_ids: the first 20,000, sorted."""
 
-    topics: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = msgspec.field(default_factory=dict)
     transactional_ids: tuple[str, ...] = ()
 
 

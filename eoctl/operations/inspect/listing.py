@@ -19,6 +19,7 @@ from recovery.inspect.inspection import (
     txn_list_rows,
 )
 from recovery.rows.answers import Answer, error_rows
+from recovery.values import replace
 
 
 async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer:
@@ -27,7 +28,7 @@ async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer
     Without selectors only held partitions and those that could not be seen; show_all adds the
     healthy ones, scope.internal the healthy ones of internal topics.
     """
-    facts = await source.look(scope.but(internal=True))
+    facts = await source.look(replace(scope, internal=True))
     return lso_answer(facts, scope, show_all=show_all)
 
 

@@ -24,7 +24,7 @@ from recovery.inspect.inspection import (
 )
 from recovery.selectors import Selector, unmatched
 from recovery.selectors import missing as missing_names
-from recovery.values import Value
+from recovery.values import Value, replace
 
 CLOCK_SKEW_MS = 5_000
 STATES = (
@@ -131,7 +131,8 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
             cluster, [p.producer_id for p in blocking if p is not None]
         )
         missing += transactions.missing
-    return facts.but(
+    return replace(
+        facts,
         collected_at=now_ms(),
         partitions=tuple(newest.get(p.topic_partition, p) for p in partitions),
         producers=producers,
@@ -152,7 +153,8 @@ async def _described(
     """Describe a listing's `rows`, with their coordinators' clocks."""
     described_at = now_ms()
     described, missing = await coordinators.described(cluster, rows)
-    return listed.but(
+    return replace(
+        listed,
         rows=tuple(described),
         missing=(*listed.missing, *without_history(listed), *missing),
         clocks=await clocks.measured(cluster, described, now_ms),
@@ -236,7 +238,7 @@ async def look_at_transactions(
     )
     rows = tuple(t for t in listed.rows if filter_.names(t.transactional_id))
     if not describe:
-        return listed.but(rows=rows)
+        return replace(listed, rows=rows)
     return await _described(cluster, listed, rows)
 
 

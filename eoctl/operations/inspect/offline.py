@@ -1,7 +1,6 @@
 """Answer as a Source from a bundle: read commands' requests, from what was seen."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from eoctl.kafka.ask.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, group_partition
@@ -28,6 +27,7 @@ from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import Settings
 from recovery.quoting import quoted, some
 from recovery.rows.strip import StripRow
+from recovery.values import replace
 
 
 class Offline:
@@ -95,7 +95,8 @@ class Offline:
         facts = facts_of(self._bundle.offsets)
         chosen, missing = self._chosen(scope, facts.missing)
         by_place = {p.topic_partition: p for p in facts.partitions}
-        return facts.but(
+        return replace(
+            facts,
             scanned=len(chosen),
             partitions=tuple(
                 by_place[p.topic_partition] for p in chosen if p.topic_partition in by_place
@@ -109,7 +110,8 @@ class Offline:
         owners = facts.transactions or Transactions()
         relevant = [m for m in facts.missing if resolve or m not in owners.missing]
         chosen, missing = self._chosen(scope, relevant)
-        return facts.but(
+        return replace(
+            facts,
             scanned=len(chosen),
             producers={
                 key: tuple(
@@ -140,7 +142,7 @@ class Offline:
                 )
             )
         )
-        return transactions.but(rows=tuple(rows))
+        return replace(transactions, rows=tuple(rows))
 
     async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
         partitions = state_partitions_of(self._topic(TRANSACTION_STATE))
@@ -244,7 +246,7 @@ class Offline:
             return list(self._bundle.groups), missing
         here = set(partitions)
         matching = [
-            g.but(offsets=tuple(o for o in g.offsets if o.topic_partition in here))
+            replace(g, offsets=tuple(o for o in g.offsets if o.topic_partition in here))
             for g in self._bundle.groups
         ]
         # hidden topics matter only to a request for all of them

@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.host.java import find_java
@@ -27,6 +28,7 @@ from eoctl.stores.jobs import Job, JobFolder, Jobs
 from eoctl.stores.journal import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
 from recovery.times import not_done_within
+from recovery.values import Value, replace
 
 ENGINES = ("auto", "local", "spark")
 POLL_SECONDS = 0.25
@@ -41,14 +43,16 @@ Show = Callable[[Mapping[str, Any]], None]
 """Called with each new line of progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spark:
+class Spark(Value):
     """How Spark runs the job, and where. remote: sc://HOST:PORT. env: for the job's process."""
 
     master: str | None = None
-    remote: str | None = field(default=None, repr=False)
-    conf: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    remote: str | None = None
+    conf: Mapping[str, str] = msgspec.field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Spark({self.where!r})"  # the others may hold secrets
 
     @property
     def where(self) -> str:

@@ -3,17 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
 from recovery.errors import RefusedError, UsageError
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Value):
     """A job as it is launched and recorded; see `spark_launch.launch`."""
 
     name: str

@@ -9,8 +9,9 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
@@ -35,21 +36,21 @@ from recovery.facts import TopicPartition
 from recovery.merge.replay import Base
 from recovery.plurals import count, counted
 from recovery.shared.app_file import named
+from recovery.values import Value
 
 KIND = "merge-replay"
 GOES_ON = True
 AT_ONCE = 4  # partitions of a replay that has an end
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(Value):
     """Watches a replay, and ends it. progress: see ReplayProgress.
 
     cancel: when set, open work is committed and no more is begun.
     """
 
     progress: ReplayProgress = lambda partition, done, total: None
-    cancel: threading.Event = field(default_factory=threading.Event)
+    cancel: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 def scope_of(merge: Merge) -> str:

@@ -7,8 +7,9 @@ p. The rules are in `recovery.merge_*`; this module reads from the cluster. `rep
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.log_ends import read_ends
@@ -34,6 +35,7 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.merge import MergePlanRow
 from recovery.shared.app_file import App, named
 from recovery.shared.log_position import LogPosition, not_proven, refuse_diverged
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
 PAUSE_SECONDS = 0.3  # between two reads of an end
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Value):
     """A merge log, the inputs that it orders, and its output.
 
     partitions: of the log, () = all. bases: where a replay starts, by partition, as (merge offset,
@@ -55,7 +56,7 @@ class Merge:
     output: str | None
     isolation: str = "read_committed"
     partitions: tuple[int, ...] = ()
-    bases: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    bases: Mapping[int, tuple[int, int]] = msgspec.field(default_factory=dict)
     app: App | None = None
 
     def __post_init__(self) -> None:
@@ -103,8 +104,7 @@ def chosen(
     return replace(merge, partitions=partitions, bases=given)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeLook:
+class MergeLook(Value):
     """Offsets of all partitions, as their leaders gave them. missing: what was not seen.
 
     ends: two reads of merge log and output, some time apart, if requested.
@@ -337,8 +337,7 @@ def _understood(commits: Mapping[int, CommittedPosition]) -> dict[int, ReplayPos
     return {p: ReplayPosition.committed(at.offset, at.metadata) for p, at in commits.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Value):
     """Earlier replays' progress in a partition, counted; `at`: what the last committed, or None.
 
     entries, outputs: visible records from the base on, up to tip and end. position: where to

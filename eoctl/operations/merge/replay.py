@@ -11,8 +11,9 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -44,6 +45,7 @@ from recovery.merge.replay import Base, Replay
 from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.shared.log_position import EpochSteps
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -60,8 +62,7 @@ ReplayProgress = Callable[[int, int, int], None]
 """Called with a partition, entries done and entries in all, now and then, from any thread."""
 
 
-@dataclass(frozen=True)
-class ReplayRun:
+class ReplayRun(Value):
     """What all partitions of a replay share. ensure_held: raises once the lock is lost."""
 
     settings: ClientSettings
@@ -70,7 +71,7 @@ class ReplayRun:
     max_rate: float | None
     ensure_held: Callable[[], None]
     progress: ReplayProgress
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
     read_only: bool = False
 
 

@@ -1,7 +1,6 @@
 """`txn commit --checkpoint`: show what became of the transactions in a Flink checkpoint."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
@@ -26,12 +25,12 @@ from recovery.remedy.checkpoint import (
 )
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.checkpoint import CommittableRow, WrittenRow
+from recovery.values import Value
 
 _REST = Judgement("open", "not-in-checkpoint", "not in the checkpoint: Flink's restore aborts it")
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(Value):
     """One transaction of the checkpoint's sinks, judged.
 
     committable: None = not in the checkpoint. row: its id as its coordinator describes it now.
@@ -44,8 +43,7 @@ class Fate:
     written: Mapping[TopicPartition, Written]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Value):
     """One complete snapshot. later: checkpoints that Kafka proves to be newer; counted: all
     relevant partitions were read. ahead: how far each coordinator's clock is ahead, in ms."""
 

@@ -13,7 +13,6 @@ and their deadlines approach.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection import messages
@@ -39,6 +38,7 @@ from recovery.inspect.two_phase import deadline
 from recovery.plurals import counted
 from recovery.remedy.checkpoint import Claims, prefixes, quiet_for, refused
 from recovery.times import format_duration
+from recovery.values import Value
 
 KIND = "txn-commit"
 ACTION = "commit-checkpoint"
@@ -47,8 +47,7 @@ _CHECKPOINT = "checkpoint"
 _AT_ONCE = 16  # transactions judged in parallel
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Value):
     """What the operator requests besides the commits, and says about the job.
 
     topics: those its sinks write to. fence_rest: end open transactions that are not in the
@@ -61,8 +60,7 @@ class Ending:
     never_restored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(Value):
     """How a transaction is judged. interval: between two checks of its producer, in s."""
 
     settings: Settings

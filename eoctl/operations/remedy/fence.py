@@ -6,7 +6,6 @@ the id is idle, only --owner-is-gone makes a plan; if it is not completely seen,
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.ask import collect, coordinators, groups
@@ -62,10 +61,10 @@ from recovery.remedy.repairs import (
     remedy_allowed,
 )
 from recovery.selectors import parse_selector
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Value):
     """The facts on which a fence of an open transaction is judged.
 
     partitions: all that its Ongoing record names. judged: all open transactions on them, from two
@@ -247,8 +246,7 @@ async def done_before(cluster: Cluster, wish: Wish) -> str | None:
     return f"done already: it is {row.state}, as journal entry {done[-1].id} left it"
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Value):
     """The evidence of a fence. partitions: all that its Ongoing record names; mine: the verdicts on
     those where the id has written."""
 
@@ -568,7 +566,7 @@ async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | Non
     saw = remedy_raise.stand(row, raised)
     if same or row.state.startswith("Prepare"):
         # decided by an interrupted EndTxn of ours: only its markers are on their way
-        then = row.but(state=row.state.replace("Prepare", "Complete"))
+        then = replace(row, state=row.state.replace("Prepare", "Complete"))
         ours = _is_half(step, then, owner_is_gone=False)
         half = raised is None and not same and shuts_out(step) and ours
         text = f"{step.target} is still {row.state}"

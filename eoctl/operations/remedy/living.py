@@ -6,7 +6,6 @@ that is whether the owner writes, `--yes` alone is not enough.
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -27,6 +26,7 @@ from recovery.remedy.life import (
     writes,
     writing,
 )
+from recovery.values import Value
 
 MOST_MEMBERS = 5
 Rows = Mapping[TopicPartition, Sequence[ProducerFacts]]
@@ -91,8 +91,7 @@ def _of(rows: Rows, place: TopicPartition, producer_id: int) -> ProducerFacts | 
     return next((p for p in rows[place] if p.producer_id == producer_id), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Value):
     """What was requested, as far as it could be seen: partitions' producers, ids without any."""
 
     rows: Rows

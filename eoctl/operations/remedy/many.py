@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,14 +18,14 @@ from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.plurals import counted
 from recovery.quoting import some
+from recovery.values import Value
 
 MANY_VERDICTS = ("orphan", "marker-lost", "overdue")
 """What one plan of many carries remedies for; `long` and `two-phase` must be asked for by name."""
 QUIET = ("open", "prepare")  # no findings: silently left out of a plan, unless requested
 
 
-@dataclass(frozen=True, slots=True)
-class Many:
+class Many(Value):
     """plan: None if nothing may be carried out. left_out: every transaction without a step.
 
     Each with transactional_id, partition, producer_id, verdict, rule and reason.

@@ -6,7 +6,6 @@ marker's epoch, the plan raises that id first.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from eoctl.kafka.ask import collect, coordinators
@@ -50,6 +49,7 @@ from recovery.remedy.repairs import (
     still_able_to_write,
 )
 from recovery.selectors import parse_selector
+from recovery.values import Value, replace
 
 
 async def plan(
@@ -206,7 +206,7 @@ async def marker_steps(
             action=MARKER_ACTION,
             target=about.name,
             parameters={
-                **asdict(sent),
+                **sent.as_dict(),
                 "leader": leader,
                 "start_offset": about.start_offset,
                 "described_epoch": row.producer_epoch,
@@ -309,7 +309,7 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
         raise
     except EoctlError as error:
         raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
-    request = MarkerRequest(**{field.name: p[field.name] for field in fields(MarkerRequest)})
+    request = MarkerRequest(**{name: p[name] for name in MarkerRequest.__struct_fields__})
     ensure_held_first(ensure_held, step.target)
     name = await repairs.write_marker(cluster, p["leader"], request)
     if name in repairs.MARKER_REFUSED:
@@ -421,8 +421,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     return Effect(True, saw, detail, beyond=beyond)
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Value):
     """The log from the planned end on: records of the producer, and the marker after them."""
 
     records: int = 0

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,13 +18,13 @@ from recovery.inspect.observation import Settings
 from recovery.plurals import counted
 from recovery.remedy.life import looks, unseen_looks
 from recovery.rows.diagnosis import Action
+from recovery.values import Value
 
 NOT_JUDGED = "id-not-described"
 """The rule of an `unknown` id whose coordinator did not say enough of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Value):
     """The operator's request. outcome, and the two acceptances: for resolve and fence."""
 
     action: Action
@@ -40,8 +39,7 @@ class Wish:
     without_proof: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Value):
     """A plan, or why there is nothing to do: `done` says how the transaction ended."""
 
     plan: Plan | None

@@ -7,7 +7,6 @@ names what cannot be seen, and is not refused for that.
 import asyncio
 import time
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from eoctl.kafka.ask import collect, coordinators, groups
@@ -23,6 +22,7 @@ from recovery.facts import GroupFacts, Missing, TopicPartition, grouped
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.plurals import counted
 from recovery.remedy.repairs import MARKER_ACTION
+from recovery.values import Value
 
 MOST_ASKED_BY_NAME = 20
 """Partitions: above, groups are asked for all that they committed, which is less."""
@@ -30,12 +30,11 @@ GROUPS_AT_ONCE = 200
 LOOK_SECONDS = 10.0
 """No further groups are asked then: 100,000 committed offsets take about 3 s to read."""
 
-Value = TypeVar("Value")
-Seen = tuple[Value, Sequence[Missing]]
+V = TypeVar("V")
+Seen = tuple[V, Sequence[Missing]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Value):
     """One snapshot for all steps.
 
     holds: producer id → partitions on which it has open transactions. Missing by partition; None =
@@ -114,7 +113,7 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
     )
 
 
-async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Value]:
+async def _or_missing(look: Awaitable[Seen[V]], nothing: V) -> Seen[V]:
     """Return what a snapshot gives; if nothing answers at all, only that fact."""
     try:
         return await look

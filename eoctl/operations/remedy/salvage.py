@@ -9,7 +9,6 @@ open (`Writer.open`), then looks for the position: if it exists all is done, els
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -35,6 +34,7 @@ from recovery.plurals import counted
 from recovery.remedy.salvage import Piece, forgotten, name, refused
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.checkpoint import SalvageRow
+from recovery.values import Value, replace
 
 KIND = "txn-salvage"
 ACTION = "salvage"
@@ -43,8 +43,7 @@ _LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 60_000, 600_000
 _RECORDS_PER_MS = 10  # that a writer surely sends, for its transaction's timeout
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Value):
     """The operator's request. content: the checkpoint, or one transaction in its place.
 
     topics: those its sink writes to, if not recorded any more. to: another topic to copy the
@@ -62,8 +61,7 @@ def of_transaction(one: Committable) -> FlinkCheckpoint:
     return FlinkCheckpoint(0, one.checkpoint_id, (one,), (), (), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Value):
     """One lost transaction. standing: an earlier run committed that it was copied.
 
     refusal: why it cannot be copied, and what to do. copies: what that run wrote, by output
@@ -83,8 +81,7 @@ class Lost:
         return max(times, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Value):
     """The lost transactions of one snapshot. others: fates of those that are not lost."""
 
     lost: tuple[Lost, ...]

@@ -7,7 +7,6 @@ owner begins meanwhile are ended too. Every request expects the described epoch.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,6 +18,7 @@ from recovery.inspect.incarnation import Incarnation, follows, is_shut_out
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.remedy.fences import incarnation, is_half_fenced
 from recovery.remedy.repairs import EndRequest, InitRequest
+from recovery.values import Value
 
 PAUSE_SECONDS = 0.05
 STALE = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"})
@@ -36,8 +36,7 @@ async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
     raise IncompleteError(error.detail if error else "it could not be described", where=name)
 
 
-@dataclass(frozen=True, slots=True)
-class ShutOut:
+class ShutOut(Value):
     """How far an id was raised.
 
     used: the last incarnation that an owner was seen to use. at: the one in the answer to our last

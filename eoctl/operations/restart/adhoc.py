@@ -1,7 +1,5 @@
 """Resolve the partitions of a plan that has no application file."""
 
-from dataclasses import dataclass
-
 from eoctl.kafka.ask.groups import find_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
@@ -15,10 +13,10 @@ from recovery.restart.adhoc import Target
 from recovery.restart.store_words import WORDS, parse_store
 from recovery.selectors import Selector
 from recovery.shared.app_file import named
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class MoveWish:
+class MoveWish(Value):
     """selectors: none = every partition that the group has committed, or that the file names."""
 
     group: str

@@ -7,7 +7,6 @@ watched; each store compares and sets. `acting` does the rest.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -48,6 +47,7 @@ from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.shared.store_tables import KafkaGroupStore
 from recovery.times import not_done_within
+from recovery.values import Value, replace
 
 
 async def plan(
@@ -349,8 +349,7 @@ def is_abandoned(entry: JournalEntry) -> bool:
     return Journal().get(entry.id).state == "abandoned"
 
 
-@dataclass(frozen=True, slots=True)
-class Became:
+class Became(Value):
     """This host's journal about a plan. applied: the entry that applied it; undone: the entry that
     undid it. None: no entry."""
 

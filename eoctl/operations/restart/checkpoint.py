@@ -1,6 +1,5 @@
 """`restart checkpoint`: find what a Spark streaming checkpoint lacks; write a repaired copy."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from eoctl.host.clock import now_ms
@@ -9,10 +8,10 @@ from recovery.errors import RefusedError, UnverifiedError, UsageError
 from recovery.restart.checkpoint_repair import CheckpointDiagnosis, Remedy, diagnose, words
 from recovery.rows.answers import Answer
 from recovery.rows.checkpoint import CheckpointFileRow
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class MendRequest:
+class MendRequest(Value):
     """The request. copy: a new folder. progress: a file of Spark's progress events. rewind: go back
     to an earlier batch if nothing better is safe."""
 
@@ -57,8 +56,8 @@ def _copy(request: MendRequest, folder: Path, diagnosis: CheckpointDiagnosis) ->
         "checkpoint": str(folder.resolve()),
         "made_at": now_ms(),
         "meaning": words(remedy),
-        "findings": [asdict(f) for f in diagnosis.findings],
-        "remedy": asdict(remedy),
+        "findings": [f.as_dict() for f in diagnosis.findings],
+        "remedy": remedy.as_dict(),
     }
     spark_checkpoint.copy(folder, request.copy, remedy, note)
     again = diagnose(spark_checkpoint.read(request.copy))

@@ -7,7 +7,6 @@ each for all partitions together, every leader in parallel.
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from eoctl.kafka.ask import collect, configs
@@ -54,6 +53,7 @@ from recovery.restart.observed import (
 from recovery.restart.producers import ProducerRuns
 from recovery.shared.log_position import LogPosition, Standing
 from recovery.shared.store_tables import KafkaGroupStore
+from recovery.values import Value, replace
 
 W = TypeVar("W", bound="Want[Any]")
 A = TypeVar("A")
@@ -65,16 +65,14 @@ Answers = tuple[Mapping[W, A], Mapping[W, str]]
 """What was answered, and why others could not be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
+class Stores(Value):
     """The open stores of a request."""
 
     main: OffsetStore | None
     mirror: OffsetStore | None
 
 
-@dataclass(frozen=True, slots=True)
-class RestartLook:
+class RestartLook(Value):
     """Everything that was seen, and what follows from it. mirror: None without one."""
 
     observed: Observed

@@ -1,7 +1,6 @@
 """Find who owns the transactional producers of an application's outputs, and which cannot write."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
@@ -13,6 +12,7 @@ from recovery.inspect.observation import CLOSED_STATES
 from recovery.remedy.fences import incarnation
 from recovery.restart.observed import Log, Observed
 from recovery.restart.producers import ended_a_transaction
+from recovery.values import replace
 
 
 async def with_owners(cluster: Cluster, observed: Observed, logs: Iterable[Log]) -> Observed:

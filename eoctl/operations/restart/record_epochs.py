@@ -5,7 +5,6 @@ the log was cut off since. Other stores hold an epoch only where the application
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
@@ -17,6 +16,7 @@ from recovery.restart.decision import RestartPlan
 from recovery.restart.observed import Observed
 from recovery.restart.stored import StoredPartition
 from recovery.shared.log_position import LogPosition
+from recovery.values import replace
 
 
 async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observed) -> RestartPlan:

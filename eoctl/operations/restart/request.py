@@ -7,7 +7,6 @@ Both ask for facts in rounds and decide from them; the rules are in `recovery.re
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote_plus
@@ -32,6 +31,7 @@ from recovery.shared.store_tables import (
     TopicStore,
     ZooKeeperStore,
 )
+from recovery.values import Value
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:/")
 _ON_THIS_HOST = (FileStore, SparkCheckpointStore, FlinkCheckpointStore)
@@ -66,8 +66,7 @@ class RestartRequest(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OfApp:
+class OfApp(Value):
     """The restart of an application file."""
 
     app: App
@@ -112,8 +111,7 @@ class OfApp:
         return {"app": self.app.model_dump(mode="json")}
 
 
-@dataclass(frozen=True, slots=True)
-class AdHoc:
+class AdHoc(Value):
     """A group's partitions moved to a target."""
 
     group: str

@@ -6,8 +6,9 @@ Checks files against their manifest, then compares digests: rows are decoded onl
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from eoctl.engine.rebuild_task import Making
 from eoctl.engine.rebuild_wish import RebuildWish
@@ -35,6 +36,7 @@ from recovery.state.changelogs.changelog import ChangelogFormat, changelog_forma
 from recovery.state.compare import Compared, EntryDifference, Side
 from recovery.state.manifest import Manifest, ManifestDigest
 from recovery.times import format_duration
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +46,7 @@ ONCE = "only states in which a key has one value can be compared with a checkpoi
 NOTHING = ManifestDigest(rows=0, sha256_sum="0" * 64)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Value):
     """The request of `state compare`. a: a state's folder, address or manifest; b: one, too, or a
     dump, or `live`, or spark:DIR, a checkpoint.
 
@@ -60,7 +61,7 @@ class Comparison:
     timestamps: bool = True
     key_serde: str = "string"
     value_serde: str = "string"
-    spark: SparkChoice = field(default_factory=SparkChoice)
+    spark: SparkChoice = msgspec.field(default_factory=SparkChoice)
 
 
 def compare(
@@ -148,7 +149,7 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
 
 def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
     """Return why the compared entries may not be the complete state."""
-    errors = [row.but(detail=f"{side}: {row.detail}") for row in not_complete(manifest)]
+    errors = [replace(row, detail=f"{side}: {row.detail}") for row in not_complete(manifest)]
     if not errors and not manifest.complete:
         why = f"{side}: its manifest says that it is not complete"
         errors.append(ErrorRow(scope="state", error=NOT_COMPLETE, detail=why))

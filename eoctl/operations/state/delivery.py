@@ -6,9 +6,10 @@ rows go in the order of their offsets, so every attempt sends the same rows.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from eoctl.operations.restart.request import holds_password
 from eoctl.stores.state import folder as state_folder
@@ -19,6 +20,7 @@ from recovery.quoting import quoted
 from recovery.restart.store_words import parse_store
 from recovery.shared.store_tables import SqlStore
 from recovery.state.manifest import Manifest, ManifestPartition
+from recovery.values import Value, replace
 
 TOPIC, SQL, STREAMS = "topic:", "sql:", "streams-dir:"
 KINDS = ("timestamped", "plain")
@@ -27,8 +29,7 @@ KINDS = ("timestamped", "plain")
 _FORMS = "topic:NAME, sql:URL#TABLE or streams-dir:DIR"
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryWish:
+class DeliveryWish(Value):
     """The request of `state deliver`. folder: absolute, or an address; or a manifest in it with
     another name. changelog: the one to deliver, if the state has several.
 
@@ -49,7 +50,7 @@ class DeliveryWish:
     incomplete: bool = False
     without_headers: bool = False
     subtopology: int | None = None
-    stores: Mapping[str, str] = field(default_factory=dict)
+    stores: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def check(self) -> None:
         """Raise UsageError, which never shows a url: it may hold a password."""
@@ -120,11 +121,10 @@ class DeliveryWish:
     @property
     def facts(self) -> dict[str, Any]:
         """Return the request as a step's parameters."""
-        return asdict(self)
+        return self.as_dict()
 
 
-@dataclass(frozen=True)
-class DeliveredState:
+class DeliveredState(Value, dict=True):
     """One changelog's part of a finished state. sha256: of its manifest."""
 
     rows: StateRows

@@ -1,7 +1,6 @@
 """Export a rebuild (`jobs export`): the request itself, which the job resolves on each run."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from eoctl.engine.rebuild_wish import RebuildWish, resolved
@@ -15,6 +14,7 @@ from eoctl.stores.state.folder import MANIFEST
 from eoctl.stores.storage_address import place_of
 from recovery.rows.answers import Answer
 from recovery.shared.cut import Cut
+from recovery.values import replace
 
 
 def export_rebuild(

@@ -2,8 +2,9 @@
 
 import base64
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.operations.state import spark_state
@@ -16,13 +17,13 @@ from recovery.facts import TopicPartition
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
 from recovery.rows.state import StateShowRow
+from recovery.values import Value
 
 OWN = ("partition", "offset", "timestamp", "key", "value")
 USER_KEY = "user_key"  # of windows and sessions: the key without its window
 
 
-@dataclass(frozen=True, slots=True)
-class ShowRequest:
+class ShowRequest(Value):
     """The request of `state show`. state: its folder, address or manifest, or spark:DIR, a
     checkpoint. key None: the first `most` entries."""
 
@@ -31,7 +32,7 @@ class ShowRequest:
     key_serde: str = "string"
     value_serde: str = "string"
     most: int = 100
-    spark: SparkChoice = field(default_factory=SparkChoice)
+    spark: SparkChoice = msgspec.field(default_factory=SparkChoice)
 
 
 def show(request: ShowRequest, seconds: float | None = None) -> Answer:

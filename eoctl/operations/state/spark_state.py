@@ -8,9 +8,10 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
@@ -21,6 +22,7 @@ from eoctl.stores.state.rows import StateRows, part_of
 from recovery.errors import RefusedError, UsageError
 from recovery.rows.state import StateShowRow, StateSparkStore
 from recovery.state.changelogs.changelog import changelog_format
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +33,7 @@ BATCH_ROWS = 1 << 16
 Text = Callable[[bytes], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class SparkChoice:
+class SparkChoice(Value):
     """Which store of a checkpoint, which of its columns, and the Spark that reads it.
 
     operator, store, join_side, batch: None for the only one, and the last committed batch.
@@ -45,12 +46,11 @@ class SparkChoice:
     batch: int | None = None
     key_column: str | None = None
     value_column: str | None = None
-    spark: Spark = field(default_factory=Spark)
+    spark: Spark = msgspec.field(default_factory=Spark)
     show: Show = lambda report: None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointState:
+class CheckpointState(Value):
     """The entries of a store, in this process's own Parquet files."""
 
     address: str

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
@@ -15,6 +14,7 @@ from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.times import duration
+from recovery.values import Value
 from recovery.watch.check_rules import (
     Observed,
     Thresholds,
@@ -32,8 +32,7 @@ EXPIRATION = "transactional.id.expiration.ms"
 RETENTION = "offsets.retention.minutes"
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Value):
     """The answer, and the metrics and verdicts of the same snapshot."""
 
     answer: Answer

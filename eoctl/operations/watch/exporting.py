@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from eoctl.host.clock import now_ms
@@ -20,6 +19,7 @@ from recovery.errors import EoctlError, UnreachableError
 from recovery.inspect.observation import Settings
 from recovery.rows.offsets import OffsetsShowRow
 from recovery.times import not_done_within
+from recovery.values import Value
 from recovery.watch.check_rules import Thresholds
 from recovery.watch.metrics import Sample, unseen_samples
 from recovery.watch.series import Limits, finding_samples, group_samples
@@ -28,8 +28,7 @@ Result = TypeVar("Result")
 RESULTS = ("complete", "incomplete", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Value):
     """How every context is read.
 
     interval: seconds between two snapshots; seconds: the limit of the check, and then of the

@@ -18,6 +18,7 @@ from recovery.rows.offsets import OffsetsCountRow, OffsetsShowRow
 from recovery.rows.row import LsoRow, ProducerRow, TxnDescribeRow, TxnListRow
 from recovery.rows.segments import ProducerBlockRow
 from recovery.times import rfc3339
+from recovery.values import replace
 
 
 def _lso_mark(row: LsoRow) -> str | None:
@@ -63,7 +64,7 @@ LSO = Table(
     LsoRow,
     (
         marked(_lso_mark),
-        PLACE.but(min_width=20),
+        replace(PLACE, min_width=20),
         Column("leader", "LEADER", "number", wide_only=True),
         Column("log_start_offset", "START", "number", wide_only=True),
         Column("last_stable_offset", "LSO", "number", min_width=10),
@@ -283,5 +284,5 @@ OFFSETS = Table(
     names=("group", "topic", "partition"),
     summary=_show_summary,
 )
-_COUNTED = [c.but(wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
-OFFSETS_COUNTED = OFFSETS.but(columns=_COUNTED)
+_COUNTED = [replace(c, wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
+OFFSETS_COUNTED = replace(OFFSETS, columns=_COUNTED)

@@ -1,13 +1,13 @@
 """The timeline of a report: what happened, what was checked and changed, and what will come."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from eoctl.render.columns.change import own_words
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.journal import JournalEventRow
 from recovery.rows.why import WhyRow
+from recovery.values import Value
 
 Kind = Literal["log", "look", "change", "ahead"]
 """log: as the cluster recorded it. ahead: after what was seen last."""
@@ -21,8 +21,7 @@ _EVENTS = {
 }
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(Value):
     """One thing on the timeline. at: epoch ms; clock: the machine whose clock gave it."""
 
     at: int

@@ -1,7 +1,6 @@
 """A report as one page: what was seen and changed, before and after, the ticket."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.render.columns.change import own_words
@@ -25,13 +24,13 @@ from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.row import ErrorRow
 from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
+from recovery.values import Value
 
 STRIP_CELLS = 44  # of the drawing, which is scaled to the width of the window
 _ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Value):
     """A change of the journal. plan: None if another version of eoctl wrote it."""
 
     row: JournalRow
@@ -39,8 +38,7 @@ class Change:
     events: Sequence[JournalEventRow]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Value):
     """The content of a page.
 
     name: of the bundle, entry or folder. made_at: epoch ms. answer: of `runbook` on the bundle,

@@ -4,7 +4,6 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.restart.stored import StoredPartition, dump_metadata
 from recovery.shared.store_tables import SqlColumns, SqlStore
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -76,8 +76,7 @@ def opened_table(connection: "Connection", described: SqlStore, where: str) -> "
     return Mapped(table, {k: table.c[str(v.name)] for k, v in columns.items()}, json_output)
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(Value):
     """Statements on the table. columns: by their content. json_output: it has a JSON type."""
 
     table: Any

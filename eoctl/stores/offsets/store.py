@@ -7,8 +7,9 @@ reverse of a `Write` restores the old entry. `opening.open_store` opens any stor
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from eoctl.stores.offsets.bounded import BlockingCall, LostError, SilentError, bounded
 from recovery.change.plan import differences
@@ -24,6 +25,7 @@ from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.observed import FlinkFacts
 from recovery.restart.stored import StoredPartition
 from recovery.shared.app_file import named
+from recovery.values import Value
 
 StoredValues = Mapping[str, Any]
 """An entry as its store keeps it: JSON without floats. A group: offset, leader_epoch, metadata."""
@@ -31,8 +33,7 @@ StoredValues = Mapping[str, Any]
 EnsureHeld = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEntry:
+class StoreEntry(Value):
     """One input partition: `position` in positions (the next offset), `kept` as in the store."""
 
     position: StoredPartition
@@ -43,8 +44,7 @@ class StoreEntry:
         return self.position.input.topic_partition
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Value):
     """The result of one read of a store.
 
     exists: the group, node, file, key or table exists. entries: all, sorted, whatever their topics.
@@ -56,11 +56,11 @@ class Contents:
 
     exists: bool
     entries: tuple[StoreEntry, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     pending: tuple[GroupOffsetFacts, ...] = ()
     spark: Checkpoint | None = None
     flink: FlinkFacts | None = None
-    sources: Mapping[TopicPartition, StoredValues] = field(default_factory=dict)
+    sources: Mapping[TopicPartition, StoredValues] = msgspec.field(default_factory=dict)
 
     @property
     def kept(self) -> dict[TopicPartition, StoredValues]:
@@ -71,8 +71,7 @@ class Contents:
         return next((entry for entry in self.entries if entry.place == place), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Write(HasPartition):
+class Write(HasPartition, Value):
     """`after` in place of exactly `before`; None means no entry."""
 
     topic: str

@@ -7,7 +7,6 @@ which is only read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.ask import collect
@@ -39,6 +38,7 @@ from recovery.inspect.rights import missing_right
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import TopicStore
+from recovery.values import Value
 
 LEAST_TAIL = 1000  # offsets, in the first read
 MESSAGE_SECONDS = 5.0  # from the lock's yes until the record is given up
@@ -56,8 +56,7 @@ _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _LastRecord:
+class _LastRecord(Value):
     """The last visible record of the key. None: none exists, or it is a tombstone."""
 
     ends: Mapping[int, int]  # partition to LSO

@@ -6,13 +6,13 @@ hash, so leftovers of a killed task are never taken for a result.
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from eoctl.stores.storage import NewFile, Storage
 from recovery.errors import RefusedError
 from recovery.formats.columns import rows_schema
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,8 +22,7 @@ _ROWS_AT_ONCE = 1 << 16
 GROUP_ROWS = 1 << 16  # rows per row group, at least, except in a file's last one
 
 
-@dataclass(frozen=True, slots=True)
-class StateFile:
+class StateFile(Value):
     """A Parquet file, or a run. path: its name in the state's storage. size: bytes.
 
     sha256: empty for a run, which has its own checksums.

@@ -10,7 +10,6 @@ request.json, tasks/, runs/    only while a rebuild is unfinished
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from recovery.facts import HasPartition
 from recovery.shared import cut as cuts
 from recovery.state import manifest as manifests
 from recovery.state.manifest import Manifest
+from recovery.values import Value
 
 MANIFEST, CUT, REQUEST, TASKS = "manifest.json", "cut.json", "request.json", "tasks"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow(HasPartition):
+class TaskRow(HasPartition, Value):
     """A task's result; JSON can hold it.
 
     bucket, buckets: of a BucketTask. counts: see RangeCounts; empty of a BucketTask. files, digest:
@@ -99,7 +98,7 @@ class Attempts:
                     where=self._storage.shown(file.path),
                     remedy="give an --output that all of them share",
                 )
-        self._storage.put(f"{TASKS}/{key}.json", json.dumps(asdict(row)).encode("ascii"))
+        self._storage.put(f"{TASKS}/{key}.json", json.dumps(row.as_dict()).encode("ascii"))
 
 
 def _there(storage: Storage, name: str, size: int | None) -> bool:

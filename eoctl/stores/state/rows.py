@@ -8,7 +8,6 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from recovery.formats.columns import int64_array, rows_schema
 from recovery.plurals import count, counted
 from recovery.state.latest import key_hash
 from recovery.state.manifest import Manifest, ManifestFile
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +36,7 @@ def parts_of(rows: int) -> int:
     return max(1, -(-rows // ROWS_AT_ONCE))
 
 
-@dataclass(frozen=True)
-class StateRows:
+class StateRows(Value):
     """A finished state's rows. Files are checked against the manifest when they are read."""
 
     storage: Storage
@@ -176,8 +175,7 @@ def part_of(rows: "pa.Table", part: int, parts: int) -> "pa.Table":
     return rows.take(int64_array(np.flatnonzero(hashes % np.uint64(parts) == part)))
 
 
-@dataclass(frozen=True)
-class Dump:
+class Dump(Value):
     """A JSON-lines dump, all in memory. timestamps: every line has one."""
 
     rows: dict[tuple[str | None, int | None], "pa.Table"]

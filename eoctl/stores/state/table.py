@@ -27,6 +27,7 @@ from recovery.formats.columns import rows_schema
 from recovery.plurals import counted
 from recovery.shared.digest import Digest, digest
 from recovery.shared.store_tables import SqlStore
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,8 +47,7 @@ class _SaidError(Exception):
     """The database's complaint. args: one sentence without any secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableRows:
+class TableRows(Value):
     """A partition's rows in the table. marks: sorted."""
 
     digest: Digest

@@ -6,12 +6,12 @@ named as `module:Class`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import UsageError
 from recovery.formats.arrays import null_mask
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +22,7 @@ Summary = Mapping[str, Any]
 """What a format remembers of all records of a partition (maxima, say); JSON can hold it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(Value):
     """A partition's log in numbers. Times in milliseconds, None = no bound.
 
     now_ms: when the log start was last read.
