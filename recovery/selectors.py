@@ -130,7 +130,7 @@ def unmatched(
     return tuple(
         f"no partition matches {quoted(s.text)}"
         for s in selectors
-        if s.literal is None and not any(s.matches(*place) for place in there)
+        if s.literal is None and not any(s.matches(*topic_partition) for topic_partition in there)
     )
 
 

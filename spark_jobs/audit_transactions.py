@@ -81,7 +81,7 @@ def _reader(
 
 def _judge(audit: TransactionsRequest) -> Any:
     """Return a function that judges endings that arrive by producer id, partition and order."""
-    places = [r.topic_partition for r in audit.ranges]
+    partitions = [r.topic_partition for r in audit.ranges]
     covered, skew, most = of_producers(audit.covered), audit.skew, audit.most
 
     def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -93,7 +93,7 @@ def _judge(audit: TransactionsRequest) -> Any:
             for row in rows:
                 data, mark = json.loads(row["ending"])
                 ending = Ending(data and Data(*data), mark and Mark(*mark))
-                endings.setdefault(places[row["piece"]], {}).setdefault(pid, []).append(ending)
+                endings.setdefault(partitions[row["piece"]], {}).setdefault(pid, []).append(ending)
             torn_here = judge(covered.get(pid, []), endings, skew)
             findings += len(torn_here)
             torn += torn_here[: max(0, most - len(torn))]  # ids arrive in the order of findings

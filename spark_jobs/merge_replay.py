@@ -160,17 +160,19 @@ async def _scan(
                 last = offsets[-1] + 1
                 for offset, epoch in zip(offsets, visible.leader_epoch.tolist(), strict=True):
                     epochs.add(offset, epoch)
-    rows = [[*place, s.first, s.last, s.entries, s.rising] for place, s in tail.sources.items()]
+    rows = [
+        [*partition, s.first, s.last, s.entries, s.rising] for partition, s in tail.sources.items()
+    ]
     return [last, rows, epochs.steps]
 
 
 def _joined(before: Sources, after: Sources) -> Sources:
     """Return two adjacent stretches as one."""
     sources = before | after
-    for place in before.keys() & after.keys():
-        a, b = before[place], after[place]
+    for partition in before.keys() & after.keys():
+        a, b = before[partition], after[partition]
         rising = a.rising and b.rising and a.last < b.first
-        sources[place] = SourceRange(a.first, b.last, a.entries + b.entries, rising)
+        sources[partition] = SourceRange(a.first, b.last, a.entries + b.entries, rising)
     return sources
 
 
@@ -187,26 +189,26 @@ def _judged(replay: ReplayRequest, scans: list[Scan]) -> tuple[list[NumberedRang
     for number, (part, scan) in enumerate(zip(replay.parts, scans, strict=True)):
         before, after = scan.before, scan.after
         merge = TopicPartition(replay.merge, part.partition)
-        for place, source in sorted(before.items()):
+        for topic_partition, source in sorted(before.items()):
             if not source.rising:
-                raise goes_back(merge, place)
-        for place, source in sorted(after.items()):
-            if place[0] not in replay.inputs or place not in inputs:
-                raise no_input(merge, place)
-            low, high = inputs[place].low, inputs[place].high
-            refuse_unreadable(place, source.first, (low, high))
+                raise goes_back(merge, topic_partition)
+        for topic_partition, source in sorted(after.items()):
+            if topic_partition[0] not in replay.inputs or topic_partition not in inputs:
+                raise no_input(merge, topic_partition)
+            low, high = inputs[topic_partition].low, inputs[topic_partition].high
+            refuse_unreadable(topic_partition, source.first, (low, high))
             if source.last >= high:
-                raise beyond(place, source.last, high)
-            begin = before[place].last + 1 if place in before else source.first
+                raise beyond(topic_partition, source.last, high)
+            begin = before[topic_partition].last + 1 if topic_partition in before else source.first
             if not source.rising or source.first < begin:
-                raise goes_back(merge, place)
+                raise goes_back(merge, topic_partition)
             if begin < low:
                 raise RefusedError(
                     f"[{begin}, {low}) is gone, and the log may have left out records of it",
-                    where=str(place),
+                    where=str(topic_partition),
                     remedy="begin at a later commit: --from-merge-offset, --output-offset",
                 )
-            ranges.append((number, *place, begin, source.last + 1))
+            ranges.append((number, *topic_partition, begin, source.last + 1))
         entries.append(sum(source.entries for source in after.values()))
     return ranges, entries
 
@@ -234,9 +236,9 @@ def _staged(
     )
     inputs: dict[TopicPartition, tuple[int, int]] = {}
     for _, topic, partition, start, end in ranges:
-        place = TopicPartition(topic, partition)
-        low, high = inputs.get(place, (start, end))
-        inputs[place] = min(low, start), max(high, end)
+        topic_partition = TopicPartition(topic, partition)
+        low, high = inputs.get(topic_partition, (start, end))
+        inputs[topic_partition] = min(low, start), max(high, end)
     options = {
         "columns": "topic,partition,offset,key,value,headers,timestamp",
         "isolation": replay.isolation,

@@ -42,14 +42,14 @@ def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
             if not offsets:
                 continue
             [partition] = set(partitions)
-            places, entries = entries_of(
+            topic_partitions, entries = entries_of(
                 decoder, TopicPartition(topic, partition), offsets, keys, values
             )
             arrays = [
                 [numbers[partition]] * len(offsets),
                 offsets,
-                [place[0] for place in places],
-                [place[1] for place in places],
+                [topic_partition[0] for topic_partition in topic_partitions],
+                [topic_partition[1] for topic_partition in topic_partitions],
                 entries,
             ]
             yield pa.RecordBatch.from_arrays(
@@ -131,13 +131,13 @@ def _refuse_untrue(
     columns = [rows.column(name).to_pylist() for name in names]
     for merge_offset, topic, partition, offset, there in zip(*columns, strict=True):
         entry = MergeEntry(topic, partition, offset)
-        place = entry.topic_partition
-        missed = left_out.get(place)
+        topic_partition = entry.topic_partition
+        missed = left_out.get(topic_partition)
         if absent is None:
             if missed is not None and missed < offset:
                 raise mismatch(merge, merge_offset, entry, missed)
             absent = None if there else (merge_offset, entry)
-        elif place == absent[1].topic_partition and there:
+        elif topic_partition == absent[1].topic_partition and there:
             following = offset if missed is None else min(offset, missed)
             raise mismatch(merge, *absent, following)
     return absent

@@ -40,7 +40,7 @@ class ReplayAttempt(Attempt):
         super().__init__(sending.work)
         self._part, self._end = sending.part, sending.end
         self._epochs = EpochSteps(sending.epochs)
-        self._place: TopicPartition = TopicPartition(sending.merge, sending.part.partition)
+        self._partition: TopicPartition = TopicPartition(sending.merge, sending.part.partition)
 
     @property
     def ids(self) -> tuple[str, str]:
@@ -58,14 +58,14 @@ class ReplayAttempt(Attempt):
             if part.committed != (None if raw is None else (raw.offset, raw.metadata)):
                 raise RefusedError(
                     "what replays committed for it has changed since it was counted",
-                    where=str(self._place),
+                    where=str(self._partition),
                     remedy="run the same again: it counts anew",
                 )
             return 0
         if at.merge_offset < part.position:
             raise RefusedError(
                 f"{at.merge_offset} is committed for it, after {part.position} was",
-                where=str(self._place),
+                where=str(self._partition),
                 remedy="find out who commits in the group " + self.work.job,
             )
         if at.merge_offset >= self._end and not at.drop_left:
@@ -80,11 +80,11 @@ class ReplayAttempt(Attempt):
             assert last.position is not None
             offset = last.position + 1
         metadata = ReplayPosition(offset, 0, self._part.base).metadata
-        return {self._place: Committed(offset, metadata, self._epochs.of(offset - 1))}
+        return {self._partition: Committed(offset, metadata, self._epochs.of(offset - 1))}
 
     def _committed(self) -> Committed | None:
         async def ask(cluster: Cluster) -> Committed | None:
-            positions = await exactly_once.committed(cluster, self.work.job, [self._place])
-            return positions.get(self._place)
+            positions = await exactly_once.committed(cluster, self.work.job, [self._partition])
+            return positions.get(self._partition)
 
         return self.work.access.ask(ask, markers.ANSWER_SECONDS)

@@ -102,9 +102,9 @@ class Edge(Value):
     latest: Bound | None = None
     must_match: bool = False
 
-    def bound(self, place: TopicPartition) -> Bound:
+    def bound(self, partition: TopicPartition) -> Bound:
         """Return the bound of a partition that `check` has accepted."""
-        return self.each[place] if self.every is None else self.every
+        return self.each[partition] if self.every is None else self.every
 
     def resolve(self, facts: PartitionFacts, offset_at_time: int | None) -> int:
         """Return the offset meant, as `Bound.resolve` does. Raises UsageError for an instant
@@ -128,8 +128,14 @@ class Edge(Value):
         if self.every is not None:
             return
         for (topic, partition), lacks in [
-            *((place, "is missing") for place in sorted(chosen - self.each.keys())),
-            *((place, "is not read") for place in sorted(self.each.keys() - chosen)),
+            *(
+                (topic_partition, "is missing")
+                for topic_partition in sorted(chosen - self.each.keys())
+            ),
+            *(
+                (topic_partition, "is not read")
+                for topic_partition in sorted(self.each.keys() - chosen)
+            ),
         ]:
             raise UsageError(
                 f"{topic}-{partition} {lacks}",
@@ -365,16 +371,16 @@ def _json(text: str, where: str, example: str) -> dict[str, Any]:
 def _assigned(text: str) -> frozenset[TopicPartition]:
     where, example = "option assign", KAFKA_OPTIONS["assign"]
     made = _json(text, where, example)
-    places = [
+    partitions = [
         TopicPartition(topic, p) for topic, ps in made.items() if isinstance(ps, list) for p in ps
     ]
     if (
-        not places
+        not partitions
         or not all(isinstance(ps, list) for ps in made.values())
-        or not all(type(p) is int and p >= 0 for _, p in places)
+        or not all(type(p) is int and p >= 0 for _, p in partitions)
     ):
         raise UsageError("it names no partitions", where=where, remedy=f"write {example}")
-    return frozenset(places)
+    return frozenset(partitions)
 
 
 def _edge(

@@ -131,8 +131,8 @@ class Reader(DataSourceReader):
 
     async def _stream(self, span: Span) -> "AsyncGenerator[pa.RecordBatch, None]":
         chosen = self.choice
-        place = span.topic_partition
-        offsets = Range(*place, span.start, span.end)
+        partition = span.topic_partition
+        offsets = Range(*partition, span.start, span.end)
         named: dict[str, Any] = {
             "last_stable_offset": span.last_stable_offset,
             "max_rate": chosen.max_rate,
@@ -146,7 +146,7 @@ class Reader(DataSourceReader):
                 headers = read_headers(cluster, offsets, **named)
                 async with aclosing(headers):
                     async for batches in headers:
-                        yield source_columns.batch_rows(batches, *place, self.arrow)
+                        yield source_columns.batch_rows(batches, *partition, self.arrow)
                 await patient(lambda: _refuse_other_log(cluster, span))
                 return
             records = read_columns(cluster, offsets, control=chosen.control, **named)
@@ -156,7 +156,7 @@ class Reader(DataSourceReader):
                         hidden = (batch.outcome == ABORTED) | (batch.outcome == OPEN)
                         batch = batch.select(~hidden) if hidden.any() else batch
                     if len(batch):
-                        yield source_columns.records(batch, *place, self.arrow)
+                        yield source_columns.records(batch, *partition, self.arrow)
             await patient(lambda: _refuse_other_log(cluster, span))
 
 
@@ -166,15 +166,15 @@ async def _refuse_other_log(cluster: Cluster, span: Span) -> None:
     Raises RefusedError and IncompleteError, see `positions.refuse_other_streams`.
     """
     cluster.forgive()
-    place = span.topic_partition
+    partition = span.topic_partition
     position = Position(span.end, span.leader_epoch)
     if span.record_epoch is not None and span.log_end is not None:
         position = Position(span.log_end, span.leader_epoch, record_epoch=span.record_epoch)
     metadata = (await cluster.metadata([span.topic])).topics[span.topic]
     for p in metadata.partitions:
         if p.partition == span.partition:
-            facts = PartitionFacts(*place, metadata.topic_id, p.leader, p.leader_epoch)
-            offset = StreamOffset({span.topic: span.topic_id}, {place: position})
+            facts = PartitionFacts(*partition, metadata.topic_id, p.leader, p.leader_epoch)
+            offset = StreamOffset({span.topic: span.topic_id}, {partition: position})
             await positions.refuse_other_streams(cluster, offset, [facts])
             return
     raise IncompleteError("the partition is gone", where=f"{span.topic}-{span.partition}")

@@ -110,13 +110,13 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
         with self._answering():
             first, last = stream_offset.decode(start), stream_offset.decode(end)
             whole = []
-            for place, position in sorted(last.positions.items()):
-                begin = first.positions.get(place, Position(0)).offset
+            for partition, position in sorted(last.positions.items()):
+                begin = first.positions.get(partition, Position(0)).offset
                 stable = position.last_stable_offset
                 span = Span(
-                    *(*place, begin, position.offset),
+                    *(*partition, begin, position.offset),
                     last_stable_offset=position.offset if stable is None else stable,
-                    topic_id=last.ids[place.topic],
+                    topic_id=last.ids[partition.topic],
                     leader_epoch=position.leader_epoch,
                     record_epoch=position.record_epoch,
                     log_end=position.offset,
@@ -159,8 +159,8 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
         """
         lossy = not self.choice.fail_on_data_loss
         facts = await source_ranges.partitions(cluster, self.wanted, lossy=lossy)
-        places = {f.topic_partition for f in facts}
-        gone = sorted(before.positions.keys() - places)
+        topic_partitions = {f.topic_partition for f in facts}
+        gone = sorted(before.positions.keys() - topic_partitions)
         if gone and not lossy:
             topic, partition = gone[0]
             raise IncompleteError(
@@ -182,10 +182,10 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
         Raises RefusedError and IncompleteError if they are not the ones that the batch has to read.
         """
         topics = sorted({s.topic for s in spans})
-        places = {s.topic_partition for s in spans}
+        topic_partitions = {s.topic_partition for s in spans}
         there = await source_ranges.existing(cluster, topics)
-        facts = [f for f in there if f.topic_partition in places]
-        for topic, partition in sorted(places - {f.topic_partition for f in facts}):
+        facts = [f for f in there if f.topic_partition in topic_partitions]
+        for topic, partition in sorted(topic_partitions - {f.topic_partition for f in facts}):
             raise IncompleteError(
                 "it is gone, with records that a batch has to read",
                 where=f"{topic}-{partition}",

@@ -23,7 +23,7 @@ from tui.changing import Changing
 from tui.feed.asking import INTERVALS
 from tui.reading import Reading
 from tui.screens.keys import KEYS, Key, bindings, completions, exists
-from tui.screens.views import BY_NAME, OVERVIEW, Place
+from tui.screens.views import BY_NAME, OVERVIEW, Location
 from tui.widgets.table_state import Filter
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Dashboard(Reading, Changing):
         self.table.title = self.table_title
         self.table.on_cursor = self.show_evidence
         self.table.on_open = self.action_open
-        self.go(self.place)
+        self.go(self.location)
         self.app_resume_signal.subscribe(self, self.resumed)
         self.set_interval(1.0, self.tick)
         self.call_after_refresh(self.begin)
@@ -103,13 +103,13 @@ class Dashboard(Reading, Changing):
         if self.paused and not self.feed.replay:
             return
         self.frame = message.frame
-        shown = self.place.view.name
+        shown = self.location.view.name
         for name, data in message.frame.tables.items():
             if name == shown:
                 self.table.renew(data)
             else:
                 self.states[name].renew(data)
-        if self.place.view.kind == "page":
+        if self.location.view.kind == "page":
             self.show_page()
         else:
             self.show_evidence()
@@ -145,10 +145,10 @@ class Dashboard(Reading, Changing):
         """Hide keys that do not belong to this screen."""
         key = self.ACTIONS.get(action)
         if key is None:
-            return self.place.view.kind != "page" if action == "sort" else True
+            return self.location.view.kind != "page" if action == "sort" else True
         return exists(
             key,
-            self.place.view,
+            self.location.view,
             replay=self.feed.replay,
             may_change=self.may_change,
             answered=self.answered,
@@ -163,7 +163,9 @@ class Dashboard(Reading, Changing):
 
     def action_view(self, name: str) -> None:
         self.trail.clear()
-        self.go(Place(BY_NAME[name], self.place.about if name == self.place.view.name else ""))
+        self.go(
+            Location(BY_NAME[name], self.location.about if name == self.location.view.name else "")
+        )
 
     def action_open(self) -> None:
         row = self.table.current
@@ -176,11 +178,11 @@ class Dashboard(Reading, Changing):
         elif name == "run":
             self.show_run(int(about))
         else:
-            self.go(Place(BY_NAME[name], about), remember=True)
+            self.go(Location(BY_NAME[name], about), remember=True)
 
     def action_leave(self) -> None:
         """Clear the filter if there is one, else go back (esc)."""
-        if self.place.view.kind != "page" and self.table.state.filter is not None:
+        if self.location.view.kind != "page" and self.table.state.filter is not None:
             self.table.state.filter = None
             self.table.settle()
             self.tick()
@@ -199,7 +201,7 @@ class Dashboard(Reading, Changing):
         self.tick()
 
     def action_refresh(self) -> None:
-        if self.place.view.kind != "page":
+        if self.location.view.kind != "page":
             self.table.settle()
         self.feed.wake()
         self.say("asking")
@@ -264,8 +266,8 @@ class Dashboard(Reading, Changing):
         from tui import commands
 
         if word in BY_NAME:
-            self.go(commands.place_of(word, rest), remember=True)
-            if self.place.view.kind != "page" and rest:
+            self.go(commands.location_of(word, rest), remember=True)
+            if self.location.view.kind != "page" and rest:
                 self._filter_typed(rest)
         elif word in ("ctx", "context"):
             self.other_cluster(rest)
@@ -296,5 +298,5 @@ class Dashboard(Reading, Changing):
         self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
         self.forget()
         self.trail.clear()
-        self.go(Place(OVERVIEW))
+        self.go(Location(OVERVIEW))
         self.begin()

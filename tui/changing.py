@@ -28,7 +28,7 @@ class Changing(Layout):
         """Plan the remedy of the cursor's row, of the marked rows, or of the page."""
         from tui.screens import plans
 
-        if self.place.view in (PLANS, CHANGE):
+        if self.location.view in (PLANS, CHANGE):
             self._plan("Carry out", plans.begun_or_planned, "reading the plan")
             return
         if self.snapshot is None or not isinstance(self.feed, LiveFeed):
@@ -96,14 +96,14 @@ class Changing(Layout):
 
     def _meant(self, page: str) -> str | None:
         """Return the page's subject, or what the cursor's row opens."""
-        if self.place.view.name == page:
-            return self.place.about if self.answered else None
+        if self.location.view.name == page:
+            return self.location.about if self.answered else None
         row = self.table.current
         return row.opens[1] if row is not None and row.opens is not None else None
 
     def _is_of_this_cluster(self) -> bool:
         """Return True if the selected plan or entry belongs to the cluster on the screen."""
-        if self.place.view is CHANGE:
+        if self.location.view is CHANGE:
             about = self.answer.cluster_id if self.answer is not None else None
         else:
             row = self.table.current
@@ -112,7 +112,7 @@ class Changing(Layout):
 
     def _judged(self) -> "list[TxnHangingRow]":
         """Return the selected judged transactions, bound to the rows' keys as of the key press."""
-        if self.place.view.kind == "page":
+        if self.location.view.kind == "page":
             return self.holders[:1]
         state = self.table.state
         keys = [k for k in state.order if k in state.selected] or [state.cursor or ""]

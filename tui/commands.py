@@ -2,11 +2,11 @@
 
 from recovery.errors import UsageError
 from tui.screens.keys import TAKES
-from tui.screens.views import BY_NAME, JOB, WHY, Place
+from tui.screens.views import BY_NAME, JOB, WHY, Location
 from tui.widgets.palette import THEMES
 
 
-def place_of(word: str, rest: str) -> Place:
+def location_of(word: str, rest: str) -> Location:
     """Return the place that a screen's name leads to. rest: the subject, or a filter."""
     from recovery.selectors import parse_selector
 
@@ -16,7 +16,7 @@ def place_of(word: str, rest: str) -> Place:
     if view.name in TAKES and view is not WHY and not rest:
         raise UsageError(f"which one? :{word} {TAKES[view.name]}")
     about = f"job {rest}" if view is JOB else rest
-    return Place(view, about if view.kind == "page" else "")
+    return Location(view, about if view.kind == "page" else "")
 
 
 def interval_of(rest: str) -> float:

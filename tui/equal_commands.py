@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.shell import command as shell_command
-from tui.screens.views import CHANGE, CHECKPOINT, JOBS, PLANS, RECOVER, WHY, Place
+from tui.screens.views import CHANGE, CHECKPOINT, JOBS, PLANS, RECOVER, WHY, Location
 
 if TYPE_CHECKING:
     from recovery.rows.answers import Answer
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def equal_commands(
-    place: Place,
+    location: Location,
     answer: "Answer | None",
     row: "TableRow | None",
     runs: "Sequence[Run]",
@@ -24,7 +24,7 @@ def equal_commands(
     answer: what a page shows. row: of a table. connection: the options after `eoctl`.
     """
     start = ["eoctl", *connection]
-    view, about = place.view, place.about
+    view, about = location.view, location.about
     argv = [*start, *view.argv]
     if view is CHANGE and about.startswith("plan "):
         plan = answer.extra.get("plan") if answer else None

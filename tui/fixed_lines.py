@@ -21,7 +21,7 @@ from tui.screens.views import (
     PLANS,
     RECOVER,
     WHY,
-    Place,
+    Location,
     View,
 )
 from tui.widgets.lines import Line, clipped, line_width, spread
@@ -123,7 +123,7 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", 
     text = count(shown) if shown == everything else f"{count(shown)} of {count(everything)}"
     parts: list[tuple[str, str]] = [(f" {view.title} ", "title"), (f" {text}", "dim")]
     if len(state.order) > table.room:
-        parts.append((f"  line {count(table.place + 1)}", "dim"))
+        parts.append((f"  line {count(table.cursor_index + 1)}", "dim"))
     if state.filter is not None:
         parts.append((f"  /{visible(state.filter.text)}", "key"))
     if state.sort is not None:
@@ -152,10 +152,10 @@ def side_title(s: "Snapshot | None", feed: "Feed", view: View, width: int) -> Li
     return spread(((" Verdict", "title"),), (aged(s, feed, at, JUDGE), (" ", "text")), width)
 
 
-def page_title(s: "Snapshot | None", feed: "Feed", place: Place, width: int) -> Line:
+def page_title(s: "Snapshot | None", feed: "Feed", location: Location, width: int) -> Line:
     """Return the title above a page: its subject and its age."""
-    view, about = place.view, place.about
-    answer = page_answer(s, place)
+    view, about = location.view, location.about
+    answer = page_answer(s, location)
     at = answer.collected_at if answer else None
     named = visible(about) if about else "the worst partition" if view is WHY else ""
     left: Line = ((f" {view.title} ", "title"), (f" {named}", "dim"))
@@ -163,12 +163,12 @@ def page_title(s: "Snapshot | None", feed: "Feed", place: Place, width: int) -> 
     return spread(left, (aged(s, feed, at, kind), (" ", "text")), width)
 
 
-def page_answer(s: "Snapshot | None", place: Place) -> "Answer | None":
+def page_answer(s: "Snapshot | None", location: Location) -> "Answer | None":
     """Return the answer that this page shows; None until its subject has been answered.
 
     Until then a snapshot holds the previous page's answer: no key may act on that one.
     """
-    view = place.view
+    view = location.view
     if s is None:
         return None
     if view in (CHANGE, JOB):
@@ -181,7 +181,7 @@ def page_answer(s: "Snapshot | None", place: Place) -> "Answer | None":
         answer, about = s.why, s.why_about
     else:
         answer, about = s.history, s.history_about
-    return answer if about == place.about else None
+    return answer if about == location.about else None
 
 
 def _problem(s: "Snapshot", feed: "Feed", width: int, *, paused: bool) -> list[str]:

@@ -20,7 +20,7 @@ from tui.screens.views import (
     RECOVER,
     VIEWS,
     WHY,
-    Place,
+    Location,
 )
 from tui.widgets.lines import Bar, Line, Page
 from tui.widgets.table import HEAD_LINES, Table
@@ -82,8 +82,8 @@ class Layout(App[str]):
         self.failed = ""  # why the feed ended
         self.message: tuple[str, str] = ("", "text")
         self.copied: str | None = None
-        self.place = Place(BY_NAME[view])
-        self.trail: list[Place] = []
+        self.location = Location(BY_NAME[view])
+        self.trail: list[Location] = []
         self.forget()
         self.head = Bar(2, name="head")
         self.says = Bar(SAYS_LINES, name="says")
@@ -120,7 +120,7 @@ class Layout(App[str]):
         """Update ages and staleness, once a second and after each frame."""
         self.renew_recover()
         self.tell_wants()
-        width, view = self.size.width, self.place.view
+        width, view = self.size.width, self.location.view
         head = fixed_lines.head_lines(self.frame, self.feed, view, width, paused=self.paused)
         self.head.show(head)
         self.says.show(fixed_lines.says(self.frame, width))
@@ -139,7 +139,7 @@ class Layout(App[str]):
 
             self._recover_looks = looks
             data = recover_table(self.runs, may_change=self.may_change)
-            if self.place.view is RECOVER:
+            if self.location.view is RECOVER:
                 self.table.renew(data)
             else:
                 self.states[RECOVER.name].renew(data)
@@ -158,24 +158,24 @@ class Layout(App[str]):
     @property
     def row(self) -> "TableRow | None":
         """Return the cursor's row; None on a page."""
-        return self.table.current if self.place.view.kind != "page" else None
+        return self.table.current if self.location.view.kind != "page" else None
 
     @property
     def answer(self) -> "Answer | None":
         """Return what the page shows; None on a table, and until the page has its answer."""
-        if self.place.view.kind != "page":
+        if self.location.view.kind != "page":
             return None
-        return fixed_lines.page_answer(self.snapshot, self.place)
+        return fixed_lines.page_answer(self.snapshot, self.location)
 
     @property
     def answered(self) -> bool:
         """Return True if the screen shows its subject. A table does: its keys act on its rows."""
-        return self.place.view.kind != "page" or self.answer is not None
+        return self.location.view.kind != "page" or self.answer is not None
 
     @property
     def holders(self) -> "list[TxnHangingRow]":
         """Return the judged transactions that the page of why is about."""
-        rows = self.answer.rows if self.place.view is WHY and self.answer is not None else ()
+        rows = self.answer.rows if self.location.view is WHY and self.answer is not None else ()
         found = [getattr(row, "held_by", None) for row in rows]
         return [row for row in found if row is not None]
 
@@ -194,7 +194,7 @@ class Layout(App[str]):
 
     def show_foot(self) -> None:
         """Show the keys of this screen."""
-        view = self.place.view
+        view = self.location.view
         keys = footer(
             view, replay=self.feed.replay, may_change=self.may_change, answered=self.answered
         )
@@ -210,12 +210,12 @@ class Layout(App[str]):
             run.stop()
         self.exit(self.copied, return_code=status)
 
-    def go(self, place: Place, *, remember: bool = False) -> None:
+    def go(self, location: Location, *, remember: bool = False) -> None:
         """Show a screen."""
-        if remember and place != self.place:
-            self.trail.append(self.place)
-        self.place = place
-        view = place.view
+        if remember and location != self.location:
+            self.trail.append(self.location)
+        self.location = location
+        view = location.view
         if view.kind != "table":
             self.complete()
         paged = view.kind == "page"
@@ -242,7 +242,7 @@ class Layout(App[str]):
 
     def arrange(self) -> None:
         """Place the evidence beside the list if it fits, else below it."""
-        width, view = self.size.width, self.place.view
+        width, view = self.size.width, self.location.view
         # a strip is wide and low: below the list, if lines are to spare
         under = view in (OVERVIEW, PARTITIONS) or (view in (PLANS, JOBS, RECOVER) and width < 180)
         low = view is PARTITIONS and self.size.height < STRIP_BELOW
@@ -257,21 +257,21 @@ class Layout(App[str]):
         if self.began:
             from tui import panes
 
-            drawn = self.place.view is PARTITIONS and self.side.display
+            drawn = self.location.view is PARTITIONS and self.side.display
             cursor = self.table.state.cursor if drawn else None
-            self.feed.want(**panes.wants(self.snapshot, self.place, cursor))
+            self.feed.want(**panes.wants(self.snapshot, self.location, cursor))
 
     def show_page(self) -> None:
         """Show the page of this screen, from the newest frame."""
         from tui import panes
 
-        make = panes.page(self.snapshot, self.place, self.states[JOBS.name].data)
+        make = panes.page(self.snapshot, self.location, self.states[JOBS.name].data)
         self.page.show(make, self.page_title)
 
     def show_board(self) -> None:
         """Show the board below the overview's list: in the lines that this leaves, or in a few."""
         frame, width, lines = self.frame, self.size.width, 0
-        if self.place.view is OVERVIEW and frame is not None:
+        if self.location.view is OVERVIEW and frame is not None:
             from tui.board.drawing import board_lines, height_of
 
             room = self.size.height - FIXED_LINES - len(self.status.lines)
@@ -288,25 +288,25 @@ class Layout(App[str]):
 
     def show_evidence(self) -> None:
         """Show, beside a list, the evidence for the cursor's row."""
-        if self.place.view.kind == "evidence":
+        if self.location.view.kind == "evidence":
             from tui import panes
 
-            view, row = self.place.view, self.table.current
+            view, row = self.location.view, self.table.current
             self.side.show(panes.beside(self.snapshot, view, row, self.runs), self.side_title)
 
     # titles are drawn again each second, since they show an age
 
     def page_title(self, width: int) -> Line:
-        return fixed_lines.page_title(self.snapshot, self.feed, self.place, width)
+        return fixed_lines.page_title(self.snapshot, self.feed, self.location, width)
 
     def side_title(self, width: int) -> Line:
-        return fixed_lines.side_title(self.snapshot, self.feed, self.place.view, width)
+        return fixed_lines.side_title(self.snapshot, self.feed, self.location.view, width)
 
     def table_title(self, width: int) -> Line:
-        view = self.place.view
+        view = self.location.view
         return fixed_lines.table_title(self.snapshot, self.feed, view, self.table, width)
 
     @property
     def scrolled(self) -> Table | Page:
         """Return the part that receives the keys: the page or the table."""
-        return self.page if self.place.view.kind == "page" else self.table
+        return self.page if self.location.view.kind == "page" else self.table

@@ -21,7 +21,7 @@ from tui.screens.views import (
     RECOVER,
     TIMELINE,
     WHY,
-    Place,
+    Location,
     View,
 )
 from tui.widgets.lines import Line
@@ -36,10 +36,10 @@ RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
 Make = Callable[[int], Sequence[Line]]
 
 
-def page(s: "Snapshot | None", place: Place, jobs: "TableData") -> Make:
+def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     """Return the page of a place. jobs: the table of jobs, which knows how fast a job runs."""
-    about = place.about
-    if place.view is JOB:
+    about = location.about
+    if location.view is JOB:
         row = jobs.by_key.get(about.removeprefix("job "))
         rate = row.cells[RATE] if row and row.sort[RATE] is not None else None
         return lambda width: plan_and_job_pages.job_page(s, about, width, rate)
@@ -49,7 +49,7 @@ def page(s: "Snapshot | None", place: Place, jobs: "TableData") -> Make:
         CHANGE.name: plan_and_job_pages.change_page,
         MERGE.name: merge_page,
         CHECKPOINT.name: checkpoint_page,
-    }[place.view.name]
+    }[location.view.name]
     return lambda width: make(s, about, width)
 
 
@@ -68,12 +68,12 @@ def beside(s: "Snapshot | None", view: View, row: "TableRow | None", runs: "Sequ
     return lambda width: pages.evidence_page(source, width)
 
 
-def wants(s: "Snapshot | None", place: Place, drawn: str | None) -> dict[str, object]:
-    """Return the fields of Wants: what a place shows beyond what is always collected.
+def wants(s: "Snapshot | None", location: Location, drawn: str | None) -> dict[str, object]:
+    """Return the fields of Wants: what a location shows beyond what is always collected.
 
     drawn: the partition beside the list, whose log is drawn.
     """
-    view, about = place.view, place.about
+    view, about = location.view, location.about
     return {
         "producers": view.name == "producers",
         "why": about if view is WHY else None,

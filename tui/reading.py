@@ -76,7 +76,7 @@ class Reading(Layout):
         from tui.equal_commands import equal_commands
 
         connection = self.snapshot.argv if self.snapshot else ()
-        commands = equal_commands(self.place, self.answer, self.row, self.runs, connection)
+        commands = equal_commands(self.location, self.answer, self.row, self.runs, connection)
 
         def make(width: int) -> Sequence[Line]:
             lines: list[Line] = []
@@ -102,8 +102,8 @@ class Reading(Layout):
     def action_write(self) -> None:
         """Write the rows as CSV, or the page as text, to a new file in the working directory."""
         now = datetime.datetime.fromtimestamp(self.feed.now() / 1000, datetime.UTC)
-        stem = f"eoctl-{self.place.view.name}-{now:%Y%m%dT%H%M%SZ}"
-        if self.place.view.kind == "page":
+        stem = f"eoctl-{self.location.view.name}-{now:%Y%m%dT%H%M%SZ}"
+        if self.location.view.kind == "page":
             path, text = Path(f"{stem}.txt"), self.page.text() + "\n"
         else:
             path, text = Path(f"{stem}.csv"), self._csv()
@@ -135,7 +135,7 @@ class Reading(Layout):
         judged = [self.row.source] if self.row is not None else self.holders
         make = partial(
             pages.help_page,
-            self.place.view,
+            self.location.view,
             replay=self.feed.replay,
             may_change=self.may_change,
             verdicts=pages.verdicts_of(judged),

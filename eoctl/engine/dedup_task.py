@@ -62,11 +62,11 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
 
     Raises RefusedError if another job is at work.
     """
-    place = TopicPartition(job.wish.source, part.partition)
-    name = str(place)
+    topic_partition = TopicPartition(job.wish.source, part.partition)
+    name = str(topic_partition)
     # before the position: what another attempt writes in between comes with a position
     output = (await partitions(cluster, job.wish.output))[part.partition]
-    standing = (await committed(cluster, job.wish.group, [place])).get(place)
+    standing = (await committed(cluster, job.wish.group, [topic_partition])).get(topic_partition)
     if standing is None:
         if part.start != part.begin:
             raise RefusedError("its position is gone since the plan", where=name)
@@ -79,7 +79,7 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
             )
         return part
     beside = job.beside(standing.metadata, name)
-    await refuse_other_log(cluster, {place: standing})
+    await refuse_other_log(cluster, {topic_partition: standing})
     if standing.offset < part.start:
         raise RefusedError(
             f"the job stands at {standing.offset}, planned was [{part.start}, {part.end}): its "
@@ -163,7 +163,7 @@ async def refuse_other_log(
 
     Raises RefusedError with the offset of the divergence, IncompleteError.
     """
-    in_logs = {place: at.in_log for place, at in standing.items()}
+    in_logs = {topic_partition: at.in_log for topic_partition, at in standing.items()}
     remedy = "begin again with an empty output and another --job"
     return await positions.refuse_other_logs(cluster, in_logs, remedy)
 
@@ -273,8 +273,8 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
 
     epochs = copying.epochs
     if start == end:  # nothing to read: ask about the record before it
-        place = TopicPartition(wish.source, partition)
-        epoch = (await positions.record_epochs(cluster, {place: end}))[place]
+        topic_partition = TopicPartition(wish.source, partition)
+        epoch = (await positions.record_epochs(cluster, {topic_partition: end}))[topic_partition]
         epochs.add([] if epoch is None else [(end - 1, end - 1, epoch)])
 
     async def commit(at: int) -> None:

@@ -113,22 +113,24 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
     storage = request.how.storage
     attempts = state_folder.Attempts(storage)
     rows = _run(_range_tasks(request, access, form), engine, attempts)
-    by_place = _by_place(rows)
-    combined = _by_place(_run(_bucket_tasks(request, by_place, form), engine, attempts))
-    judged, logs = asyncio.run(_look_again(request, access, by_place))
+    by_partition = _by_partition(rows)
+    combined = _by_partition(_run(_bucket_tasks(request, by_partition, form), engine, attempts))
+    judged, logs = asyncio.run(_look_again(request, access, by_partition))
     partitions = []
     notes = list(request.notes)
-    for place in request.cut.places():
-        lost = _compacted(request, place, by_place[place], logs[place])
+    for topic_partition in request.cut.by_partition():
+        lost = _compacted(
+            request, topic_partition, by_partition[topic_partition], logs[topic_partition]
+        )
         counts = lost is not None and lost[1]
         if lost is not None and not counts:
-            notes.append(f"{place[0]}-{place[1]}: {lost[0]}")
+            notes.append(f"{topic_partition[0]}-{topic_partition[1]}: {lost[0]}")
         partition = _partition(
             request,
-            place,
-            by_place[place],
-            combined.get(place, []),
-            logs[place].log_start_offset or 0,
+            topic_partition,
+            by_partition[topic_partition],
+            combined.get(topic_partition, []),
+            logs[topic_partition].log_start_offset or 0,
         )
         if lost is not None and counts:
             partition = partition.model_copy(
@@ -136,7 +138,7 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
             )
         partitions.append(partition)
     cut = request.cut.model_copy(update=judged._asdict())
-    every = [row for values in (by_place, combined) for some in values.values() for row in some]
+    every = [row for values in (by_partition, combined) for some in values.values() for row in some]
     incomplete = tuple(
         f"{p.topic}-{p.partition}: {why}" for p in partitions for why in p.incomplete
     )
@@ -195,19 +197,19 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
     """
     tasks: list[tuple[int, RangeTask]] = []
     earlier = _earlier(request)
-    for place, p in request.cut.places().items():
+    for topic_partition, p in request.cut.by_partition().items():
         most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
-        known = earlier.get(place)
+        known = earlier.get(topic_partition)
         parts = ranges(known.end if known else p.start, p.end, most)
         for number, (start, end) in enumerate(parts):
             base = known if number == 0 else None
             task = RangeTask(
                 access=access,
-                topic=place.topic,
-                partition=place.partition,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
                 start=start,
                 end=end,
-                how=request.how_of(place.topic),
+                how=request.how_of(topic_partition.topic),
                 in_parts=len(parts) > 1,
                 base_folder=request.base or "",
                 base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
@@ -219,26 +221,28 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
 
 def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
     """Return the partitions of the state that is continued."""
-    return state_folder.read(request.base).by_place() if request.base else {}
+    return state_folder.read(request.base).by_partition() if request.base else {}
 
 
-def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
+def _by_partition(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
     """Return the rows of each partition, in ascending order of range or bucket."""
-    by_place: dict[TopicPartition, list[TaskRow]] = {}
+    by_partition: dict[TopicPartition, list[TaskRow]] = {}
     for row in sorted(rows, key=lambda r: (r.start or 0, r.bucket or 0)):
-        by_place.setdefault(row.topic_partition, []).append(row)
-    return by_place
+        by_partition.setdefault(row.topic_partition, []).append(row)
+    return by_partition
 
 
 def _bucket_tasks(
-    request: RebuildRequest, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
+    request: RebuildRequest,
+    by_partition: Mapping[TopicPartition, list[TaskRow]],
+    form: ChangelogFormat,
 ) -> dict[str, Task]:
     """Return the bucket tasks of each partition read in ranges.
 
     As many as its runs fill a task's memory, and at least as many as it had ranges.
     """
     by_key: dict[str, Task] = {}
-    for (topic, partition), rows in by_place.items():
+    for (topic, partition), rows in by_partition.items():
         if len(rows) == 1:
             continue
         size = sum(run.size for row in rows for run in row.runs)
@@ -274,7 +278,7 @@ def _summary_of(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, 
 
 
 async def _look_again(
-    request: RebuildRequest, access: Access, by_place: Mapping[TopicPartition, list[TaskRow]]
+    request: RebuildRequest, access: Access, by_partition: Mapping[TopicPartition, list[TaskRow]]
 ) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
     """Return what the cut divides, and the logs as they are after reading.
 
@@ -286,7 +290,9 @@ async def _look_again(
             request.cut,
             [(f.topic_partition, f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
         )
-        ends = {place: p.position for place, p in request.cut.places().items()}
+        ends = {
+            topic_partition: p.position for topic_partition, p in request.cut.by_partition().items()
+        }
         standings = await positions.standings(cluster, ends)
         changes += [
             f"{topic}-{partition}: it was cut off at {standing.divergence} and written again"
@@ -300,12 +306,16 @@ async def _look_again(
             )
         earlier = _earlier(request)
         below = {
-            place: _producers(rows, earlier[place].producers if place in earlier else {})
-            for place, rows in by_place.items()
+            topic_partition: _producers(
+                rows, earlier[topic_partition].producers if topic_partition in earlier else {}
+            )
+            for topic_partition, rows in by_partition.items()
         }
         behind = await cut_offsets.behind(cluster, request.cut, below, request.how.max_rate)
-    several = len(by_place) > 1
-    outside = any(row.counts.get("non_transactional") for rows in by_place.values() for row in rows)
+    several = len(by_partition) > 1
+    outside = any(
+        row.counts.get("non_transactional") for rows in by_partition.values() for row in rows
+    )
     judged = judge(
         below,
         behind,
@@ -316,10 +326,13 @@ async def _look_again(
 
 
 def _compacted(
-    request: RebuildRequest, place: TopicPartition, rows: Sequence[TaskRow], log: PartitionFacts
+    request: RebuildRequest,
+    topic_partition: TopicPartition,
+    rows: Sequence[TaskRow],
+    log: PartitionFacts,
 ) -> tuple[str, bool] | None:
     """Return what `compacted_from_above` does."""
-    p = request.cut.places()[place]
+    p = request.cut.by_partition()[topic_partition]
     # the cleaner ignores what is above the last stable offset: LogCleanerManager.cleanableOffsets
     stable = log.last_stable_offset
     above = max(0, (p.high_watermark if stable is None else stable) - p.end)
@@ -335,7 +348,7 @@ def _compacted(
     # a cut made now at yesterday's instant is as old as that: later records existed
     age_ms = read_ms - (made_ms if cut.instant is None else min(made_ms, cut.instant))
     return compacted_from_above(
-        request.configs.get(place[0]),
+        request.configs.get(topic_partition[0]),
         above,
         missing,
         size,
@@ -355,27 +368,27 @@ def _producers(
 
 def _partition(
     request: RebuildRequest,
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     rows: Sequence[TaskRow],
     combined: Sequence[TaskRow],
     log_start: int,
 ) -> ManifestPartition:
     ends = combined or rows
-    form = request.how_of(place[0]).form()
-    p = request.cut.places()[place]
-    known = _earlier(request).get(place)
+    form = request.how_of(topic_partition[0]).form()
+    p = request.cut.by_partition()[topic_partition]
+    known = _earlier(request).get(topic_partition)
     began_ms = request.started_ms
     if known is not None:
         began_ms = instant(state_folder.read(request.base or "").started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     summary = _summary_of(form, rows)
     why, proof = completeness(
-        form, request.configs.get(place[0]), log_start, summary, (began_ms, read_ms)
+        form, request.configs.get(topic_partition[0]), log_start, summary, (began_ms, read_ms)
     )
     mixed = None
     if any(row.bytes_by_followers for row in rows):  # two leaders were refused before
         mixed = of_several_replicas(
-            request.configs.get(place[0]),
+            request.configs.get(topic_partition[0]),
             {broker for row in rows for broker in row.brokers},
             _added(row.counts for row in rows).get("missing"),
         )
@@ -386,8 +399,8 @@ def _partition(
     if combined and form.ignores:  # a range does not know the records before it
         counts["ignored"] = None
     return ManifestPartition(
-        topic=place[0],
-        partition=place[1],
+        topic=topic_partition[0],
+        partition=topic_partition[1],
         start=p.start,
         end=p.end,
         counts=counts,

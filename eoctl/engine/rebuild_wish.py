@@ -161,8 +161,12 @@ async def why_read_again(
     configs_now: Mapping[str, Mapping[str, str | None]],
 ) -> str | None:
     """Return what `incremental.why_full` says of an earlier state. cut: of the present logs."""
-    now = cut.places()
-    kept = {place: p.position for place, p in earlier.cut.places().items() if place in now}
+    now = cut.by_partition()
+    kept = {
+        partition: p.position
+        for partition, p in earlier.cut.by_partition().items()
+        if partition in now
+    }
     standings = await positions.standings(cluster, kept)
     form = changelog_format(format_name, options)
     return why_full(earlier, cut, form, format_name, options, configs_now, standings, now_ms())

@@ -253,9 +253,9 @@ class LabJob:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec
 
-        place = TopicPartition(topic, p)
+        partition = TopicPartition(topic, p)
         admin = AdminClient(self._lab.client_properties())
-        end = admin.list_offsets({place: OffsetSpec.latest()})[place].result(SECONDS)
+        end = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(SECONDS)
         return OutputNow(
             end.offset, sum(1 for _ in records(self._lab, topic, p, start)), end.leader_epoch
         )

@@ -91,8 +91,8 @@ class Producer:
         self, topic: str, partition: int, records: Sequence[NewRecord], most: int = 11
     ) -> int:
         """Do what `send` does, but try once. Up to Produce 11 nothing adds the partition."""
-        place = TopicPartition(topic, partition)
-        sequence = self.sequences.get(place, 0)
+        topic_partition = TopicPartition(topic, partition)
+        sequence = self.sequences.get(topic_partition, 0)
         offset = await self.client.write(
             topic,
             partition,
@@ -103,7 +103,7 @@ class Producer:
             transactional_id=self.transactional_id,
             most=most,
         )
-        self.sequences[place] = sequence + len(records)
+        self.sequences[topic_partition] = sequence + len(records)
         return offset
 
     async def commit(self) -> None:

@@ -149,11 +149,11 @@ def _left(items: Sequence[Item]) -> Iterator[str]:
 
 
 def _order(items: Sequence[Item]) -> Iterator[str]:
-    places = {"look": 0, "safe": 1, "ask": 2, "leave": 3}
+    ranks = {"look": 0, "safe": 1, "ask": 2, "leave": 3}
     for name, mine in by_id(items).items():
         if len(mine) < 2:
             continue
-        ordered = sorted(mine, key=lambda i: (places[i.section], i.rank))
+        ordered = sorted(mine, key=lambda i: (ranks[i.section], i.rank))
         steps = ", then ".join(f"{code(i.h.where)} ({i.h.verdict})" for i in ordered)
         yield f"- {code(name)}: {steps}. Run `eoctl runbook` again after each step."
     if any(i.h.verdict == "orphan" and i.section == "leave" for i in items):

@@ -6,7 +6,7 @@ from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.strip import strip_lines
 from eoctl.render.width import LABEL, cells, labelled, wrapped
-from eoctl.render.words import MOST_PLACES, Age, age, size
+from eoctl.render.words import MOST_PARTITIONS_SHOWN, Age, age, size
 from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.rows.diagnosis import TxnHangingRow
@@ -116,7 +116,7 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
         )
         parts.append(("also open", others))
     if row.also_holds:
-        parts.append(("also holds", some(row.also_holds, MOST_PLACES)))
+        parts.append(("also holds", some(row.also_holds, MOST_PARTITIONS_SHOWN)))
     parts.append(("groups", row.groups_said))
     if row.if_you_wait is not None:
         parts.append(("if you wait", _waiting(row, now)))

@@ -9,7 +9,7 @@ from recovery.values import Value
 if TYPE_CHECKING:
     from recovery.rows.row import ErrorRow
 
-MOST_PLACES = 6  # of the partitions that a transaction holds
+MOST_PARTITIONS_SHOWN = 6  # of the partitions that a transaction holds
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
 

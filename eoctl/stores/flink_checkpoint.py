@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import OBJECTS, storage_at
 from recovery.errors import IncompleteError, UsageError
-from recovery.formats.flink_checkpoint import FlinkCheckpoint, places, read_states
-from recovery.formats.flink_metadata import Place, read_metadata
+from recovery.formats.flink_checkpoint import FlinkCheckpoint, handles, read_states
+from recovery.formats.flink_metadata import StateHandle, read_metadata
 from recovery.formats.reader import CorruptError
 from recovery.plurals import counted
 from recovery.values import Value
@@ -44,13 +44,13 @@ def read(path: str) -> CheckpointFolder:
     Raises UsageError for an address of another kind, IncompleteError if a file cannot be read or is
     damaged, RefusedError for an unknown format, UnreachableError for object storage.
     """
-    where = _place(path.rstrip("/") or path, "the checkpoint")
+    where = _address(path.rstrip("/") or path, "the checkpoint")
     if where.rpartition("/")[2] == _METADATA:
         where = where.rpartition("/")[0] or "."
     storage = storage_at(where)
     try:
         metadata = read_metadata(_bytes(storage, _METADATA))
-        content = read_states(metadata, {at: _part(at, storage) for at in places(metadata)})
+        content = read_states(metadata, {at: _part(at, storage) for at in handles(metadata)})
     except CorruptError as error:
         raise error.within(where) from None
     parent, _, name = _resolved(where).rpartition("/")
@@ -58,7 +58,7 @@ def read(path: str) -> CheckpointFolder:
     return CheckpointFolder(where, content, _CHECKPOINT.fullmatch(name) is None, newer)
 
 
-def _place(path: str, what: str) -> str:
+def _address(path: str, what: str) -> str:
     """Return a path of this host, or an address of object storage. Raises UsageError."""
     if not ("://" in path or path.startswith("file:")):
         return path
@@ -97,16 +97,16 @@ def _bytes(storage: Storage, name: str, start: int = 0, size: int = -1) -> bytes
     raise IncompleteError(f"is larger than {MOST_BYTES >> 20} MiB", where=storage.shown(name))
 
 
-def _part(place: Place, storage: Storage) -> bytes:
+def _part(handle: StateHandle, storage: Storage) -> bytes:
     """Return the bytes of a state that is outside `_metadata`."""
-    name = place.path
-    if not place.relative:
-        folder, _, name = _place(place.path, "a state of it").rpartition("/")
+    name = handle.path
+    if not handle.relative:
+        folder, _, name = _address(handle.path, "a state of it").rpartition("/")
         storage = storage_at(folder or "/")
-    data = _bytes(storage, name, place.start, place.size)
-    if 0 <= place.size != len(data):
+    data = _bytes(storage, name, handle.start, handle.size)
+    if 0 <= handle.size != len(data):
         where = storage.shown(name)
-        raise CorruptError(f"it has {len(data):,} of {counted(place.size, 'byte')}", where=where)
+        raise CorruptError(f"it has {len(data):,} of {counted(handle.size, 'byte')}", where=where)
     return data
 
 

@@ -197,10 +197,10 @@ def _stores(
         )  # a folder that Spark does not know of is checked too
         for number in range(partitions):
             base = operator / str(number)
-            for place in [base / n for n in sorted(names)] or [base]:
-                name = str(place.relative_to(folder))
-                if place.is_dir():
-                    stores.append(_versions(place, name))
+            for store in [base / n for n in sorted(names)] or [base]:
+                name = str(store.relative_to(folder))
+                if store.is_dir():
+                    stores.append(_versions(store, name))
                 else:
                     missing.append(name)
     return tuple(stores), tuple(missing)
@@ -226,13 +226,13 @@ def _expected(folder: Path, operator: Path, offsets: Mapping[int, Any]) -> int:
     return 0
 
 
-def _versions(place: Path, name: str) -> StoreVersions:
+def _versions(store: Path, name: str) -> StoreVersions:
     """Return the versions a provider can load from a folder: a full state, then each change."""
     snapshots: set[int] = set()
     changes: set[int] = set()
     named: set[int] = set()
     broken: set[int] = set()  # snapshots on which Spark fails, with a change next to them or not
-    for path in place.iterdir():
+    for path in store.iterdir():
         if not (match := _STATE.fullmatch(path.name)):
             continue
         version = int(match[1])

@@ -48,7 +48,7 @@ def storage_at(given: str | Path) -> Storage:
     return ObjectStorage(scheme, bucket, prefix)
 
 
-def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
+def storage_and_name(given: str | Path, name: str) -> tuple[Storage, str]:
     """Return the storage of a file and its name there. Raises UsageError.
 
     given: the file's path, or the folder in which it is called `name`.

@@ -91,7 +91,7 @@ class Suspect(NamedTuple):
 
 
 def suspects_of(
-    by: RecordId, place: TopicPartition, records: ColumnBatch, halves: "NDArray[np.uint64]"
+    by: RecordId, partition: TopicPartition, records: ColumnBatch, halves: "NDArray[np.uint64]"
 ) -> Iterator[Suspect]:
     """Return the suspects among the records of a partition. Raises the errors of `digests`."""
     ids, has = digests(by, records)
@@ -110,7 +110,7 @@ def suspects_of(
             names[16 * number : 16 * number + 16],
             identity if len(identity) <= LONGEST_ID else None,
             len(identity),
-            Copy(*place, offset, known_time(timestamp)),
+            Copy(*partition, offset, known_time(timestamp)),
             value,
         )
 
@@ -139,7 +139,7 @@ class Duplicate(NamedTuple):
     copies: int
     same_value: bool
     partitions: int
-    places: tuple[Copy, ...]
+    first_copies: tuple[Copy, ...]
     nearest: int | None
     farthest: int | None
     oldest: int | None
@@ -153,7 +153,7 @@ class _Same:
         self._first = first
         self.copies = 0
         self._same_value = True
-        self._places: list[Copy] = []
+        self._first_copies: list[Copy] = []
         self._nearest: int | None = None
         self._farthest: int | None = None
         self._times: tuple[int, int] | None = None
@@ -164,8 +164,8 @@ class _Same:
         copy = one.copy
         self.copies += 1
         self._same_value &= one.value_digest == self._first.value_digest
-        if len(self._places) < SHOWN:
-            self._places.append(copy)
+        if len(self._first_copies) < SHOWN:
+            self._first_copies.append(copy)
         where = TopicPartition(copy.topic, copy.partition)
         begin, last = self._ends.get(where, (copy.offset, copy.offset))
         if last < copy.offset:
@@ -185,7 +185,7 @@ class _Same:
             copies=self.copies,
             same_value=self._same_value,
             partitions=len(self._ends),
-            places=tuple(self._places),
+            first_copies=tuple(self._first_copies),
             nearest=self._nearest,
             farthest=self._farthest,
             oldest=oldest,
@@ -230,7 +230,7 @@ class Copies:
 
 def first(duplicates: Iterable[Duplicate], most: int) -> list[Duplicate]:
     """Return the duplicates with the most copies first, then in order of their first place."""
-    return sorted(duplicates, key=lambda d: (-d.copies, d.places[0][:3]))[:most]
+    return sorted(duplicates, key=lambda d: (-d.copies, d.first_copies[0][:3]))[:most]
 
 
 def known_time(timestamp: int) -> int | None:

@@ -95,7 +95,7 @@ class Table(Value):
         most: int,
         excused: Collection[MirrorFault],
     ) -> MirrorJudgement:
-        """Judge the rows as `Places.judge` describes."""
+        """Judge the rows as `UnmatchedRecords.judge` describes."""
         import numpy as np
 
         mine, theirs = self._number(SOURCE), self._number(MIRROR)
@@ -139,7 +139,7 @@ class Table(Value):
         )
 
     def hidden(self, above: int) -> int:
-        """Return what `Places.hidden` describes."""
+        """Return what `UnmatchedRecords.hidden` describes."""
         hidden = self._number(SOURCE_ABORTED) + self._number(SOURCE_OPEN)
         alone = (self._number(SOURCE) == 0) & (hidden > 0)
         rows = (self.side == MIRROR) & (self.offset > above) & alone[self.group]

@@ -103,8 +103,8 @@ def _marks(buffer: Buffer, scan: HeaderScan, rows: "NDArray[np.intp]") -> list[M
         (scan.fields["attributes"][rows] & CODEC_MASK) == 0
     )
     usual &= scan.column("length")[rows] + 12 >= HEADER_SIZE + _SIZE
-    for place, value in _USUAL:
-        usual &= data[np.where(usual, at + place, 0)] == value
+    for position, value in _USUAL:
+        usual &= data[np.where(usual, at + position, 0)] == value
     kind = _number(data, np.where(usual, at + _KIND, 0), ">i2")
     coordinator = _number(data, np.where(usual, at + _COORDINATOR, 0), ">i4")
     columns = zip(
@@ -141,5 +141,5 @@ def _number(data: "NDArray[np.uint8]", at: "NDArray[Any]", kind: str) -> "NDArra
     import numpy as np
 
     width = np.dtype(kind).itemsize
-    places = at[:, None] + np.arange(width)
-    return np.ascontiguousarray(data[places]).view(kind)[:, 0].astype(np.int64)
+    positions = at[:, None] + np.arange(width)
+    return np.ascontiguousarray(data[positions]).view(kind)[:, 0].astype(np.int64)

@@ -51,15 +51,15 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
             else:
                 torn += _judge_v2(d, by_epoch, d.producer_epoch - 1)
         else:
-            for place in d.partitions:
-                v1.setdefault((place, d.producer_id), []).append(d)
+            for partition in d.partitions:
+                v1.setdefault((partition, d.producer_id), []).append(d)
     problems: dict[int, list[tuple[str, TopicPartition, Ending]]] = {}
     by_number = {id(d): d for d in decisions}
-    for (place, pid), named in v1.items():
+    for (partition, pid), named in v1.items():
         for d, kind, ending in judge_by_order(
-            named, endings.get(place, {}).get(pid, ()), whole, skew
+            named, endings.get(partition, {}).get(pid, ()), whole, skew
         ):
-            problems.setdefault(id(d), []).append((kind, place, ending))
+            problems.setdefault(id(d), []).append((kind, partition, ending))
     for number, wrong in problems.items():
         d = by_number[number]
         torn.append(_torn(d, d.producer_epoch, [(k, p, e) for k, p, e in wrong]))
@@ -99,14 +99,14 @@ def _torn(
         epoch=epoch,
         decision=decision,
         partitions=tuple(
-            sorted([*((place, ending) for _, place, ending in wrong), *right], key=_place)
+            sorted([*((partition, ending) for _, partition, ending in wrong), *right], key=_order)
         ),
     )
 
 
-def _place(part: tuple[TopicPartition, Ending]) -> tuple[TopicPartition, int]:
-    place, ending = part
-    return place, ending.data.first if ending.data else -1
+def _order(part: tuple[TopicPartition, Ending]) -> tuple[TopicPartition, int]:
+    partition, ending = part
+    return partition, ending.data.first if ending.data else -1
 
 
 _ByEpoch = Mapping[tuple[TopicPartition, int, int], Sequence[Ending]]
@@ -115,11 +115,11 @@ _ByEpoch = Mapping[tuple[TopicPartition, int, int], Sequence[Ending]]
 
 def _by_epoch(endings: Endings) -> _ByEpoch:
     by_epoch: dict[tuple[TopicPartition, int, int], list[Ending]] = {}
-    for place, by_id in endings.items():
+    for partition, by_id in endings.items():
         for pid, of_id in by_id.items():
             for ending in of_id:
                 if ending.data is not None:
-                    by_epoch.setdefault((place, pid, ending.data.epoch), []).append(ending)
+                    by_epoch.setdefault((partition, pid, ending.data.epoch), []).append(ending)
     return by_epoch
 
 
@@ -131,7 +131,7 @@ def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) 
     pid, epoch = d.producer_id, d.producer_epoch
     if d.outcome != "abort" or (pid, epoch - 2) in known:
         return False
-    if any((place, pid, epoch - 1) in by_epoch for place in d.partitions):
+    if any((partition, pid, epoch - 1) in by_epoch for partition in d.partitions):
         return False
     before = [e for p in d.partitions for e in by_epoch.get((p, pid, epoch - 2), ())]
     return bool(before) and all(e.mark is None or e.mark.epoch >= epoch for e in before)
@@ -141,13 +141,13 @@ def _judge_v2(d: Decision, by_epoch: _ByEpoch, epoch: int) -> list[Torn]:
     """Judge by the data's epoch, which under v2 belongs to this transaction alone."""
     wrong: list[tuple[str, TopicPartition, Ending]] = []
     right: list[tuple[TopicPartition, Ending]] = []
-    for place in d.partitions:
-        for ending in by_epoch.get((place, d.producer_id, epoch), ()):
+    for partition in d.partitions:
+        for ending in by_epoch.get((partition, d.producer_id, epoch), ()):
             kind = _fault(d, ending.mark)
             if kind is None:
-                right.append((place, ending))
+                right.append((partition, ending))
             else:
-                wrong.append((kind, place, ending))
+                wrong.append((kind, partition, ending))
     return [_torn(d, epoch, wrong, right)] if wrong else []
 
 
@@ -169,9 +169,9 @@ def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[T
     """
     between = {(pid, epoch) for _, pid, epoch in by_epoch}
     endings: dict[tuple[int, int], list[tuple[TopicPartition, Ending]]] = {}
-    for (place, pid, epoch), ended in by_epoch.items():
+    for (partition, pid, epoch), ended in by_epoch.items():
         if (pid, epoch) not in known:
-            closed = [(place, ending) for ending in ended if ending.mark is not None]
+            closed = [(partition, ending) for ending in ended if ending.mark is not None]
             endings.setdefault((pid, epoch), []).extend(closed)
     torn = []
     for (pid, epoch), several in endings.items():
@@ -180,16 +180,16 @@ def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[T
         own = (pid, epoch + 1) in between or any(m.epoch == epoch + 1 for m in marks)
         wrong: list[tuple[str, TopicPartition, Ending]] = []
         right: list[tuple[TopicPartition, Ending]] = []
-        for place, ending in several:
+        for partition, ending in several:
             mark = ending.mark
             assert mark is not None
             twice = mark.outcome == "abort" and mark.epoch == epoch + 2 and not own
             if mark.epoch > epoch + 1 and not twice:
-                wrong.append((WRONG, place, ending))
+                wrong.append((WRONG, partition, ending))
             elif is_v2 and mark.outcome == "abort":
-                wrong.append((TORN, place, ending))
+                wrong.append((TORN, partition, ending))
             else:
-                right.append((place, ending))
+                right.append((partition, ending))
         if wrong:
             torn.append(_torn(None, epoch, wrong, right, pid))
     return torn

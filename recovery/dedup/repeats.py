@@ -59,7 +59,7 @@ class Deduplicator:
         horizon_ms: int | None = None,
         horizon_offsets: int | None = None,
     ) -> None:
-        self._place = f"{topic}:{partition}"
+        self._where = f"{topic}:{partition}"
         self._partition, self._wanted = partition, record_id
         self._numbers = SourceNumbers()
         self._ids = SeenIds(horizon_ms, horizon_offsets)
@@ -105,7 +105,7 @@ class Deduplicator:
             if number is None:
                 self.tally.without_id += 1
                 continue
-            where = f"{self._place} offset {int(records.offset[i])}"
+            where = f"{self._where} offset {int(records.offset[i])}"
             judged = self._numbers.judge(number, content[i], where)
             copied[i] = judged != "repeated"
             self.tally.differs += judged == "differs"

@@ -35,7 +35,7 @@ class Bloom:
     def add(self, ids: "NDArray[np.uint64]") -> None:
         import numpy as np
 
-        for bit in self._places(ids):
+        for bit in self._bits_of(ids):
             flags = np.uint8(1) << (bit & np.uint64(7)).astype(np.uint8)
             np.bitwise_or.at(self._bits, (bit >> np.uint64(3)).astype(np.int64), flags)
 
@@ -44,12 +44,12 @@ class Bloom:
         import numpy as np
 
         held = np.ones(len(ids), np.bool_)
-        for bit in self._places(ids):
+        for bit in self._bits_of(ids):
             at = (bit >> np.uint64(3)).astype(np.int64)
             held &= (self._bits[at] >> (bit & np.uint64(7)).astype(np.uint8)) & np.uint8(1) > 0
         return held
 
-    def _places(self, ids: "NDArray[np.uint64]") -> "Sequence[NDArray[np.uint64]]":
+    def _bits_of(self, ids: "NDArray[np.uint64]") -> "Sequence[NDArray[np.uint64]]":
         """Return each id's bits by double hashing (Kirsch, Mitzenmacher 2006); ids are hashes."""
         import numpy as np
 
@@ -162,9 +162,9 @@ class SeenIds:
         if not self._open:
             return
         ids = np.frombuffer(b"".join(self._open), np.uint64).reshape(-1, 2)
-        places = np.array(list(self._open.values()), np.int64)
+        seen = np.array(list(self._open.values()), np.int64)
         order = np.lexsort((ids[:, 1], ids[:, 0]))
-        self._add_segment(ids[order], places[order, 0], places[order, 1])
+        self._add_segment(ids[order], seen[order, 0], seen[order, 1])
         self._open = {}
 
     def _add_segment(

@@ -638,9 +638,9 @@ class Case(Value, dict=True):
             p.topic_partition: p for p in (*self.newest.named, self.newest.partition)
         }
         return tuple(
-            str(place)
-            for place in recorded or (row.partitions if row and row.partitions else ())
-            if (p := facts.get(place)) is None or p.leader is None or p.error is not None
+            str(partition)
+            for partition in recorded or (row.partitions if row and row.partitions else ())
+            if (p := facts.get(partition)) is None or p.leader is None or p.error is not None
         )
 
 

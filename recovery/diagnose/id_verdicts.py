@@ -464,8 +464,8 @@ def judge_id(
 def _about(c: IdCase) -> Evidence:
     """Describe what the coordinator answered and which partitions the id names."""
     row = c.row
-    places = c.recorded if c.recorded is not None else row.partitions or ()
-    named = ", ".join(map(str, places)) or "no partition"
+    partitions = c.recorded if c.recorded is not None else row.partitions or ()
+    named = ", ".join(map(str, partitions)) or "no partition"
     text = (
         f"transactional id {row.transactional_id} (coordinator on broker {row.coordinator}) is "
         f"{row.state} with producer id {row.producer_id}, epoch {row.producer_epoch}; it names "
@@ -478,7 +478,7 @@ def _about(c: IdCase) -> Evidence:
         "state": row.state,
         "producer_epoch": row.producer_epoch,
         "coordinator": row.coordinator,
-        "partitions": [str(tp) for tp in places],
+        "partitions": [str(tp) for tp in partitions],
     }
     return Evidence("coordinator", text, data)
 

@@ -57,14 +57,14 @@ def _first(
 
 
 def also_holds(
-    here: TopicPartition | None, *places: Iterable[TopicPartition]
+    here: TopicPartition | None, *partitions: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """Return all places except this one, sorted.
+    """Return all partitions except this one, sorted.
 
     >>> also_holds(("a", 0), [("b", 1), ("a", 0)], [("a", 2), ("b", 1)])
     [('a', 2), ('b', 1)]
     """
-    return sorted({place for named in places for place in named} - {here})
+    return sorted({partition for named in partitions for partition in named} - {here})
 
 
 def is_beyond(committed_offset: int | None, start_offset: int | None) -> bool | None:
@@ -96,14 +96,14 @@ def share_held_up(isolation: str | None, lag: int | None, held: int | None) -> b
     return isolation == READ_COMMITTED and lag <= held
 
 
-def offsets_by_place(groups: Iterable[GroupFacts]) -> dict[TopicPartition, list[Beyond]]:
+def offsets_by_partition(groups: Iterable[GroupFacts]) -> dict[TopicPartition, list[Beyond]]:
     """Return what groups committed on each partition, largest offset first, then by name."""
-    by_place: dict[TopicPartition, list[Beyond]] = {}
+    by_partition: dict[TopicPartition, list[Beyond]] = {}
     for g in groups:
         for o in g.offsets:
             if o.committed_offset is not None:
-                place = by_place.setdefault(o.topic_partition, [])
-                place.append(Beyond(g.group, o.committed_offset))
-    for rows in by_place.values():
+                beyond = by_partition.setdefault(o.topic_partition, [])
+                beyond.append(Beyond(g.group, o.committed_offset))
+    for rows in by_partition.values():
         rows.sort(key=lambda b: (-b.committed_offset, b.group))
-    return by_place
+    return by_partition

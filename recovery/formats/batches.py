@@ -2,7 +2,7 @@
 
 A batch's header gives offsets, producer, sequences and number of records without decompression:
 `batch_headers` yields headers one by one, `scan_headers` collects them as numpy columns, and
-`header_places` does whichever is possible. For the records see `recovery.formats.records`.
+`header_positions` does whichever is possible. For the records see `recovery.formats.records`.
 Source: Kafka's class DefaultRecordBatch; KIP-98.
 """
 
@@ -144,7 +144,7 @@ class HeaderScan(Value):
         return flags
 
 
-class HeaderPlaces(Value):
+class HeaderPositions(Value):
     """The positions of a buffer's complete batches: the `HeaderScan` without numpy.
 
     positions: byte positions. end: the byte where complete batches end.
@@ -294,7 +294,7 @@ def batch_epochs(buffer: Buffer) -> Iterator[tuple[int, int, int]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def header_places(buffer: Buffer) -> HeaderPlaces | HeaderScan:
+def header_positions(buffer: Buffer) -> HeaderPositions | HeaderScan:
     """Return all complete batches: with numpy as `scan_headers` does, else as `batch_headers` does.
 
     Raises as `batch_headers` does.
@@ -305,7 +305,7 @@ def header_places(buffer: Buffer) -> HeaderPlaces | HeaderScan:
     for header in batch_headers(buffer):
         positions.append(header.position)
         end = header.position + header.size
-    return HeaderPlaces(positions, end)
+    return HeaderPositions(positions, end)
 
 
 def scan_at(buffer: Buffer, positions: "NDArray[np.int64]", end: int) -> HeaderScan:
@@ -351,11 +351,11 @@ def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
     return bool(crc32c.crc32c(memoryview(buffer)[start:end]) == header.crc)
 
 
-def verify_crcs(buffer: Buffer, scan: HeaderPlaces | HeaderScan) -> None:
+def verify_crcs(buffer: Buffer, scan: HeaderPositions | HeaderScan) -> None:
     """Raise CorruptError at the first batch of the scan whose CRC-32C is wrong."""
     import crc32c
 
-    if isinstance(scan, HeaderPlaces):
+    if isinstance(scan, HeaderPositions):
         for header in (header_at(buffer, position) for position in scan.positions):
             if not crc_matches(buffer, header):
                 raise _corrupt("the CRC is wrong", header.position, header.base_offset)

@@ -2,7 +2,7 @@
 
 A KafkaCommittable is a transaction that was written up to the checkpoint's barrier and must be
 committed: (transactional id, producer id, epoch) names exactly one, since the sink calls
-initTransactions for each. Pure: `files` are the bytes of the state files that `places` names.
+initTransactions for each. Pure: `files` are the bytes of the state files that `handles` names.
 Source: Flink's classes CommittableCollectorSerializer, SimpleVersionedSerialization,
 OperatorBackendSerializationProxy, SourceOperator; of its Kafka connector (3.x to 5.0.0)
 KafkaCommittableSerializer, KafkaWriterStateSerializer, KafkaPartitionSplitSerializer.
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.formats.flink_metadata import Metadata, NamedState, Operator, Place
+from recovery.formats.flink_metadata import Metadata, NamedState, Operator, StateHandle
 from recovery.formats.reader import CorruptError, Reader
 from recovery.plurals import counted
 
@@ -122,21 +122,21 @@ def sources(content: FlinkCheckpoint, uid: str | None, *, where: str) -> tuple[S
     return tuple(named)
 
 
-def places(metadata: Metadata) -> tuple[Place, ...]:
+def handles(metadata: Metadata) -> tuple[StateHandle, ...]:
     """Return the files that `read_states` needs besides what `_metadata` itself holds."""
     wanted = {
-        state.place
+        state.handle
         for operator in metadata.operators
         for state in operator.states
         if state.name in (COMMITTABLES, WRITERS, SPLITS)
         and state.offsets
-        and state.place.inline is None
+        and state.handle.inline is None
     }
     return tuple(sorted(wanted))
 
 
-def read_states(metadata: Metadata, files: Mapping[Place, bytes]) -> FlinkCheckpoint:
-    """Return everything about Kafka in the checkpoint. files: the bytes of each of `places`.
+def read_states(metadata: Metadata, files: Mapping[StateHandle, bytes]) -> FlinkCheckpoint:
+    """Return everything about Kafka in the checkpoint. files: the bytes of each of `handles`.
 
     Raises CorruptError for damaged bytes; RefusedError for compressed state, for a legacy
     FlinkKafkaProducer, and for unknown versions of states.
@@ -192,12 +192,12 @@ def _refuse_legacy(operator: Operator) -> None:
         )
 
 
-def _items(operator: Operator, name: str, files: Mapping[Place, bytes]) -> Iterator[Reader]:
+def _items(operator: Operator, name: str, files: Mapping[StateHandle, bytes]) -> Iterator[Reader]:
     """Yield each item of a list state, as the bytes that its serializer wrote."""
     for state in operator.states:
         if state.name == name and state.offsets:
-            place = state.place
-            data = place.inline if place.inline is not None else files[place]
+            handle = state.handle
+            data = handle.inline if handle.inline is not None else files[handle]
             where = f"{name} of subtask {state.subtask}"
             _refuse_compressed(data, where)
             for offset in state.offsets:

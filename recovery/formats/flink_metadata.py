@@ -21,8 +21,8 @@ _MODES = 3  # SPLIT_DISTRIBUTE, UNION, BROADCAST
 _MOST_DEPTH = 16  # handles within handles; Flink itself nests two
 
 
-class Place(NamedTuple):
-    """The place of a state's bytes.
+class StateHandle(NamedTuple):
+    """Where a state's bytes are.
 
     inline: the bytes themselves, if they are in `_metadata`; otherwise path: the file, relative to
     the folder of `_metadata` if `relative`, else as Flink names it (a URI or a path). start, size:
@@ -37,12 +37,12 @@ class Place(NamedTuple):
 
 
 class NamedState(NamedTuple):
-    """One list state of one subtask. offsets: where its items begin at `place`."""
+    """One list state of one subtask. offsets: where its items begin at `handle`."""
 
     name: str
     subtask: int
     offsets: tuple[int, ...]
-    place: Place
+    handle: StateHandle
 
 
 class Operator(NamedTuple):
@@ -158,12 +158,12 @@ class _Operators:
             reader.java_text()
             reader.java_text()
             reader.int8()
-        place = _handle(reader)
-        if place is None:
+        handle = _handle(reader)
+        if handle is None:
             if any(offsets for _, offsets in found):
                 raise reader.corrupt("a state has items and no bytes")
             return []
-        return [NamedState(name, subtask, offsets, place) for name, offsets in found]
+        return [NamedState(name, subtask, offsets, handle) for name, offsets in found]
 
     def _channel(self) -> None:
         reader = self._reader
@@ -189,20 +189,20 @@ def _unknown(of: str, kind: int) -> RefusedError:
     return RefusedError(f"{of} has a handle of type {kind}, which is not known", where="_metadata")
 
 
-def _handle(reader: Reader, depth: int = 0) -> Place | None:
+def _handle(reader: Reader, depth: int = 0) -> StateHandle | None:
     """Read a handle of bytes; None: it has none."""
     kind = reader.int8()
     if kind in (0, 16):
         return None
     if kind == 1:
         reader.java_text()
-        return Place(inline=reader.take(reader.int32()))
+        return StateHandle(inline=reader.take(reader.int32()))
     if kind == 2:
         size = reader.int64()
-        return Place(path=reader.java_text(), size=_size(reader, size))
+        return StateHandle(path=reader.java_text(), size=_size(reader, size))
     if kind == 6:
         path = reader.java_text()
-        return Place(path=path, relative=True, size=_size(reader, reader.int64()))
+        return StateHandle(path=path, relative=True, size=_size(reader, reader.int64()))
     if kind == 15:  # a part of a merged file
         start, size = reader.int64(), _size(reader, reader.int64())
         reader.int32()
@@ -210,7 +210,7 @@ def _handle(reader: Reader, depth: int = 0) -> Place | None:
         reader.java_text()
         if start < 0:
             raise reader.corrupt(f"a part of a file begins at {start}")
-        return Place(path=path, start=start, size=size)
+        return StateHandle(path=path, start=start, size=size)
     if kind == 3:
         reader.int32()
         _longs(reader)

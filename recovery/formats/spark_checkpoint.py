@@ -80,10 +80,10 @@ def read(files: Mapping[str, str]) -> Checkpoint:
         start = _offsets(files[f"offsets/{batch - 1}"], f"offsets/{batch - 1}")
     else:
         raise CorruptError(f"offsets/{batch - 1} is missing: where batch {batch} begins")
-    for place, offset in start.items():
-        if end.get(place, offset) < offset:
+    for partition, offset in start.items():
+        if end.get(partition, offset) < offset:
             raise CorruptError(
-                f"{place} ends at {end[place]}, below its start {offset}",
+                f"{partition} ends at {end[partition]}, below its start {offset}",
                 where=f"offsets/{batch}",
             )
     return Checkpoint(query_id(files), batch, committed, start, end)
@@ -214,10 +214,10 @@ def _kafka_offsets(value: Any, where: str) -> dict[TopicPartition, int]:
         for partition, offset in partitions.items():
             if not partition.isdecimal() or type(offset) is not int:
                 return {}
-            place = TopicPartition(topic, int(partition))
+            topic_partition = TopicPartition(topic, int(partition))
             if offset < 0:
-                raise CorruptError(f"{place} has the offset {offset}", where=where)
-            offsets[place] = offset
+                raise CorruptError(f"{topic_partition} has the offset {offset}", where=where)
+            offsets[topic_partition] = offset
     return offsets
 
 

@@ -114,7 +114,9 @@ class Chain:
         if self._crosses(record):
             return True
         if value.state in OUTCOMES and any(
-            place in w.partitions for w in self.wanted.values() for place in value.partitions
+            partition in w.partitions
+            for w in self.wanted.values()
+            for partition in value.partitions
         ):
             return True
         return self._near(record) and (

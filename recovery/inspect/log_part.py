@@ -15,10 +15,10 @@ from recovery.formats.batches import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
-    HeaderPlaces,
+    HeaderPositions,
     HeaderScan,
     header_at,
-    header_places,
+    header_positions,
 )
 from recovery.formats.columns_walk import varints
 from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
@@ -50,7 +50,7 @@ class LogPart(Value, dict=True):
     """
 
     data: Buffer
-    scan: HeaderPlaces | HeaderScan
+    scan: HeaderPositions | HeaderScan
 
     def header(self, row: int) -> BatchHeader:
         """Return the header of a row of the scan; -1: the last one."""
@@ -77,14 +77,14 @@ class LogPart(Value, dict=True):
     def others(self) -> Collection[int]:
         """Return the rows of all other batches, which must be opened; without numpy, all rows."""
         rows = range(len(self.scan))
-        if isinstance(self.scan, HeaderPlaces):
+        if isinstance(self.scan, HeaderPositions):
             return rows
         return frozenset(rows).difference(self.lone.rows.tolist())
 
     def of_producers(self, producer_ids: Collection[int]) -> list[int]:
         """Return the rows that may name these producer ids, also in tags 0 and 1."""
         needles = [pid.to_bytes(8, "big", signed=True) for pid in producer_ids]
-        if isinstance(self.scan, HeaderPlaces):
+        if isinstance(self.scan, HeaderPositions):
             return self._with_others([], needles)
         import numpy as np
 
@@ -99,7 +99,7 @@ class LogPart(Value, dict=True):
 
     def of_ids(self, names: Collection[bytes]) -> list[int]:
         """Return the rows that may belong to these transactional ids."""
-        if isinstance(self.scan, HeaderPlaces):
+        if isinstance(self.scan, HeaderPositions):
             return self._with_others([], names)
         import numpy as np
 
@@ -138,7 +138,7 @@ class LogPart(Value, dict=True):
 
 def part_of(data: Buffer) -> LogPart:
     """Return a buffer with its headers scanned. Raises CorruptError."""
-    return LogPart(data, header_places(data))
+    return LogPart(data, header_positions(data))
 
 
 def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:

@@ -42,7 +42,7 @@ class _Stretch:
 
 
 def strip_rows(
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     window: tuple[int, int],
     below: Iterable[Response],
     above: Iterable[Response],
@@ -66,8 +66,8 @@ def strip_rows(
     return [
         StripRow.of(
             s,
-            topic=place[0],
-            partition=place[1],
+            topic=topic_partition[0],
+            partition=topic_partition[1],
             first_offset=s.first,
             end_offset=s.end,
             outcome=None if s.outcome is None else _WORDS.get(s.outcome),

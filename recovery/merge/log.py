@@ -66,11 +66,11 @@ class MergeFormat(Protocol):
 class CoastFormat:
     """coast's format: empty key; stream name, partition and offset in binary."""
 
-    _MOST_PLACES = 10_000
+    _MOST_PARTITIONS = 10_000
 
     def __init__(self) -> None:
         # The bytes before the offset are decoded once per input partition.
-        self._places: dict[bytes, TopicPartition] = {}
+        self._partitions: dict[bytes, TopicPartition] = {}
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         if key:
@@ -78,8 +78,8 @@ class CoastFormat:
                 f"its key has {counted(len(key), 'byte')}", where="record of a coast merge log"
             )
         entry = MergeEntry(*decode_merge(value))
-        if value is not None and len(self._places) < self._MOST_PLACES:
-            self._places[value[:-8]] = entry.topic_partition
+        if value is not None and len(self._partitions) < self._MOST_PARTITIONS:
+            self._partitions[value[:-8]] = entry.topic_partition
         return entry
 
     def decode_usual(
@@ -88,14 +88,14 @@ class CoastFormat:
         if any(keys) or None in values:
             return None
         contents: Sequence[bytes] = values  # type: ignore[assignment]
-        places = list(map(self._places.get, [value[:-8] for value in contents]))
+        partitions = list(map(self._partitions.get, [value[:-8] for value in contents]))
         numbers = b"".join([value[-8:] for value in contents])
-        if None in places or len(numbers) != 8 * len(contents):
+        if None in partitions or len(numbers) != 8 * len(contents):
             return None
         offsets = list(struct.unpack(f">{len(contents)}q", numbers))
         if offsets and min(offsets) < 0:
             return None
-        return places, offsets  # type: ignore[return-value]
+        return partitions, offsets  # type: ignore[return-value]
 
     def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         return b"", encode_merge(MergeRecord(*entry))
@@ -127,11 +127,11 @@ class JsonFormat:
         # the usual form has no line break: with equal counts, each value is one fully matched line
         if len(matches) != len(values) or lines.count(b"\n") + 1 != len(values):
             return None
-        places = {
+        partitions = {
             each: TopicPartition(each[0].decode("ascii"), int(each[1]))
             for each in {f[:2] for f in matches}
         }
-        return [places[f[:2]] for f in matches], [int(f[2]) for f in matches]
+        return [partitions[f[:2]] for f in matches], [int(f[2]) for f in matches]
 
     def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         return None, json.dumps(entry._asdict(), separators=(",", ":")).encode()
@@ -173,15 +173,15 @@ class Tail:
 
     def add_all(self, entries: Columns) -> None:
         """Add many entries."""
-        each: dict[TopicPartition, list[int]] = {place: [] for place in set(entries[0])}
-        for place, offset in zip(*entries, strict=True):
-            each[place].append(offset)
+        each: dict[TopicPartition, list[int]] = {partition: [] for partition in set(entries[0])}
+        for partition, offset in zip(*entries, strict=True):
+            each[partition].append(offset)
         self.entries += len(entries[0])
-        for place, offsets in each.items():
+        for partition, offsets in each.items():
             back = sum(map(ge, offsets, offsets[1:]))
-            source = self._sources.get(place)
+            source = self._sources.get(partition)
             if source is None:
-                self._sources[place] = [offsets[0], offsets[-1], len(offsets), back]
+                self._sources[partition] = [offsets[0], offsets[-1], len(offsets), back]
                 continue
             source[3] += back + (offsets[0] <= source[1])
             source[1] = offsets[-1]
@@ -190,8 +190,8 @@ class Tail:
     @property
     def sources(self) -> dict[TopicPartition, SourceRange]:
         return {
-            TopicPartition(*place): SourceRange(first, last, entries, not back)
-            for place, (first, last, entries, back) in self._sources.items()
+            TopicPartition(*partition): SourceRange(first, last, entries, not back)
+            for partition, (first, last, entries, back) in self._sources.items()
         }
 
 
@@ -235,16 +235,16 @@ def merge_plan(
     """
     committed = committed or {}
     inputs = []
-    for place in sorted(sources.keys() | committed.keys()):
-        source = sources.get(place)
-        begin = committed.get(place, source.first if source else 0)
+    for partition in sorted(sources.keys() | committed.keys()):
+        source = sources.get(partition)
+        begin = committed.get(partition, source.first if source else 0)
         if source is not None and (not source.rising or source.first < begin):
             raise RefusedError(
                 f"the merge log [{start}, {tip}) names its offsets backwards: committed "
                 f"{begin}, entries from {source.first} to {source.last}",
-                where=str(place),
+                where=str(partition),
                 remedy="check the log with `eoctl merge verify`",
             )
         end, entries = (begin, 0) if source is None else (source.last + 1, source.entries)
-        inputs.append(InputRange(*place, begin, end, entries))
+        inputs.append(InputRange(*partition, begin, end, entries))
     return MergePlan(*merge, start, tip, tuple(inputs), drop_first)

@@ -44,19 +44,21 @@ def unreadable(merge: TopicPartition, offset: int, error: CorruptError) -> Refus
     )
 
 
-def goes_back(merge: TopicPartition, place: TopicPartition) -> RefusedError:
+def goes_back(merge: TopicPartition, partition: TopicPartition) -> RefusedError:
     """Return the refusal: the log names an input's offsets twice, or not in order."""
-    return RefusedError(f"its entries for {named(place)} go back", where=named(merge), remedy=LOOK)
-
-
-def no_input(merge: TopicPartition, place: TopicPartition) -> RefusedError:
-    """Return the refusal: the log names a partition that is not among the inputs."""
     return RefusedError(
-        f"it names {named(place)}, which is no input", where=named(merge), remedy=LOOK
+        f"its entries for {named(partition)} go back", where=named(merge), remedy=LOOK
     )
 
 
-def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int]) -> None:
+def no_input(merge: TopicPartition, partition: TopicPartition) -> RefusedError:
+    """Return the refusal: the log names a partition that is not among the inputs."""
+    return RefusedError(
+        f"it names {named(partition)}, which is no input", where=named(merge), remedy=LOOK
+    )
+
+
+def refuse_unreadable(partition: TopicPartition, offset: int, bounds: tuple[int, int]) -> None:
     """Refuse to read an input at an offset outside bounds: its log start, its end for a reader.
 
     Raises RefusedError.
@@ -66,18 +68,18 @@ def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int
         raise RefusedError(
             f"the merge log names offset {offset}, the log starts at {start}: retention took "
             "what is to be read",
-            where=named(place),
+            where=named(partition),
             remedy="begin at a later commit: --from-merge-offset, --output-offset",
         )
     if offset >= end:
-        raise beyond(place, offset, end)
+        raise beyond(partition, offset, end)
 
 
-def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
+def beyond(partition: TopicPartition, offset: int, end: int) -> RefusedError:
     """Return the refusal: the input lacks the offset, or does not show it to this reader."""
     return RefusedError(
         f"the merge log names offset {offset}, the log ends at {end}",
-        where=named(place),
+        where=named(partition),
         remedy="the input lost records, or holds them back; see `eoctl merge verify`",
     )
 

@@ -58,8 +58,8 @@ class ReplayPosition(NamedTuple):
             base = None
             if "from" in position:
                 output = position["output"]
-                place = TopicPartition(str(output["topic"]), _number(output["partition"]))
-                base = Base(_number(position["from"]), place, _number(output["offset"]))
+                partition = TopicPartition(str(output["topic"]), _number(output["partition"]))
+                base = Base(_number(position["from"]), partition, _number(output["offset"]))
         except (ValueError, RecursionError, KeyError, TypeError):
             raise CorruptError(
                 "its metadata is not of a merge replay", where=f"commit of {merge_offset}"
@@ -77,10 +77,10 @@ class _Source(Generic[T]):
     """One input: records that arrived and were not emitted, as (arrival, offset, record), the
     offset up to which they arrived, and how many records, arrived or to come, the log names."""
 
-    __slots__ = ("arrived", "named", "place", "records")
+    __slots__ = ("arrived", "named", "partition", "records")
 
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
         self.records: deque[tuple[int, int, T]] = deque()
         self.named = 0
         self.arrived = -1
@@ -122,20 +122,22 @@ class Replay(Generic[T]):
         if merge_offsets[0] <= self._logged:
             raise ValueError(f"entry {merge_offsets[0]} out of order")
         self._logged = merge_offsets[-1]
-        places, offsets = entries
-        counts = Counter(places)
-        sources = {place: self._source(place) for place in counts}
-        for place, number in counts.items():
-            sources[place].named += number
-        self._order.extend(zip(merge_offsets, offsets, map(sources.get, places), strict=True))  # type: ignore[arg-type]
+        partitions, offsets = entries
+        counts = Counter(partitions)
+        sources = {partition: self._source(partition) for partition in counts}
+        for partition, number in counts.items():
+            sources[partition].named += number
+        self._order.extend(zip(merge_offsets, offsets, map(sources.get, partitions), strict=True))  # type: ignore[arg-type]
 
-    def record(self, place: TopicPartition, offset: int, record: T) -> None:
+    def record(self, partition: TopicPartition, offset: int, record: T) -> None:
         """Add the next visible data record of an input."""
-        self.records(place, [offset], [record])
+        self.records(partition, [offset], [record])
 
-    def records(self, place: TopicPartition, offsets: Sequence[int], records: Sequence[T]) -> None:
+    def records(
+        self, partition: TopicPartition, offsets: Sequence[int], records: Sequence[T]
+    ) -> None:
         """Add the next visible data records of an input. Those that arrived before are skipped."""
-        source = self._source(place)
+        source = self._source(partition)
         if offsets[0] <= source.arrived:
             begin = bisect_right(offsets, source.arrived)
             offsets, records = offsets[begin:], records[begin:]
@@ -145,15 +147,15 @@ class Replay(Generic[T]):
             first = self._arrivals - len(offsets) + 1
             source.records.extend(zip(count(first), offsets, records, strict=False))
 
-    def _source(self, place: TopicPartition) -> _Source[T]:
-        source = self._sources.get(place)
+    def _source(self, partition: TopicPartition) -> _Source[T]:
+        source = self._sources.get(partition)
         if source is None:
-            source = self._sources[place] = _Source(place)
+            source = self._sources[partition] = _Source(partition)
         return source
 
-    def waiting(self, place: TopicPartition) -> int:
+    def waiting(self, partition: TopicPartition) -> int:
         """Return how many records of an input arrived and were not taken."""
-        source = self._sources.get(place)
+        source = self._sources.get(partition)
         return 0 if source is None else len(source.records)
 
     @property
@@ -162,7 +164,7 @@ class Replay(Generic[T]):
         an input, but for the log."""
         if self._order and not self._order[0][2].records:
             _, offset, source = self._order[0]
-            return MergeEntry(*source.place, offset)
+            return MergeEntry(*source.partition, offset)
         return None
 
     def take(self, most: int) -> list[T]:
@@ -182,7 +184,9 @@ class Replay(Generic[T]):
             if actual != offset:
                 if taken:
                     break
-                raise mismatch(self._merge, merge_offset, MergeEntry(*source.place, offset), actual)
+                raise mismatch(
+                    self._merge, merge_offset, MergeEntry(*source.partition, offset), actual
+                )
             order.popleft()
             records.popleft()
             source.named -= 1
@@ -199,8 +203,8 @@ class Replay(Generic[T]):
         to its tip, and for one process alone.
         """
         unnamed = sorted(
-            (arrival, source.place, offset)
+            (arrival, source.partition, offset)
             for source in self._sources.values()
             for arrival, offset, _ in islice(source.records, source.named, None)
         )
-        return tuple(MergeEntry(*place, offset) for _, place, offset in unnamed[:most])
+        return tuple(MergeEntry(*partition, offset) for _, partition, offset in unnamed[:most])

@@ -89,15 +89,15 @@ class ReplayRequest(_Value):
                     topic_id=self.topic_ids[name],
                     partitions=tuple(
                         CutPartition(
-                            partition=place[1],
+                            partition=topic_partition[1],
                             start=start,
                             end=end,
-                            last_stable_offset=ends[place].last_stable_offset,
-                            high_watermark=ends[place].high_watermark,
-                            leader_epoch=ends[place].leader_epoch,
+                            last_stable_offset=ends[topic_partition].last_stable_offset,
+                            high_watermark=ends[topic_partition].high_watermark,
+                            leader_epoch=ends[topic_partition].leader_epoch,
                         )
-                        for place, (start, end) in sorted(ranges.items())
-                        if place[0] == name
+                        for topic_partition, (start, end) in sorted(ranges.items())
+                        if topic_partition[0] == name
                     ),
                 )
                 for name in topics

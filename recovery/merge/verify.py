@@ -51,8 +51,10 @@ class MergeVerifier:
         begin = begin or {}
         self._merge = merge
         self._sources = {
-            place: _Source(start, end, max(begin[place], start) if place in begin else None)
-            for place, (start, end) in inputs.items()
+            partition: _Source(
+                start, end, max(begin[partition], start) if partition in begin else None
+            )
+            for partition, (start, end) in inputs.items()
         }
         self._found: list[MergeFindingRow] = []
         self.entries = 0
@@ -61,21 +63,21 @@ class MergeVerifier:
     def entry(self, merge_offset: int, entry: MergeEntry) -> None:
         """Add the next data record of the merge log."""
         self.entries += 1
-        place = entry.topic_partition
-        source = self._sources.get(place)
+        partition = entry.topic_partition
+        source = self._sources.get(partition)
         if source is None:
-            text = f"{place} is not an input of the application"
-            self._find("foreign", merge_offset, place, entry.offset, text)
+            text = f"{partition} is not an input of the application"
+            self._find("foreign", merge_offset, partition, entry.offset, text)
             return
         if entry.offset >= source.end:
             text = f"the input ends at {source.end}"
-            self._find("absent", merge_offset, place, entry.offset, text)
+            self._find("absent", merge_offset, partition, entry.offset, text)
             return
         if source.told is None:
             source.told = max(entry.offset, source.log_start)
         source.waiting.append((merge_offset, entry.offset))
         source.highest = max(source.highest, entry.offset)
-        self._judge(place, source)
+        self._judge(partition, source)
 
     def unreadable(self, merge_offset: int, why: str) -> None:
         """Add a data record of the merge log that is no entry."""
@@ -84,25 +86,25 @@ class MergeVerifier:
     def needs(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return the offsets [from, until) of the inputs that `input` has to pass next."""
         return {
-            place: (source.told, source.highest + 1)
-            for place, source in self._sources.items()
+            partition: (source.told, source.highest + 1)
+            for partition, source in self._sources.items()
             if source.waiting and source.told is not None and source.told <= source.highest
         }
 
-    def input(self, place: TopicPartition, offsets: Iterable[int], until: int) -> None:
+    def input(self, partition: TopicPartition, offsets: Iterable[int], until: int) -> None:
         """Add the offsets of an input's data records, as the application sees them, ascending. Pass
         all of [from, until) from `needs`, or as much from its beginning as fits in memory."""
-        source = self._sources[place]
+        source = self._sources[partition]
         source.expected.extend(offsets)
         source.told = until
-        self._judge(place, source)
+        self._judge(partition, source)
 
     def findings(self) -> list[MergeFindingRow]:
         """Return the findings since the last call."""
         new, self._found = self._found, []
         return new
 
-    def _judge(self, place: TopicPartition, source: _Source) -> None:
+    def _judge(self, partition: TopicPartition, source: _Source) -> None:
         while source.waiting:
             merge_offset, offset = source.waiting[0]
             goes_back = offset <= source.last
@@ -110,32 +112,32 @@ class MergeVerifier:
                 return
             source.waiting.popleft()
             if goes_back:
-                self._goes_back(place, source, merge_offset, offset)
+                self._goes_back(partition, source, merge_offset, offset)
                 continue
             if offset < source.log_start:
                 self.unproven += 1
                 source.last = offset
             elif offset in source.expected:
                 source.last = offset
-                self._pass_over(place, source, merge_offset, offset)
+                self._pass_over(partition, source, merge_offset, offset)
             else:
                 # Without a record, the entry says nothing about the order of the others.
                 text = "no data record has this offset"
-                self._find("absent", merge_offset, place, offset, text)
+                self._find("absent", merge_offset, partition, offset, text)
 
     def _goes_back(
-        self, place: TopicPartition, source: _Source, merge_offset: int, offset: int
+        self, partition: TopicPartition, source: _Source, merge_offset: int, offset: int
     ) -> None:
         if offset in source.skipped:
             source.skipped.remove(offset)
             text = f"it comes after {source.last}"
-            self._find("disorder", merge_offset, place, offset, text)
+            self._find("disorder", merge_offset, partition, offset, text)
         else:
             text = f"the log has come to {source.last} already"
-            self._find("repeat", merge_offset, place, offset, text)
+            self._find("repeat", merge_offset, partition, offset, text)
 
     def _pass_over(
-        self, place: TopicPartition, source: _Source, merge_offset: int, offset: int
+        self, partition: TopicPartition, source: _Source, merge_offset: int, offset: int
     ) -> None:
         """Report a hole: data records below `offset`, itself expected, that no entry named."""
         missing = []
@@ -144,13 +146,13 @@ class MergeVerifier:
         if missing:
             source.skipped.update(missing)
             text = f"{counted(len(missing), 'record is', 'records are')} not in the log"
-            self._find("hole", merge_offset, place, missing[0], text, missing[-1], len(missing))
+            self._find("hole", merge_offset, partition, missing[0], text, missing[-1], len(missing))
 
     def _find(
         self,
         finding: Finding,
         merge_offset: int | None,
-        place: TopicPartition | None,
+        topic_partition: TopicPartition | None,
         offset: int | None,
         detail: str,
         last_offset: int | None = None,
@@ -162,8 +164,8 @@ class MergeVerifier:
                 partition=self._merge[1],
                 merge_offset=merge_offset,
                 finding=finding,
-                input_topic=None if place is None else place[0],
-                input_partition=None if place is None else place[1],
+                input_topic=None if topic_partition is None else topic_partition[0],
+                input_partition=None if topic_partition is None else topic_partition[1],
                 offset=offset,
                 last_offset=last_offset,
                 records=records,

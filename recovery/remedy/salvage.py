@@ -36,8 +36,8 @@ class Piece(Value):
     behind: int
 
 
-def _named(places: Collection[TopicPartition]) -> str:
-    return some([str(tp) for tp in sorted(places)])
+def _named(partitions: Collection[TopicPartition]) -> str:
+    return some([str(tp) for tp in sorted(partitions)])
 
 
 Pieces = Mapping[TopicPartition, Piece]

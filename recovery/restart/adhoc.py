@@ -72,13 +72,13 @@ class Target(Value):
 
 
 def wanted_adhoc(
-    target: Target, places: Sequence[TopicPartition], observed: Observed
+    target: Target, partitions: Sequence[TopicPartition], observed: Observed
 ) -> tuple[Want[Any], ...]:
     """Return the questions that `decide_adhoc` needs answered next; () when it has everything."""
     wants: dict[Want[Any], None] = {}
-    for place in places:
+    for partition in partitions:
         try:
-            _move(target, place, observed)
+            _move(target, partition, observed)
         except Unobserved as question:
             wants |= dict.fromkeys(question.wants)
         except EoctlError:
@@ -87,12 +87,14 @@ def wanted_adhoc(
 
 
 def decide_adhoc(
-    target: Target, group: str, places: Sequence[TopicPartition], observed: Observed
+    target: Target, group: str, topic_partitions: Sequence[TopicPartition], observed: Observed
 ) -> RestartPlan:
     """Return the plan for these partitions. Raises RefusedError, IncompleteError."""
     refuse_pending(observed)
     try:
-        inputs = tuple(_move(target, place, observed) for place in sorted(places))
+        inputs = tuple(
+            _move(target, topic_partition, observed) for topic_partition in sorted(topic_partitions)
+        )
     except Unobserved as question:
         raise IncompleteError(f"not looked at: {question}") from None
     guarantee, because = _guarantee(target, inputs)
@@ -120,8 +122,8 @@ def decide_adhoc(
     )
 
 
-def _move(target: Target, place: TopicPartition, observed: Observed) -> InputDecision:
-    log, entry = observed.log(place), observed.stored_at(place)
+def _move(target: Target, partition: TopicPartition, observed: Observed) -> InputDecision:
+    log, entry = observed.log(partition), observed.stored_at(partition)
     current = None if entry is None else entry.input.offset
     # The log that the stored offset belongs to matters only if the new offset depends on it.
     checks: tuple[Check, ...] = ()

@@ -93,15 +93,15 @@ class LastCommits:
         """Return the commits that count, by group and input partition; others are left out."""
         newest = set(self._last_marker.values())
         return {
-            place: replace(commit, last=commit.marker_at in newest)
-            for place, commit in self._counts.items()
+            key: replace(commit, last=commit.marker_at in newest)
+            for key, commit in self._counts.items()
             if commit is not None
         }
 
     @property
     def deleted(self) -> frozenset[OffsetKey]:
-        """Return the places whose last record that counts is a tombstone."""
-        return frozenset(place for place, commit in self._counts.items() if commit is None)
+        """Return the partitions whose last record that counts is a tombstone."""
+        return frozenset(key for key, commit in self._counts.items() if commit is None)
 
     def state(self, group: str) -> GroupValue | None:
         """Return a classic group's last state; None: none was read, or its version is unknown."""
@@ -116,20 +116,20 @@ class LastCommits:
 
     def _commits(self, buffer: Buffer, header: BatchHeader) -> None:
         for record in records(buffer, header):
-            place = decode_key(record.key or b"")
-            if isinstance(place, GroupKey) and place.group in self._groups:
+            key = decode_key(record.key or b"")
+            if isinstance(key, GroupKey) and key.group in self._groups:
                 state = decode_group(record.value)
-                self._states[place.group] = state if isinstance(state, GroupValue) else None
+                self._states[key.group] = state if isinstance(state, GroupValue) else None
                 if isinstance(state, UnknownVersion):
-                    self.unreadable.add(place.group)
-            if not isinstance(place, OffsetKey) or place.group not in self._groups:
+                    self.unreadable.add(key.group)
+            if not isinstance(key, OffsetKey) or key.group not in self._groups:
                 continue
             value = decode_value(record.value)
             if not isinstance(value, OffsetValue):
                 # A tombstone means expired or deleted; a value that cannot be read is no evidence.
-                self._counts[place] = None
+                self._counts[key] = None
                 if value is not None:
-                    self.unreadable.add(place.group)
+                    self.unreadable.add(key.group)
                 continue
             commit = GroupCommit(
                 self._partition,
@@ -141,9 +141,9 @@ class LastCommits:
             if header.is_transactional:
                 pid = header.producer_id
                 commit = replace(commit, producer_id=pid, producer_epoch=header.producer_epoch)
-                self._open.setdefault(pid, {})[place] = commit
+                self._open.setdefault(pid, {})[key] = commit
             else:
-                self._counts[place] = commit
+                self._counts[key] = commit
 
     def _end(self, buffer: Buffer, header: BatchHeader) -> None:
         end_marker = marker(buffer, header)
@@ -153,10 +153,10 @@ class LastCommits:
         if end_marker.type is not ControlType.COMMIT:
             return
         self._last_marker[header.producer_id] = header.base_offset
-        for place, commit in mine.items():
-            before = self._counts.get(place)
+        for key, commit in mine.items():
+            before = self._counts.get(key)
             if before is None or before.at < commit.at:
-                self._counts[place] = replace(
+                self._counts[key] = replace(
                     commit, marker_at=header.base_offset, marker_epoch=header.producer_epoch
                 )
 

@@ -39,15 +39,15 @@ def decide_connector(app: App, observed: Observed) -> RestartPlan:
     if source.offsets is not None:
         sources, promise = _given(source.offsets, observed)
         return _plan(app, sources, (), promise, checks)
-    places = _places(app, observed)
-    counted = each(partial(counted_output, app, observed, place) for place in places)
+    partitions = _output_partitions(app, observed)
+    counted = each(partial(counted_output, app, observed, partition) for partition in partitions)
     k = sum(records for (_, _, records), _ in counted)
     more = tuple(check for _, some in counted for check in some)
     text = "each output is the copy of one record of the source, none is missing between them"
     more = (*more, Check("one-to-one", None, text))
     outputs = tuple(
-        OutputDecision(*place, start, end, observed.log(place).leader_epoch, 0, ())
-        for place, ((start, end, _), _) in zip(places, counted, strict=True)
+        OutputDecision(*partition, start, end, observed.log(partition).leader_epoch, 0, ())
+        for partition, ((start, end, _), _) in zip(partitions, counted, strict=True)
     )
     moved = _counted(app, source, observed, k)
     records = plurals.counted(k, "record")
@@ -95,7 +95,7 @@ def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> Sou
     return SourceDecision(partition, current, with_number(current, source.field, number))
 
 
-def _places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
+def _output_partitions(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
     for topic in app.outputs:
         if topic not in observed.partition_counts:
             raise RefusedError(NO_SUCH_TOPIC, where=topic)

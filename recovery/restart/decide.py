@@ -102,19 +102,19 @@ def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
     return tuple(change for change in store_changes if change.before != change.after)
 
 
-def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
+def input_partitions(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
     """Return all partitions of the inputs, sorted. Raises PendingError, and RefusedError for a
     missing topic or output partition and for a store entry of a partition that is no input."""
     refuse_pending(observed)
     for topic in (*app.inputs, *app.outputs, *((app.merge.topic,) if app.merge else ())):
         if topic not in observed.partition_counts:
             raise RefusedError(NO_SUCH_TOPIC, where=topic)
-    all_places = tuple(
+    all_partitions = tuple(
         TopicPartition(topic, partition)
         for topic in sorted(app.inputs)
         for partition in range(observed.partition_counts[topic])
     )
-    known = set(all_places)
+    known = set(all_partitions)
     if strange := [
         named(s.input.topic_partition)
         for s in observed.stored
@@ -126,19 +126,19 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
             remedy="the topic was created again with fewer partitions, or the application file "
             "names other inputs",
         )
-    for place in all_places:
-        for output in app.outputs_of(place):
+    for topic_partition in all_partitions:
+        for output in app.outputs_of(topic_partition):
             if output.partition >= observed.partition_counts[output.topic]:
                 raise RefusedError(
                     f"it feeds {output}, which does not exist",
-                    where=named(place),
+                    where=named(topic_partition),
                     remedy="say in [app.mapping] what it feeds",
                 )
-    return all_places
+    return all_partitions
 
 
-def _basis(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    return STRATEGIES[app.strategy](app, observed, place)
+def _basis(app: App, observed: Observed, partition: TopicPartition) -> Basis:
+    return STRATEGIES[app.strategy](app, observed, partition)
 
 
 def _looks(app: App, observed: Observed) -> Iterator[Callable[[], object]]:
@@ -147,43 +147,45 @@ def _looks(app: App, observed: Observed) -> Iterator[Callable[[], object]]:
         yield partial(decide_connector, app, observed)
         return
     try:
-        inputs = places(app, observed)
+        inputs = input_partitions(app, observed)
     except EoctlError:
         return
-    for place in inputs:
-        yield partial(_input, app, observed, place)
-        for output in app.outputs_of(place):
-            yield partial(_output_of, app, observed, place, output)
+    for partition in inputs:
+        yield partial(_input, app, observed, partition)
+        for output in app.outputs_of(partition):
+            yield partial(_output_of, app, observed, partition, output)
     yield partial(_decide, app, observed)
 
 
-def _input(app: App, observed: Observed, place: TopicPartition) -> tuple[Basis, InputDecision]:
-    log, basis = observed.log(place), _basis(app, observed, place)
+def _input(app: App, observed: Observed, partition: TopicPartition) -> tuple[Basis, InputDecision]:
+    log, basis = observed.log(partition), _basis(app, observed, partition)
     checks = (*basis.checks, readable(basis.input.offset, log, app.isolation))
     if basis.stored is not None and basis.stored.input == basis.input:
         checks += identity(basis.input, log, observed)
     if basis.until is not None:
         readable(basis.until, log, app.isolation)
-    entry = observed.stored_at(place) or basis.stored
+    entry = observed.stored_at(partition) or basis.stored
     current = None if entry is None else entry.input.offset
     return basis, moved(current, basis.input.offset, log, app.isolation, observed, checks)
 
 
-def _output_of(app: App, observed: Observed, place: TopicPartition, output: TopicPartition) -> None:
+def _output_of(
+    app: App, observed: Observed, partition: TopicPartition, output: TopicPartition
+) -> None:
     """Look at one output; `_outputs` decides on it for all of its inputs at once."""
-    basis = _basis(app, observed, place)
+    basis = _basis(app, observed, partition)
     stored = next(o for o in basis.outputs if o.topic_partition == output)
-    decided = decide_output(stored, (place,), app, observed, basis.stored, ordered=True)
+    decided = decide_output(stored, (partition,), app, observed, basis.stored, ordered=True)
     if decided.drop_first:
-        _comes_again(observed, basis, place)
+        _comes_again(observed, basis, partition)
 
 
 def _decide(app: App, observed: Observed) -> RestartPlan:
-    all_places = places(app, observed)
+    all_partitions = input_partitions(app, observed)
     bases: dict[TopicPartition, Basis] = {}
     inputs = []
-    for place in all_places:
-        bases[place], decision = _input(app, observed, place)
+    for partition in all_partitions:
+        bases[partition], decision = _input(app, observed, partition)
         inputs.append(decision)
     outputs = _outputs(app, observed, bases)
     checks = [c for i in inputs for c in i.checks] + [c for o in outputs for c in o.checks]
@@ -215,15 +217,15 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
 def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
     """Return the weakest promise of the partitions, each reason once; None: there is none."""
     reasons: dict[Promise, list[str]] = {}
-    for place, basis in bases.items():
+    for partition, basis in bases.items():
         if basis.promise is not None:
-            reasons.setdefault(basis.promise, []).append(named(place))
+            reasons.setdefault(basis.promise, []).append(named(partition))
     if not reasons:
         return None
     least = max((p.guarantee for p in reasons), key=_FROM_BEST.index)
-    weakest = {p.because: places for p, places in reasons.items() if p.guarantee == least}
+    weakest = {p.because: partitions for p, partitions in reasons.items() if p.guarantee == least}
     reasons_text = [
-        b if len(reasons) == 1 else f"{b} ({some(places)})" for b, places in weakest.items()
+        b if len(reasons) == 1 else f"{b} ({some(partitions)})" for b, partitions in weakest.items()
     ]
     return Promise(least, "; ".join(reasons_text))
 
@@ -258,12 +260,12 @@ def _outputs(
 ) -> tuple[OutputDecision, ...]:
     """Return each output partition once, however many inputs feed it."""
     feeds: dict[TopicPartition, list[tuple[TopicPartition, StoredOutput]]] = {}
-    for place, basis in bases.items():
+    for partition, basis in bases.items():
         for stored in basis.outputs:
-            feeds.setdefault(stored.topic_partition, []).append((place, stored))
+            feeds.setdefault(stored.topic_partition, []).append((partition, stored))
     outputs = []
     for output, pairs in sorted(feeds.items()):
-        offsets = {stored.offset: place for place, stored in pairs}
+        offsets = {stored.offset: partition for partition, stored in pairs}
         if len(offsets) > 1:
             (low, here), (high, there), *_ = sorted(offsets.items())
             raise RefusedError(
@@ -272,7 +274,7 @@ def _outputs(
                 where=named(output),
                 remedy="inputs that share an output need one commit for all of them",
             )
-        fed_by = tuple(place for place, _ in pairs)
+        fed_by = tuple(partition for partition, _ in pairs)
         if app.strategy == "output-end" and len(fed_by) > 1:
             raise RefusedError(
                 f"{len(fed_by)} input partitions feed it: how many of its records are of which "
@@ -287,10 +289,10 @@ def _outputs(
     return tuple(outputs)
 
 
-def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Check:
+def _comes_again(observed: Observed, basis: Basis, partition: TopicPartition) -> Check:
     """Check that, if outputs are dropped, all input records they were made from come again."""
     why = "the same outputs would not come again, n would drop others"
-    start, log = basis.input.offset, observed.log(place)
+    start, log = basis.input.offset, observed.log(partition)
     return whole(start, max(start, log.last_stable_offset), log, observed, why=why)
 
 
@@ -301,14 +303,16 @@ def _entry_after(app: App, basis: Basis) -> StoredPartition | None:
     changelog, a Spark checkpoint and a Flink checkpoint belong to their owner, and so does the
     state of a first commit, which a checkpoint holds and a merge log's commit may hold.
     """
-    entry, place = basis.stored, basis.input.topic_partition
+    entry, topic_partition = basis.stored, basis.input.topic_partition
     if app.strategy in ("changelog", "spark-checkpoint", "flink-checkpoint"):
         return None
     if entry is not None and entry.input.offset == basis.input.offset:
         return entry
     if app.strategy in ("checkpoint", "merge-log"):
         return None
-    start = StoredOffset(topic=place[0], partition=place[1], offset=basis.input.offset)
+    start = StoredOffset(
+        topic=topic_partition[0], partition=topic_partition[1], offset=basis.input.offset
+    )
     alone = app.strategy == "output-end" and (entry is None or not entry.output)
     if alone or app.strategy == "transactional":
         return StoredPartition(input=start)

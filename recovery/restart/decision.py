@@ -149,12 +149,12 @@ class RestartPlan(Value):
 
 def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     """Merge equal sentences into one that lists their places: `orders:0, orders:1 and 8 more`."""
-    places: dict[tuple[str, bool | None, str], dict[str, None]] = {}
+    wheres_of: dict[tuple[str, bool | None, str], dict[str, None]] = {}
     for check in checks:
-        wheres = places.setdefault((check.name, check.held, check.detail), {})
+        wheres = wheres_of.setdefault((check.name, check.held, check.detail), {})
         if check.where is not None:
             wheres.setdefault(check.where)
     return tuple(
         Check(name, held, detail, some(list(wheres)) if wheres else None)
-        for (name, held, detail), wheres in places.items()
+        for (name, held, detail), wheres in wheres_of.items()
     )

@@ -38,7 +38,7 @@ class DropFirst:
 
     def __init__(
         self,
-        place: tuple[str, int],
+        topic_partition: tuple[str, int],
         drop_first: int,
         end_offset: int,
         leader_epoch: int | None,
@@ -48,7 +48,7 @@ class DropFirst:
 
         Raises RefusedError if they differ.
         """
-        where, again = f"{place[0]}:{place[1]}", "plan the restart again"
+        where, again = f"{topic_partition[0]}:{topic_partition[1]}", "plan the restart again"
         if now.end_offset != end_offset:
             raise RefusedError(
                 f"its end moved from {end_offset} to {now.end_offset} since the plan: dropping "

@@ -128,17 +128,19 @@ def moved(
     checks: tuple[Check, ...] = (),
 ) -> InputDecision:
     """Return the move from `current` (None: the store has no offset) to `restart`, in records."""
-    place = log.topic_partition
+    partition = log.topic_partition
     if current is None or current == restart:
         records = None if current is None else 0
-        return InputDecision(*place, current, restart, "none", records, checks=checks)
+        return InputDecision(*partition, current, restart, "none", records, checks=checks)
     direction: Direction = "rewind" if restart < current else "skip"
     low, high = sorted((current, restart))
     records = from_time = None
     # Records outside the log cannot be counted.
     if log.log_start_offset <= low and high <= log.high_watermark:
-        records = visible(Count(*place, low, high), isolation, observed)
+        records = visible(Count(*partition, low, high), isolation, observed)
     if log.log_start_offset <= current <= log.high_watermark:
-        from_time = observed.answer(TimeAt(*place, current))
-    to_time = observed.answer(TimeAt(*place, restart))
-    return InputDecision(*place, current, restart, direction, records, from_time, to_time, checks)
+        from_time = observed.answer(TimeAt(*partition, current))
+    to_time = observed.answer(TimeAt(*partition, restart))
+    return InputDecision(
+        *partition, current, restart, direction, records, from_time, to_time, checks
+    )

@@ -242,19 +242,19 @@ class Observed(Value, dict=True):
     unseen: Mapping[Want[Any], str] = msgspec.field(default_factory=dict)
 
     @cached_property
-    def _by_place(self) -> Mapping[TopicPartition, StoredPartition]:
+    def _by_partition(self) -> Mapping[TopicPartition, StoredPartition]:
         return {s.input.topic_partition: s for s in self.stored}
 
-    def log(self, place: TopicPartition) -> Log:
+    def log(self, partition: TopicPartition) -> Log:
         """Return a partition's log. Raises IncompleteError where it could not be seen."""
-        entry = self.logs.get(place)
+        entry = self.logs.get(partition)
         if entry is None or not entry.reads:
-            raise IncompleteError("its offsets could not be read", where=str(place))
+            raise IncompleteError("its offsets could not be read", where=str(partition))
         return entry
 
-    def stored_at(self, place: TopicPartition) -> StoredPartition | None:
+    def stored_at(self, partition: TopicPartition) -> StoredPartition | None:
         """Return what the store holds for an input partition."""
-        return self._by_place.get(place)
+        return self._by_partition.get(partition)
 
     @property
     def counted(self) -> Mapping[Count, Counted]:

@@ -278,7 +278,7 @@ def decide_output(
     if n and not ordered:
         raise RefusedError(
             f"{plurals.counted(n, 'output')} after the commit may be of several inputs "
-            f"({_places(fed_by)}): in which order is recorded nowhere",
+            f"({_some_named(fed_by)}): in which order is recorded nowhere",
             where=named(stored.topic_partition),
             remedy="the strategy merge-log records it",
         )
@@ -290,5 +290,5 @@ def decide_output(
     )
 
 
-def _places(places: Sequence[TopicPartition]) -> str:
-    return some([named(p) for p in places])
+def _some_named(partitions: Sequence[TopicPartition]) -> str:
+    return some([named(p) for p in partitions])

@@ -45,10 +45,10 @@ def restart_plan_row(plan: RestartPlan) -> RestartPlanRow:
     )
 
 
-def env_name(what: Literal["RESTART", "DROP"], place: TopicPartition) -> str:
+def env_name(what: Literal["RESTART", "DROP"], topic_partition: TopicPartition) -> str:
     """Return a variable's name, such as `EOCTL_RESTART_ORDERS_3`: upper case, `_` for the rest."""
-    topic = re.sub("[^A-Z0-9]", "_", place[0].upper())
-    return f"EOCTL_{what}_{topic}_{place[1]}"
+    topic = re.sub("[^A-Z0-9]", "_", topic_partition[0].upper())
+    return f"EOCTL_{what}_{topic}_{topic_partition[1]}"
 
 
 def restart_env(plan: RestartPlan) -> dict[str, int]:
@@ -60,23 +60,23 @@ def restart_env(plan: RestartPlan) -> dict[str, int]:
     variables: dict[str, int] = {}
     owners: dict[str, TopicPartition] = {}
 
-    def put(name: str, place: TopicPartition, values: Iterable[tuple[str, int | None]]) -> None:
-        other = owners.setdefault(name, place)
-        if other != place:
+    def put(name: str, partition: TopicPartition, values: Iterable[tuple[str, int | None]]) -> None:
+        other = owners.setdefault(name, partition)
+        if other != partition:
             raise RefusedError(
-                f"{named(other)} and {named(place)} would both be {name}",
+                f"{named(other)} and {named(partition)} would both be {name}",
                 where="--env",
                 remedy="use --env-json",
             )
         variables.update((name + suffix, value) for suffix, value in values if value is not None)
 
     for i in plan.inputs:
-        place = i.topic_partition
-        put(env_name("RESTART", place), place, [("", i.restart_offset)])
+        partition = i.topic_partition
+        put(env_name("RESTART", partition), partition, [("", i.restart_offset)])
     for o in plan.outputs:
-        place = o.topic_partition
+        partition = o.topic_partition
         values = [("", o.drop_first), ("_FROM", o.start), ("_END", o.end_offset)]
-        put(env_name("DROP", place), place, [*values, ("_LEADER_EPOCH", o.leader_epoch)])
+        put(env_name("DROP", partition), partition, [*values, ("_LEADER_EPOCH", o.leader_epoch)])
     return variables
 
 
@@ -136,10 +136,10 @@ def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
         if len(cells) == 4 and cells[0] != group:
             others.add(cells[0])
             continue
-        place, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
-        if place in offsets:
-            raise UsageError(f"{named(place)} stands twice", where=where)
-        offsets[place] = offset
+        partition, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
+        if partition in offsets:
+            raise UsageError(f"{named(partition)} stands twice", where=where)
+        offsets[partition] = offset
     if not offsets:
         why = f"it is about {quoted(min(others))}, not {quoted(group)}" if others else "it is empty"
         raise UsageError(f"no offset in it: {why}", where=file)

@@ -23,8 +23,8 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def source_place(partition: str) -> TopicPartition:
-    """Return the place that represents a source partition in canonical JSON."""
+def source_partition(partition: str) -> TopicPartition:
+    """Return the key that represents a source partition in canonical JSON."""
     return TopicPartition(partition, 0)
 
 

@@ -64,8 +64,8 @@ def _topic(rest: str) -> Store:
 
 
 def _zookeeper(rest: str) -> Store:
-    credentials, at, place = rest.rpartition("@")
-    hosts, slash, path = place.partition("/")
+    credentials, at, address = rest.rpartition("@")
+    hosts, slash, path = address.partition("/")
     if not hosts or not slash:
         raise ValueError("no path")
     folder, path = "", slash + path

@@ -189,12 +189,12 @@ def _one_or_many(outputs: Sequence[StoredOutput]) -> Any:
     return rows[0] if len(rows) == 1 else rows
 
 
-def _refuse_twice(places: Iterable[TopicPartition], what: str, where: str) -> None:
-    places_before: set[TopicPartition] = set()
-    for place in places:
-        if place in places_before:
-            raise CorruptError(f"{place} stands twice in {what}", where=where)
-        places_before.add(place)
+def _refuse_twice(partitions: Iterable[TopicPartition], what: str, where: str) -> None:
+    partitions_before: set[TopicPartition] = set()
+    for partition in partitions:
+        if partition in partitions_before:
+            raise CorruptError(f"{partition} stands twice in {what}", where=where)
+        partitions_before.add(partition)
 
 
 def _json(text: str) -> Any:

@@ -33,16 +33,20 @@ _ASSUMED = (
 _NEVER = "nothing was committed, and the outputs hold no record of the application"
 
 
-def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
+def transactional(app: App, observed: Observed, topic_partition: TopicPartition) -> Basis:
     """Return the restart. Raises RefusedError if offsets are gone or no transaction was used."""
-    ends = {output: final_end(observed.log(output))[0] for output in app.outputs_of(place)}
-    entry = observed.stored_at(place)
+    ends = {
+        output: final_end(observed.log(output))[0] for output in app.outputs_of(topic_partition)
+    }
+    entry = observed.stored_at(topic_partition)
     if entry is None:
-        start, promise, checks = _without_offset(app, observed, place, ends)
+        start, promise, checks = _without_offset(app, observed, topic_partition, ends)
     else:
         start = entry.input
         promise, checks = _with_offset(app, observed, entry, ends)
-    checks.append(Check("pending", True, "no commit of the group is pending", named(place)))
+    checks.append(
+        Check("pending", True, "no commit of the group is pending", named(topic_partition))
+    )
     checks += [_in_transactions(app, observed, output) for output in ends]
     outputs = tuple(StoredOutput(topic=o[0], partition=o[1], offset=end) for o, end in ends.items())
     return Basis(start, outputs, checks=tuple(checks), stored=entry, promise=promise)
@@ -52,9 +56,9 @@ def _with_offset(
     app: App, observed: Observed, entry: StoredPartition, ends: Mapping[TopicPartition, int]
 ) -> tuple[Promise, list[Check]]:
     """Check what the record of the group's commit proves."""
-    place, name = entry.input.topic_partition, "commit-in-transaction"
-    where = named(place)
-    commit = observed.evidence(CommitOf(*place))
+    partition, name = entry.input.topic_partition, "commit-in-transaction"
+    where = named(partition)
+    commit = observed.evidence(CommitOf(*partition))
     if isinstance(commit, str):
         because = "whether the group's offset was committed in a transaction could not be seen"
         return Promise("at-least-once", because), [Check(name, None, commit, where)]
@@ -123,35 +127,46 @@ def _in_commit(observed: Observed, commit: GroupCommit, output: TopicPartition, 
 
 
 def _without_offset(
-    app: App, observed: Observed, place: TopicPartition, ends: Mapping[TopicPartition, int]
+    app: App,
+    observed: Observed,
+    topic_partition: TopicPartition,
+    ends: Mapping[TopicPartition, int],
 ) -> tuple[StoredOffset, Promise, list[Check]]:
     """Return where a group without an offset starts: it never committed, or lost its offsets."""
-    base = app.base_of(place)
+    base = app.base_of(topic_partition)
     written = _all_written(app, observed, ends)
     if base is None and written and not observed.stored:
         assert isinstance(app.store, KafkaGroupStore)
-        words = ["eoctl", "restart", "plan", "--group", app.store.group, "--topic", named(place)]
+        words = [
+            "eoctl",
+            "restart",
+            "plan",
+            "--group",
+            app.store.group,
+            "--topic",
+            named(topic_partition),
+        ]
         raise RefusedError(
             f"the group holds no offset of it, but {some(written)}: its offsets are gone (expired "
             "or deleted), and from the beginning everything would come twice",
-            where=named(place),
+            where=named(topic_partition),
             remedy="take the offset from a checkpoint or a backup and say it in [app.base]: "
-            f'"{named(place)}" = OFFSET; or choose an instant: '
+            f'"{named(topic_partition)}" = OFFSET; or choose an instant: '
             f"{shlex.join(words)} --to-datetime T",
         )
     if base is None:
-        basis = stored_or_base(app, observed, place)
+        basis = stored_or_base(app, observed, topic_partition)
         return basis.input, Promise("exactly-once", _NEVER), list(basis.checks)
-    start = base_offset(app, observed, place)
+    start = base_offset(app, observed, topic_partition)
     text = f"it starts at {start}, as [app.base] says"
     promise = Promise("exactly-once", _NEVER)
     if written:
         because = "the group holds no offset; where it begins is what [app.base] says"
         promise = Promise("at-least-once", because)
     return (
-        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=start),
         promise,
-        [Check("base", None, text, named(place))],
+        [Check("base", None, text, named(topic_partition))],
     )
 
 

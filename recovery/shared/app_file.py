@@ -84,16 +84,16 @@ class App(Table):
     merge: MergeLog | None = None
     source: ConnectSource | None = None
 
-    def outputs_of(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
+    def outputs_of(self, topic_partition: TopicPartition) -> tuple[TopicPartition, ...]:
         """Return an input partition's outputs: as mapped, or else its number in each output."""
-        mapped = self.mapping.get(named(place))
+        mapped = self.mapping.get(named(topic_partition))
         if mapped is None:
-            return tuple(TopicPartition(topic, place[1]) for topic in self.outputs)
-        return tuple(parse_place(text) for text in mapped)
+            return tuple(TopicPartition(topic, topic_partition[1]) for topic in self.outputs)
+        return tuple(parse_partition(text) for text in mapped)
 
-    def base_of(self, place: TopicPartition) -> int | None:
+    def base_of(self, partition: TopicPartition) -> int | None:
         """Return where counting starts in an input or output partition; None: not given."""
-        return self.base.get(named(place))
+        return self.base.get(named(partition))
 
     @property
     def position(self) -> Literal["next", "last"]:
@@ -125,12 +125,12 @@ _NO_OUTPUTS: Mapping[Strategy, str] = {
 _NEXT_ONLY = ("changelog", "spark-checkpoint", "flink-checkpoint")
 
 
-def named(place: TopicPartition) -> str:
+def named(topic_partition: TopicPartition) -> str:
     """Return `orders:3`, or the JSON of a source partition of Kafka Connect."""
-    return place[0] if place[0].startswith("{") else str(place)
+    return topic_partition[0] if topic_partition[0].startswith("{") else str(topic_partition)
 
 
-def parse_place(text: str, *, where: str | None = None) -> TopicPartition:
+def parse_partition(text: str, *, where: str | None = None) -> TopicPartition:
     """Return the single partition in `orders:3`. Raises UsageError."""
     selector = parse_selector(text, where=where)
     ranges = selector.partitions
@@ -277,11 +277,11 @@ def _check_partitions(app: App, file: str) -> None:
 
 
 def _one_of(text: str, topics: Iterable[str], what: str, where: str) -> None:
-    place = parse_place(text, where=where)
-    if named(place) != text:
-        raise UsageError(f"{quoted(text)}: write {named(place)}", where=where)
-    if place[0] not in topics:
-        raise UsageError(f"{place[0]} is not {what} of this application", where=where)
+    topic_partition = parse_partition(text, where=where)
+    if named(topic_partition) != text:
+        raise UsageError(f"{quoted(text)}: write {named(topic_partition)}", where=where)
+    if topic_partition[0] not in topics:
+        raise UsageError(f"{topic_partition[0]} is not {what} of this application", where=where)
 
 
 def _check_store(app: App, file: str) -> None:

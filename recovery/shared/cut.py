@@ -89,8 +89,8 @@ class Cut(_Value):
     open: tuple[CutTransaction, ...] = ()
     consistent: bool | None = None
 
-    def places(self) -> dict[TopicPartition, CutPartition]:
-        """Return every partition by its place."""
+    def by_partition(self) -> dict[TopicPartition, CutPartition]:
+        """Return the cut of each partition."""
         return {TopicPartition(t.topic, p.partition): p for t in self.topics for p in t.partitions}
 
 
@@ -153,15 +153,15 @@ def judge(
     split = []
     opened = []
     unknown = False
-    for place, producers in below.items():
+    for topic_partition, producers in below.items():
         for name, last in producers.items():
-            known = behind.get(place, {}).get(int(name))
+            known = behind.get(topic_partition, {}).get(int(name))
             if last.get("last_offset") is None or not _unmarked(last):
                 continue
             follows = known or Behind(None, None)
             last_one = CutTransaction(
-                topic=place[0],
-                partition=place[1],
+                topic=topic_partition[0],
+                partition=topic_partition[1],
                 producer_id=int(name),
                 producer_epoch=last["epoch"],
                 outcome=last["outcome"],
@@ -172,15 +172,15 @@ def judge(
             if follows.data and (follows.marker is None or follows.data[0] < follows.marker[0]):
                 why = f"it goes on at offset {follows.data[0]}, at or above the end"
                 split.append(last_one.model_copy(update={"why": why}))
-    for place, producers_behind in behind.items():
+    for topic_partition, producers_behind in behind.items():
         for producer, follows in producers_behind.items():
             if follows.data is None:
                 continue
             offset, epoch = follows.data
             transaction = partial(
                 CutTransaction,
-                topic=place[0],
-                partition=place[1],
+                topic=topic_partition[0],
+                partition=topic_partition[1],
                 producer_id=producer,
                 producer_epoch=epoch,
             )
@@ -188,7 +188,11 @@ def judge(
                 opened.append(transaction(outcome="open", first_offset=follows.open_from))
             for other, producers in below.items():
                 last_there = producers.get(str(producer))
-                if other == place or last_there is None or last_there.get("epoch") is None:
+                if (
+                    other == topic_partition
+                    or last_there is None
+                    or last_there.get("epoch") is None
+                ):
                     continue
                 if last_there["epoch"] < epoch:
                     continue
@@ -222,20 +226,20 @@ def differences(
 ) -> list[str]:
     """Return sentences on changes that give the offsets of a cut another meaning now.
 
-    now: place, topic id, log start and leader epoch, read again. A risen leader epoch is no change
-    as long as the log below was not cut off, which the reader has checked.
+    now: partition, topic id, log start and leader epoch, read again. A risen leader epoch is no
+    change as long as the log below was not cut off, which the reader has checked.
     """
-    cut_places = cut.places()
+    cut_partitions = cut.by_partition()
     ids = {t.topic: t.topic_id for t in cut.topics}
     texts = []
     present = set()
-    for place, topic_id, log_start, epoch in now:
-        p = cut_places.get(place)
+    for topic_partition, topic_id, log_start, epoch in now:
+        p = cut_partitions.get(topic_partition)
         if p is None:
             continue
-        present.add(place)
-        name = f"{place[0]}-{place[1]}"
-        if topic_id != ids[place[0]]:
+        present.add(topic_partition)
+        name = f"{topic_partition[0]}-{topic_partition[1]}"
+        if topic_id != ids[topic_partition[0]]:
             texts.append(f"{name}: the topic was deleted and created again")
         elif log_start is None:
             texts.append(f"{name}: its log start could not be read again")
@@ -243,7 +247,7 @@ def differences(
             texts.append(f"{name}: its log start moved from {p.start} to {log_start}")
         elif p.leader_epoch is not None and epoch is not None and epoch < p.leader_epoch:
             texts.append(f"{name}: its leader epoch went back from {p.leader_epoch} to {epoch}")
-    texts += [f"{t}-{p}: is not there any more" for t, p in sorted(cut_places.keys() - present)]
+    texts += [f"{t}-{p}: is not there any more" for t, p in sorted(cut_partitions.keys() - present)]
     return texts
 
 

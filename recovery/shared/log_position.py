@@ -112,25 +112,26 @@ def beside_record(position: LogPosition, answer: LogAnswer, found: int | None) -
 
 
 def refuse_diverged(
-    place: TopicPartition, position: LogPosition, standing: Standing, remedy: str
+    partition: TopicPartition, position: LogPosition, standing: Standing, remedy: str
 ) -> None:
     """Raise RefusedError, with the offset of the divergence, if the position is in another log."""
     if standing.held is False:
         raise RefusedError(
             f"its log was cut off at {standing.divergence} and written again (unclean leader "
             f"election): position {position.offset} is of the log before that; {standing.because}",
-            where=str(place),
+            where=str(partition),
             remedy=remedy,
         )
 
 
 def not_proven(
-    places: Iterable[tuple[TopicPartition, LogPosition, Standing]],
+    positions: Iterable[tuple[TopicPartition, LogPosition, Standing]],
 ) -> list[str]:
     """Return a sentence for each position whose log is not proven to be this one."""
     return [
-        f"position {position.offset} of {place} is not proven to be of this log: {standing.because}"
-        for place, position, standing in places
+        f"position {position.offset} of {partition} is not proven to be of this log: "
+        f"{standing.because}"
+        for partition, position, standing in positions
         if standing.held is None
     ]
 

@@ -118,8 +118,8 @@ def refuse_other_logs(
     IncompleteError if a broker may lag behind.
     """
     for f in facts:
-        place, where = f.topic_partition, f"{f.topic}-{f.partition}"
-        position = offset.positions.get(place)
+        partition, where = f.topic_partition, f"{f.topic}-{f.partition}"
+        position = offset.positions.get(partition)
         if position is None:
             continue
         before, told = offset.ids.get(f.topic), ids.get(f.topic, set())
@@ -131,7 +131,7 @@ def refuse_other_logs(
             )
         if before is not None and before not in told:
             raise IncompleteError("its leader did not tell the topic's id", where=where)
-        standing = standings.get(place)
+        standing = standings.get(partition)
         if standing is not None and standing.held is False:
             raise RefusedError(
                 f"its log was cut off at {standing.divergence} and written again, and the stream "
@@ -193,22 +193,22 @@ def advanced(
     first: dict[TopicPartition, int] = {}
     sizes: dict[TopicPartition, int] = {}
     present = {f.topic_partition: f for f in facts}
-    for place, f in present.items():
+    for topic_partition, f in present.items():
         end = f.last_stable_offset if committed else f.high_watermark
         assert end is not None
-        known = start.positions.get(place, Position(0))
+        known = start.positions.get(topic_partition, Position(0))
         if target is not None:
-            end = min(end, target.positions.get(place, known).offset)
-        first[place] = max(known.offset, f.log_start_offset or 0)
-        sizes[place] = max(0, end - first[place])
+            end = min(end, target.positions.get(topic_partition, known).offset)
+        first[topic_partition] = max(known.offset, f.log_start_offset or 0)
+        sizes[topic_partition] = max(0, end - first[topic_partition])
     if most is not None:
         sizes = shares(sizes, most)
-    for place, f in present.items():
-        if not sizes[place]:
+    for topic_partition, f in present.items():
+        if not sizes[topic_partition]:
             continue
-        stable, end = f.last_stable_offset, first[place] + sizes[place]
-        ids.setdefault(place[0], f.topic_id)
-        positions[place] = Position(
+        stable, end = f.last_stable_offset, first[topic_partition] + sizes[topic_partition]
+        ids.setdefault(topic_partition[0], f.topic_id)
+        positions[topic_partition] = Position(
             end, f.leader_epoch, stable if stable is not None and stable < end else None
         )
     return replace(start, ids=ids, positions=positions)
@@ -227,4 +227,4 @@ def shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPartitio
     total = sum(sizes.values())
     if total <= most:
         return dict(sizes)
-    return {place: min(size, max(1, most * size // total)) for place, size in sizes.items()}
+    return {partition: min(size, max(1, most * size // total)) for partition, size in sizes.items()}

@@ -97,8 +97,8 @@ class Manifest(_Value):
     versions: dict[str, str]
     peak_bytes: int
 
-    def by_place(self) -> dict[TopicPartition, ManifestPartition]:
-        """Return the partitions by their place."""
+    def by_partition(self) -> dict[TopicPartition, ManifestPartition]:
+        """Return what the manifest says of each partition."""
         return {p.topic_partition: p for p in self.partitions}
 
 

@@ -85,7 +85,7 @@ class Attempt(TakingOver):
         work = self.work
         values = work.batch, work.manifest, row, work.file.rows, now_ms(), work.run
         marker = Marker(*values)
-        return {markers.place(work.job, work.partition): marker.position}
+        return {markers.marker_partition(work.job, work.partition): marker.position}
 
     def _answer(self, takeovers: int) -> dict[str, int]:
         return {
@@ -130,7 +130,7 @@ class Attempt(TakingOver):
 
 def judge(marker: Marker, work: Work) -> None:
     """Refuse a batch that may not follow what the marker says. Raises RefusedError."""
-    where = str(markers.place(work.job, work.partition))
+    where = str(markers.marker_partition(work.job, work.partition))
     refuse_other_run(marker, work.run, where)
     if marker.batch == work.batch and (marker.manifest, marker.rows) != (
         work.manifest,
@@ -173,7 +173,7 @@ def expired(job: str, partitions: list[int]) -> RefusedError:
     """Return the refusal for a marker that is absent after marker 0: what was sent is unknown."""
     return RefusedError(
         "the marker has expired or was deleted: how far the sink came is not known",
-        where=", ".join(str(markers.place(job, p)) for p in partitions[:5]),
+        where=", ".join(str(markers.marker_partition(job, p)) for p in partitions[:5]),
         remedy="compare the topic with the staged files, then go on under a new job name; "
         "offsets.retention.minutes must be longer than the job may rest",
     )

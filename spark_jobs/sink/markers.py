@@ -33,7 +33,7 @@ def transactional_id(job: str, partition: int) -> str:
     return f"{name(job)}-{partition}"
 
 
-def place(job: str, partition: int) -> TopicPartition:
+def marker_partition(job: str, partition: int) -> TopicPartition:
     """Return the partition in which the marker of a partition is committed."""
     return TopicPartition(name(job), partition)
 
@@ -95,10 +95,10 @@ def committed(
     Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError if
     that takes longer than `seconds`, RefusedError for a commit that is not a marker.
     """
-    places = [place(job, p) for p in partitions]
+    topic_partitions = [marker_partition(job, p) for p in partitions]
 
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
-        return await exactly_once.committed(cluster, name(job), places)
+        return await exactly_once.committed(cluster, name(job), topic_partitions)
 
     return _read(access.ask(ask, seconds))
 
@@ -106,10 +106,10 @@ def committed(
 def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
     """Return the last committed markers, without waiting: a sender ends what a killed run left open
     and reads them again. Raises IncompleteError, RefusedError for a commit that is not a marker."""
-    places = [place(job, p) for p in partitions]
+    topic_partitions = [marker_partition(job, p) for p in partitions]
 
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
-        return (await exactly_once.last_committed(cluster, name(job), places))[0]
+        return (await exactly_once.last_committed(cluster, name(job), topic_partitions))[0]
 
     return _read(access.ask(ask, ANSWER_SECONDS))
 
@@ -143,8 +143,8 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
     numbers: set[int] = set()
     try:
         for p in range(partitions):
-            place = TopicPartition(topic, p)
-            low, high = _watermarks(consumer, place)
+            topic_partition = TopicPartition(topic, p)
+            low, high = _watermarks(consumer, topic_partition)
             if low > 0:
                 numbers.add(p)  # the record existed and was deleted
             elif high > 0 and _has_record(consumer, TopicPartition(topic, p, 0)):
@@ -154,7 +154,7 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
     return numbers
 
 
-def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
+def _watermarks(consumer: Any, topic_partition: Any) -> tuple[int, int]:
     """Return log start and high watermark. Raises IncompleteError: the leader of a topic that was
     just created may not know yet that it leads."""
     from confluent_kafka import KafkaException
@@ -162,11 +162,11 @@ def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
     end = time.monotonic() + ANSWER_SECONDS
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+            low, high = consumer.get_watermark_offsets(topic_partition, timeout=ANSWER_SECONDS)
         except KafkaException as error:
             if time.monotonic() >= end:
                 reason = error.args[0].str()
-                where = f"{place.topic}:{place.partition}"
+                where = f"{topic_partition.topic}:{topic_partition.partition}"
                 raise IncompleteError(f"cannot be seen: {reason}", where=where) from None
             time.sleep(PAUSE_SECONDS)
         else:

@@ -114,9 +114,9 @@ def write_exactly_once(
             had = len(marker_topic.partitions)
             _same_count(job, partitions or had, marker_topic)
             for p, marker in markers.last_committed(access, job, range(had)).items():
-                commit.refuse_other_run(marker, run, str(markers.place(job, p)))
+                commit.refuse_other_run(marker, run, str(markers.marker_partition(job, p)))
                 if sender is not None:  # before anything of the batch is staged
-                    query.refuse_earlier(marker, batch, str(markers.place(job, p)))
+                    query.refuse_earlier(marker, batch, str(markers.marker_partition(job, p)))
         if partitions is not None:
             frame = frame.repartition(partitions)
         elif had is not None:
@@ -238,7 +238,7 @@ def _take_over(
     access: Access, job: str, partition: int, marker: Marker | None
 ) -> dict[int, Marker]:
     """Fence, read the markers, commit `marker` again as it is (None: marker 0 if absent)."""
-    place = markers.place(job, partition)
+    topic_partition = markers.marker_partition(job, partition)
     ids = markers.transactional_id(job, partition), markers.name(job)
     writer = Writer(access.settings(), *ids, timeout_ms=TRANSACTION_TIMEOUT_MS)
     try:
@@ -254,10 +254,10 @@ def _take_over(
         if standing is None:
             renewed = markers.first(now)
             text = json.dumps({"partition": partition, "marker": 0, "at": now})
-            writer.send(*place, None, text.encode())
+            writer.send(*topic_partition, None, text.encode())
         else:
             renewed = replace(standing, written=now)
-        writer.commit({place: renewed.position})
+        writer.commit({topic_partition: renewed.position})
     finally:
         writer.close()
     return markers.committed(access, job, [partition])
@@ -318,12 +318,14 @@ def _send(
     done_before = DONE in storage.top()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and in_query:
-        query.refuse_earlier(before[newer[0]], manifest.batch, str(markers.place(job, newer[0])))
+        query.refuse_earlier(
+            before[newer[0]], manifest.batch, str(markers.marker_partition(job, newer[0]))
+        )
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
             f"{manifest.batch} was sent whole",
-            where=str(markers.place(job, newer[0])),
+            where=str(markers.marker_partition(job, newer[0])),
             remedy="batches are sent in the order of their numbers",
         )
     answers: list[Any] = []
@@ -375,7 +377,7 @@ def _verify(access: Access, works: list[commit.Work]) -> None:
         if (marker.batch, marker.complete) != (works[p].batch, True):
             raise UnverifiedError(
                 f"the marker says batch {marker.batch}, row {marker.next_row} of {marker.rows}",
-                where=str(markers.place(works[p].job, p)),
+                where=str(markers.marker_partition(works[p].job, p)),
             )
 
 

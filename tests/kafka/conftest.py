@@ -147,7 +147,7 @@ def printed(capfd: pytest.CaptureFixture[str]) -> Printed:
 
 @pytest.fixture
 def it(
-    place: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    section: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator["Reading"]:
     """A page's commands below a heading that need a world, for a test with `@follows`.
 
@@ -156,7 +156,7 @@ def it(
     from tests.kafka.reading import Reading
 
     monkeypatch.chdir(tmp_path)
-    below = [shown for shown in commands(ROOT / place[0]) if shown.where == place]
+    below = [shown for shown in commands(ROOT / section[0]) if shown.where == section]
     reading = Reading([shown for shown in below if not shown.runs], {})
     yield reading
     reading.end()

@@ -141,9 +141,9 @@ class Relay:
                     return
                 self.answered[broker, key] += len(frame)
                 if altered := self.alter.get((broker, key), self.alter.get(key)):
-                    place, code = altered
+                    position, code = altered
                     changed = bytearray(frame)
-                    struct.pack_into(">h", changed, place % len(frame), code)
+                    struct.pack_into(">h", changed, position % len(frame), code)
                     frame = bytes(changed)
                 if rewrite := self.rewrite.get((broker, key)):
                     frame = rewrite(frame)

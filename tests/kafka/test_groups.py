@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Confluent
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -71,7 +71,7 @@ def commit(lab: Lab, group: str, topic: str, offset: int) -> None:
     end = time.monotonic() + 30
     while True:
         try:
-            committer.commit(offsets=[Place(topic, 0, offset)], asynchronous=False)
+            committer.commit(offsets=[ConfluentPartition(topic, 0, offset)], asynchronous=False)
             break
         except KafkaException:  # coordinators are elected, and move when a broker comes back
             if time.monotonic() > end:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
@@ -59,7 +59,7 @@ def commit(lab: Lab, producer: Producer, topic: str) -> None:
     settings = {**lab.client_properties(), "group.id": topic, "isolation.level": "read_committed"}
     consumer = Consumer(settings)
     end = time.monotonic() + 30
-    while consumer.get_watermark_offsets(Place(topic, 0), timeout=10)[1] < 2:
+    while consumer.get_watermark_offsets(ConfluentPartition(topic, 0), timeout=10)[1] < 2:
         assert time.monotonic() < end
     consumer.close()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as Librdkafka
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -34,7 +34,7 @@ from eoctl.lab.admin import BROKER, TOPIC, delete_topic
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.markers import stoppable, stopped, write_marker
 from eoctl.lab.breaks.orphans import unverified
-from eoctl.lab.breaks.stage import BreakPlace, Options, Stage, batch
+from eoctl.lab.breaks.stage import BreakTarget, Options, Stage, batch
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab, up
@@ -119,9 +119,11 @@ def start_deleted(lab: Lab) -> GroundTruth:
     """An orphan all of whose records were deleted (DeleteRecords), with one of another's after."""
     (truth,) = break_(lab, "orphan")
     [seen] = judged(lab, truth.topic).judged
-    place = Place(truth.topic, truth.partition, (seen.partition.high_watermark or 0) - 1)
+    partition = ConfluentPartition(
+        truth.topic, truth.partition, (seen.partition.high_watermark or 0) - 1
+    )
     admin = AdminClient(lab.client_properties())
-    admin.delete_records([place])[place].result(20)
+    admin.delete_records([partition])[partition].result(20)
     return truth
 
 
@@ -394,8 +396,8 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert told(offsets) == ("marker-lost", "marker-not-written", False, "commit")
     assert told(mixed) == ("marker-lost", "earlier-marker-lost", True, "commit")
     # a restart of that group fences nobody: its offsets wait for a marker
-    place = f"{offsets.group_topic}:{offsets.group_partition}"
-    words = ("--group", offsets.group or "", "--topic", place, "--to-earliest")
+    partition = f"{offsets.group_topic}:{offsets.group_partition}"
+    words = ("--group", offsets.group or "", "--topic", partition, "--to-earliest")
     act = ("--fence", "--execute", "--yes")
     refused = eoctl("restart", "plan", *words, *act, lab=pair)
     assert refused.status == 4, refused.stdout + refused.stderr
@@ -459,8 +461,8 @@ async def plant_the_past(lab: Lab, topic: str, read: Callable[[], None]) -> None
             differ, beyond, twice, hidden, gone = ids
             rows = await client.producers(topic, 2)
             epoch = rows[twice.producer_id].coordinator_epoch or 0
-            place = BreakPlace(topic, 2, names[2])
-            await write_marker(client, place, twice, commit=True, coordinator_epoch=epoch)
+            target = BreakTarget(topic, 2, names[2])
+            await write_marker(client, target, twice, commit=True, coordinator_epoch=epoch)
             hidden = await Producer.init(client, names[3], 600_000, version=1)
             for producer, number in ((twice, 2), (hidden, 3)):
                 await producer.send(topic, number, batch(1, "second"))

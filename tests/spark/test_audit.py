@@ -126,11 +126,11 @@ async def plant_keys(lab: Lab, topic: str) -> list[tuple[bytes, list[tuple[int, 
         aborting.produce(topic, b"value", KEY % number, partition=1)
     aborting.flush(20)
     aborting.abort_transaction(20)
-    places: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    copies: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for partition, log in enumerate(logs):
         for offset, number in enumerate(log):
-            places[number].append((partition, offset))
-    found = [(KEY % number, found) for number, found in places.items() if len(found) > 1]
+            copies[number].append((partition, offset))
+    found = [(KEY % number, found) for number, found in copies.items() if len(found) > 1]
     return sorted(found, key=lambda pair: (-len(pair[1]), pair[1][0]))
 
 
@@ -316,7 +316,7 @@ def test_a_launched_audit(lab1: Lab, topic: MakeTopic, state: Path) -> None:
     """Its answer is that of the local engine; its job is recorded, without anybody's keys."""
     name = topic(lab1, 2)
     keys = asyncio.run(plant_keys(lab1, name))
-    assert len({len(places) for _, places in keys}) > 1
+    assert len({len(copies) for _, copies in keys}) > 1
     words = ("audit", "duplicates", name, "--by", "key", "-o", "json", "--limit", "8")
     answers = []
     for engine in ((), SPARK):

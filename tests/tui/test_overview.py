@@ -66,8 +66,8 @@ def test_what_nobody_could_judge_is_not_called_healthy() -> None:
     hanging = [h for h in s.hanging.rows if isinstance(h, TxnHangingRow)]
     rows = [replace(h, verdict="unknown") for h in hanging]
     text = said(replace(s, hanging=replace(s.hanging, rows=rows)))
-    places = {(h.topic, h.partition) for h in hanging}
-    assert f"? {len(places)} partitions held back, why cannot be told" in text
+    partitions = {(h.topic, h.partition) for h in hanging}
+    assert f"? {len(partitions)} partitions held back, why cannot be told" in text
     assert "within their limits" not in text
 
 

@@ -153,8 +153,8 @@ def test_a_recording_is_sought_in_any_order(name: str) -> None:
     one_after_the_other = list(read(path))
     recording = Recording(path)
     assert len(recording) == len(one_after_the_other)
-    places = [*range(len(recording))]
-    for at in [*places, *places[::-1], *places[::3], *places[::-2]]:
+    indexes = [*range(len(recording))]
+    for at in [*indexes, *indexes[::-1], *indexes[::3], *indexes[::-2]]:
         assert recording[at] == one_after_the_other[at]
         brief = recording.brief(at)
         assert brief.taken_at == one_after_the_other[at].taken_at
@@ -217,17 +217,17 @@ def test_rows_made_uncollected_still_go_with_their_frame() -> None:
 def test_the_cursor_is_found_where_it_is() -> None:
     keys = [f"k{n}" for n in range(6)]
     state = TableState(TableData(()), order=[*keys], cursor="k4")
-    assert state.place == 4
+    assert state.cursor_index == 4
     state.order.reverse()
-    assert state.place == 1
+    assert state.cursor_index == 1
     state.point(5)
-    assert (state.cursor, state.place) == ("k0", 5)
+    assert (state.cursor, state.cursor_index) == ("k0", 5)
     state.order = ["k1", "k0"]
-    assert state.place == 1
+    assert state.cursor_index == 1
     state.cursor = "gone"
-    assert state.place == 0
+    assert state.cursor_index == 0
     state.order = []
-    assert state.place == 0
+    assert state.cursor_index == 0
 
 
 def test_memory_stays_bounded_over_eight_hours() -> None:

@@ -137,8 +137,8 @@ def test_a_copy_is_done_once_its_position_is_decided(
         calls.append("copy")
         return Tally(records=9)
 
-    async def committed(cluster: Cluster, group: str, places: Any) -> Any:
-        calls.append((group, places))
+    async def committed(cluster: Cluster, group: str, topic_partitions: Any) -> Any:
+        calls.append((group, topic_partitions))
         if not decided:
             raise IncompleteError("a transaction is open", where=group)
 

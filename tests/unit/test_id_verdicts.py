@@ -316,9 +316,9 @@ def test_when_a_refused_one_can_finish(
     version: int | None, above: int, caught_up: bool, mend: bool
 ) -> None:
     """A second marker is taken under v1; under v2 only since the mend of KAFKA-19999."""
-    place = named(P, coordinator=5 + above, epoch=EPOCH + (not above))
+    partition = named(P, coordinator=5 + above, epoch=EPOCH + (not above))
     kept = None if version is None else record(version=version, partitions=(P,))
-    found = twice(look(named=(place,), row=row(partitions=(P,))), kept)
+    found = twice(look(named=(partition,), row=row(partitions=(P,))), kept)
     [said] = [c for c in found.remedy.caveats if "until its coordinator reloads" in c]
     assert ("has caught up" in said, "KAFKA-19999" in said) == (caught_up, mend)
     assert "has forgotten the producer" in said
@@ -344,7 +344,7 @@ def test_an_age_is_never_negative() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "places", "recorded", "safe"),
+    ("version", "partitions", "recorded", "safe"),
     [
         (0, None, None, True),
         (None, (named(P, epoch=7, start=3),), (P,), False),
@@ -361,12 +361,12 @@ def test_an_age_is_never_negative() -> None:
 )
 def test_a_reload_is_safe_only_where_no_partition_has_its_marker(
     version: int | None,
-    places: tuple[NamedPartition, ...] | None,
+    partitions: tuple[NamedPartition, ...] | None,
     recorded: tuple[TopicPartition, ...] | None,
     safe: bool,
 ) -> None:
     """KAFKA-19999: a marker of v2 that is there is refused, and the coordinator stays stuck."""
-    assert reload_is_safe(look(named=places), version, recorded) is safe
+    assert reload_is_safe(look(named=partitions), version, recorded) is safe
 
 
 def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:

@@ -182,14 +182,14 @@ GROUP = TopicPartition(CONSUMER_OFFSETS, HOME)
 
 
 def decision(
-    *places: TopicPartition,
+    *partitions: TopicPartition,
     epoch: int = 2,
     version: int = 0,
     pid: int = 7,
     state: TransactionState = TransactionState.PREPARE_COMMIT,
 ) -> TransactionValue:
     return TransactionValue(
-        pid, epoch, 60_000, state, tuple(places), 0, 0, client_transaction_version=version
+        pid, epoch, 60_000, state, tuple(partitions), 0, 0, client_transaction_version=version
     )
 
 

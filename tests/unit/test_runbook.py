@@ -72,8 +72,8 @@ def test_all_commands_parse_and_none_acts(verdict: str, action: str) -> None:
             assert not {"--execute", "--yes"} & set(words)
             parse(words[1:], "runbook")
         # each is told once: in one of the sections that say what to do
-        places = ("Safe now", "Needs a person's answer", "Leave alone", "Cannot be told yet")
-        assert sum("orders:3" in sections.get(name, "") for name in places) == 1
+        names = ("Safe now", "Needs a person's answer", "Leave alone", "Cannot be told yet")
+        assert sum("orders:3" in sections.get(name, "") for name in names) == 1
 
 
 def test_what_keeps_data_comes_first() -> None:

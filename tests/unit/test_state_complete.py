@@ -136,7 +136,7 @@ YEAR_OLD_SEGMENTS = {
 def test_a_cut_at_an_instant_is_as_old_as_the_instant(
     ago: int, high_watermark: int, missing: int, counts: bool | None, from_file: bool
 ) -> None:
-    place = CutPartition(
+    cut_partition = CutPartition(
         partition=0,
         start=0,
         end=1_000,
@@ -149,7 +149,7 @@ def test_a_cut_at_an_instant_is_as_old_as_the_instant(
         created_at=rfc3339(NOW) or "",
         at="time",
         instant=NOW - ago,
-        topics=(CutTopic(topic="t", topic_id=None, partitions=(place,)),),
+        topics=(CutTopic(topic="t", topic_id=None, partitions=(cut_partition,)),),
     )
     request = RebuildRequest(
         cut=cut,

@@ -125,11 +125,11 @@ def test_what_another_process_removes_while_files_are_listed_is_not_there(
         (tmp_path / name / "done.json").touch()
     real = os.scandir
 
-    def scandir(place: str | Path) -> Any:
-        if Path(place).name == "batch-0" and Path(place).exists():
+    def scandir(path: str | Path) -> Any:
+        if Path(path).name == "batch-0" and Path(path).exists():
             (tmp_path / "batch-0" / "done.json").unlink(missing_ok=True)
             (tmp_path / "batch-0").rmdir()
-        return real(place)
+        return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert LocalFolder(tmp_path).names("") == ["batch-1/done.json"]

@@ -94,12 +94,12 @@ def _headline(
         sign = mark(worst) or ""
         mine = {(h.where, h.topic is None) for h in findings if h.verdict == worst}
         ids = sum(without for _, without in mine)
-        places = len(mine) - ids
+        number = len(mine) - ids
         words = f" {sign} {worst}"
-        if places:
-            words += f" on {counted(places, 'partition')}"
+        if number:
+            words += f" on {counted(number, 'partition')}"
         if ids:
-            words += " and" if places else ""
+            words += " and" if number else ""
             words += f" of {counted(ids, 'id that holds', 'ids that hold')} no partition"
         words += f"; {count(len(held))} held back in all"
         ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]

@@ -270,19 +270,19 @@ def _groups_part(
     pending: dict[str, list[str]] = {}
     held_up: dict[str, list[str]] = {}
     for g in group_rows(s):
-        place = str(g.topic_partition)
+        partition = str(g.topic_partition)
         if g.pending:
-            pending.setdefault(g.group, []).append(place)
+            pending.setdefault(g.group, []).append(partition)
         elif at_the_lso(g) and stuck(g, hanging):
-            held_up.setdefault(g.group, []).append(place)
+            held_up.setdefault(g.group, []).append(partition)
     least = "at least " if s.groups.errors else ""
     words = f"{least}{len(pending)} pending, {least}{len(held_up)} held up"
     lines: list[Line] = []
-    for places, says in (
+    for by_group, says in (
         (pending, "its commit is not decided:"),
         (held_up, "stands at the LSO of"),
     ):
-        for group, named in places.items():
+        for group, named in by_group.items():
             more = f" and {counted(len(named) - 1, 'other')}" if len(named) > 1 else ""
             where = f" {says} {text(named[0])}{more}"
             lines.append(((f" {text(group)}", "text"), (where, "dim")))
@@ -313,8 +313,8 @@ def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[
         if left is not None and h.topic is not None and not quiet:
             deletions[h.topic] = min(left, deletions.get(h.topic, left))
     found: list[tuple[int, float, str, str]] = []
-    for (rank, name), (words, seconds, places) in ends.items():
-        where = text(name) + (f" ({count(places)} partitions)" if places > 1 else "")
+    for (rank, name), (words, seconds, number) in ends.items():
+        where = text(name) + (f" ({count(number)} partitions)" if number > 1 else "")
         says = "never ends by itself"
         if seconds is not None:
             says = (

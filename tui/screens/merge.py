@@ -62,8 +62,8 @@ def _partition(row: MergePlanRow, end: int) -> list[Line]:
     words += f"{counted(left, 'output is', 'outputs are')} dropped first"
     lines.append(((" output   ", "dim"), (words, "text")))
     for i in row.inputs:
-        place = visible(str(i.topic_partition))
-        words = f"{place} from {i.start} to {i.end}, {counted(i.entries, 'entry', 'entries')}"
+        partition = visible(str(i.topic_partition))
+        words = f"{partition} from {i.start} to {i.end}, {counted(i.entries, 'entry', 'entries')}"
         lines.append(((" input    ", "dim"), (words, "text")))
     return lines
 

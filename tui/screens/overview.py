@@ -136,7 +136,7 @@ def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
     for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
         for e in answer.errors if answer else ():
             if e.error != "UNKNOWN_VERDICT":  # its transaction is in the list already
-                by_error.setdefault((e.scope, e.error), {})[_place(e)] = e
+                by_error.setdefault((e.scope, e.error), {})[_scope_name(e)] = e
     return by_error
 
 
@@ -144,19 +144,19 @@ def _unseen_rows(
     unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Text
 ) -> Iterable[TableRow]:
     """Yield a line for each, or one for many of a kind: a dead broker hides thousands."""
-    for (scope, error), places in unseen.items():
-        some = list(places.items())
+    for (scope, error), by_name in unseen.items():
+        some = list(by_name.items())
         if len(some) > MOST_ALIKE:
-            some = [(counted(len(places), scope), some[0][1])]
-        for place, e in some:
-            name = "" if len(places) > MOST_ALIKE else place
+            some = [(counted(len(by_name), scope), some[0][1])]
+        for shown, e in some:
+            name = "" if len(by_name) > MOST_ALIKE else shown
             what = ("not seen", len(ORDER) + 1)
             says = (text(f"{e.detail} ({error})"), e.detail)
-            cells = _plain(what, place, aged(None), says, text)
+            cells = _plain(what, shown, aged(None), says, text)
             yield table_row(f"error\0{scope}\0{name}\0{error}", "?", cells, e)
 
 
-def _place(e: ErrorRow) -> str:
+def _scope_name(e: ErrorRow) -> str:
     if e.topic is not None:
         return e.topic if e.partition is None else f"{e.topic}:{e.partition}"
     if e.broker is not None:
@@ -177,9 +177,11 @@ def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list
             worst[g.group] = g
     rows = []
     for name, g in worst.items():
-        place = str(g.topic_partition)
+        partition = str(g.topic_partition)
         says = (
-            f"stands at the LSO of {place}" if at_the_lso(g) else f"a commit for {place} is pending"
+            f"stands at the LSO of {partition}"
+            if at_the_lso(g)
+            else f"a commit for {partition} is pending"
         )
         if more[name] > 1:
             says += f" and {counted(more[name] - 1, 'other')}"
@@ -192,5 +194,5 @@ def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list
             *NO_END,
             (text(says), says),
         ]
-        rows.append(table_row(f"group\0{name}", "!", cells, g, ("why", place)))
+        rows.append(table_row(f"group\0{name}", "!", cells, g, ("why", partition)))
     return sorted(rows, key=lambda r: -(r.sort[3] or 0))  # type: ignore[operator]

@@ -77,11 +77,11 @@ def partition_row(
 
 def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
     """Return the worst judged transaction of each partition."""
-    by_place: dict[str, TxnHangingRow] = {}
+    by_partition: dict[str, TxnHangingRow] = {}
     for r in answer.rows if answer else ():
         assert isinstance(r, TxnHangingRow)
-        by_place.setdefault(r.where, r)  # the answer has the worst first
-    return by_place
+        by_partition.setdefault(r.where, r)  # the answer has the worst first
+    return by_partition
 
 
 def _held_first(row: TableRow) -> tuple[int, float, bool]:

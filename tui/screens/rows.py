@@ -82,8 +82,8 @@ def nothing(what: str, answer: "Answer | None", s: "Snapshot") -> str:
         return "no answer yet" if s.problem else "waiting for the first answer"
     if answer.errors:
         first = answer.errors[0]
-        place = visible(first.topic or first.id or first.scope)
-        return f"? no {what} could be seen: {first.error} on {place}"
+        subject = visible(first.topic or first.id or first.scope)
+        return f"? no {what} could be seen: {first.error} on {subject}"
     return f"no {what}"
 
 

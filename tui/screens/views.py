@@ -54,8 +54,8 @@ class View(Value):
         }[self.name]
 
 
-class Place(Value):
-    """A place: a screen, and its subject (a partition, a transactional id)."""
+class Location(Value):
+    """A location: a screen, and its subject (a partition, a transactional id)."""
 
     view: View
     about: str = ""

@@ -73,9 +73,9 @@ class Table(Drawn, can_focus=True):
     def settle(self) -> None:
         """Filter and sort again; keep the cursor's row on its line of the screen if possible."""
         state = self.state
-        line = state.place - state.top
+        line = state.cursor_index - state.top
         state.settle()
-        state.top = max(0, state.place - line)
+        state.top = max(0, state.cursor_index - line)
         self._keep_in_view()
         self.refresh()
         self.on_cursor()
@@ -84,11 +84,11 @@ class Table(Drawn, can_focus=True):
         """Remove vanished rows, after a key press."""
         if self.state.gone:
             state = self.state
-            place = state.place
+            index = state.cursor_index
             state.order = [key for key in state.order if key not in state.gone]
             if state.cursor in state.gone:
                 state.cursor = (
-                    state.order[min(place, len(state.order) - 1)] if state.order else None
+                    state.order[min(index, len(state.order) - 1)] if state.order else None
                 )
             state.gone.clear()
             self._keep_in_view()
@@ -96,23 +96,23 @@ class Table(Drawn, can_focus=True):
 
     def move(self, step: int) -> None:
         """Move the cursor by rows."""
-        self.to(self.place + step)
+        self.to(self.cursor_index + step)
 
-    def to(self, place: int) -> None:
-        """Move the cursor to the row at `place` of the shown order."""
+    def to(self, index: int) -> None:
+        """Move the cursor to the row at `index` of the shown order."""
         state = self.state
         if not state.order:
             return
-        old = self.place
-        place = max(0, min(place, len(state.order) - 1))
-        state.point(place)
-        state.moved = place > 0
+        old = self.cursor_index
+        index = max(0, min(index, len(state.order) - 1))
+        state.point(index)
+        state.moved = index > 0
         top = state.top
         self._keep_in_view()
         if state.top != top:
             self.refresh()
         else:
-            for line in {old, place}:
+            for line in {old, index}:
                 self.refresh(Region(0, line - top + HEAD_LINES, self.size.width, 1))
             self.retitle()
         self.on_cursor()
@@ -133,9 +133,9 @@ class Table(Drawn, can_focus=True):
             self.move(1)
 
     @property
-    def place(self) -> int:
+    def cursor_index(self) -> int:
         """Return the cursor's place in the shown order."""
-        return self.state.place
+        return self.state.cursor_index
 
     @property
     def current(self) -> TableRow | None:
@@ -158,11 +158,11 @@ class Table(Drawn, can_focus=True):
             )
 
     def _keep_in_view(self) -> None:
-        state, place = self.state, self.place
+        state, index = self.state, self.cursor_index
         most = max(0, len(state.order) - self.room)
-        state.top = max(0, min(state.top, place, most))
-        if place >= state.top + self.room:
-            state.top = place - self.room + 1
+        state.top = max(0, min(state.top, index, most))
+        if index >= state.top + self.room:
+            state.top = index - self.room + 1
 
     def _at(self, y: int) -> TableRow | None:
         number = self.state.top + y

@@ -43,22 +43,24 @@ class TableState(msgspec.Struct):
     selected: set[str] = msgspec.field(default_factory=set)
     moved: bool = False  # the cursor was moved below the first row
     live: bool = False  # a short list that always keeps its own order: the overview's
-    _place: int = 0  # the cursor's last place: searching a long order takes time
+    _cursor_index: int = 0  # the cursor's last place: searching a long order takes time
 
     def row(self, key: str) -> TableRow | None:
         """Return the row of a key, also if it vanished."""
         return self.data.by_key.get(key) or self.gone.get(key)
 
     @property
-    def place(self) -> int:
+    def cursor_index(self) -> int:
         """Return the cursor's place in the order; 0 if it has none."""
-        if not (self._place < len(self.order) and self.order[self._place] == self.cursor):
-            self._place = self.order.index(self.cursor) if self.cursor in self.order else 0
-        return self._place
+        if not (
+            self._cursor_index < len(self.order) and self.order[self._cursor_index] == self.cursor
+        ):
+            self._cursor_index = self.order.index(self.cursor) if self.cursor in self.order else 0
+        return self._cursor_index
 
-    def point(self, place: int) -> None:
-        """Put the cursor on the row at a place of the order."""
-        self._place, self.cursor = place, self.order[place]
+    def point(self, index: int) -> None:
+        """Put the cursor on the row at an index of the order."""
+        self._cursor_index, self.cursor = index, self.order[index]
 
     def sort_by(self, letter: str) -> bool:
         """Sort by the column of this letter: numbers highest first; again to reverse.
@@ -78,14 +80,14 @@ class TableState(msgspec.Struct):
         """Filter and sort again; vanished rows come last, until a key is pressed."""
         keeps = self.filter.keeps if self.filter else None
         rows = [r for r in self.data.rows if keeps(r)] if keeps else self.data.rows
-        place = self.place
+        index = self.cursor_index
         self.order = [r.key for r in sorted_rows(rows, self.sort, descending=self.descending)]
         self.order += self.gone
         self.selected &= self.data.by_key.keys()
         if not self.moved and self.order:
             self.cursor = self.order[0]
         elif self.cursor not in self.order:
-            self.cursor = self.order[min(place, len(self.order) - 1)] if self.order else None
+            self.cursor = self.order[min(index, len(self.order) - 1)] if self.order else None
 
     def renew(self, data: TableData) -> None:
         """Update rows in place, add new ones at the end, keep vanished ones struck through."""

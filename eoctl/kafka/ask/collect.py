@@ -392,11 +392,11 @@ async def offsets_at(
             by_instant.pop(p.topic_partition, None)
         rows, refused = told_offsets(answers, "the leader did not find the offset of an instant")
         missing += refused.values()
-        for place in refused:
-            by_instant.pop(place, None)
-        for place, offset in rows.items():
-            if offset >= 0 and place in by_instant:
-                by_instant[place][instant] = offset
+        for topic_partition in refused:
+            by_instant.pop(topic_partition, None)
+        for topic_partition, offset in rows.items():
+            if offset >= 0 and topic_partition in by_instant:
+                by_instant[topic_partition][instant] = offset
     return by_instant, missing
 
 
@@ -409,10 +409,10 @@ def told_offsets(
     for broker, answer in answers.items():
         for t in answer.topics:
             for row in t.partitions:
-                place = TopicPartition(t.name, row.partition_index)
+                partition = TopicPartition(t.name, row.partition_index)
                 if row.error_code:
                     name = messages.error_name(row.error_code)
-                    refused[place] = Missing("partition", name, refusal, broker, *place)
+                    refused[partition] = Missing("partition", name, refusal, broker, *partition)
                 else:
-                    offsets[place] = row.offset
+                    offsets[partition] = row.offset
     return offsets, refused

@@ -42,7 +42,7 @@ async def log_end_offsets(
     )
     missing = [missing_broker(b, error, detail="log ends") for b, error in failures.items()]
     missing += [
-        Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, *_place(p))
+        Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, *_partition_of(p))
         for p in leaderless
     ]
     ends, refused = collect.told_offsets(answers, "the leader did not give its log end")
@@ -67,5 +67,5 @@ async def read_ends(
     return facts, ends, missing + more
 
 
-def _place(p: PartitionMetadata) -> TopicPartition:
+def _partition_of(p: PartitionMetadata) -> TopicPartition:
     return p.topic_partition

@@ -161,8 +161,8 @@ async def _read(
 
 
 def _within(error: CorruptError | RefusedError, range_: Range) -> EoctlError:
-    place = f"{range_.topic}-{range_.partition}"
-    where = f"{place}, {error.where}" if error.where else place
+    partition = f"{range_.topic}-{range_.partition}"
+    where = f"{partition}, {error.where}" if error.where else partition
     return type(error)(error.what, where=where, remedy=error.remedy)
 
 

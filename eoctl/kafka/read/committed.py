@@ -56,11 +56,11 @@ async def with_offsets(
         uncertain, everywhere, missing = await _maybe_pending(cluster, others)
 
     async def ask(broker: int, mine: list[str]) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-        places = {
+        topic_partitions = {
             name: everywhere if partitions is None and name in uncertain else partitions
             for name in mine
         }
-        return await (_decided if decided_only else _committed)(cluster, broker, places)
+        return await (_decided if decided_only else _committed)(cluster, broker, topic_partitions)
 
     results = await asyncio.gather(
         at_coordinators(cluster, others, ask),
@@ -147,10 +147,10 @@ async def _decided(
 
 def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> list[GroupOffsetFacts]:
     rows = []
-    for place, (error, row) in sorted(stable.items(), key=lambda item: item[0]):
+    for topic_partition, (error, row) in sorted(stable.items(), key=lambda item: item[0]):
         pending = error == UNSTABLE
         if pending:
-            error, row = value.get(place, ("NONE", None))
+            error, row = value.get(topic_partition, ("NONE", None))
         is_known = row is not None and row.committed_offset >= 0
         if not is_known and not pending and error == "NONE":
             continue
@@ -158,8 +158,8 @@ def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> lis
         rows.append(
             GroupOffsetFacts(
                 group=group,
-                topic=place.topic,
-                partition=place.partition,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
                 committed_offset=row.committed_offset if is_known else None,
                 leader_epoch=known(epoch),
                 metadata=row.metadata if is_known else None,
@@ -279,14 +279,14 @@ async def _share_offsets(
     }
 
 
-CommitPlace = tuple[str, str, int]
+CommitKey = tuple[str, str, int]
 """A group's commit: group, topic, partition."""
 
 
 async def pending_holders(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[CommitPlace, tuple[OpenTransaction, ...]]:
-    """Return open transactions on `__consumer_offsets` that hold newer commits of these places.
+) -> dict[CommitKey, tuple[OpenTransaction, ...]]:
+    """Return open transactions on `__consumer_offsets` that hold newer commits of these partitions.
 
     Read from the open batches of each producer, from the first offset of its transaction on: one
     partition serves many groups, so an open transaction there proves nothing on its own, and the
@@ -313,7 +313,7 @@ async def pending_holders(
     ]
     chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
     named = {(o.group, o.topic, o.partition) for o in pending}
-    by_commit: dict[CommitPlace, dict[OpenTransaction, None]] = {}
+    by_commit: dict[CommitKey, dict[OpenTransaction, None]] = {}
     for where, mine in chunks.items():
         for chunk in mine:
             for header in batch_headers(chunk.records):
@@ -328,12 +328,12 @@ async def pending_holders(
                     if commit in named:
                         holder = OpenTransaction(*where, header.producer_id, start)
                         by_commit.setdefault(commit, {})[holder] = None
-    return {place: tuple(holders) for place, holders in by_commit.items()}
+    return {commit: tuple(holders) for commit, holders in by_commit.items()}
 
 
 async def pending_producers(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[CommitPlace, int]:
+) -> dict[CommitKey, int]:
     """Return the producer id of the newest open transaction that holds each of these commits."""
     by_commit = await pending_holders(cluster, pending)
     return {

@@ -120,12 +120,12 @@ async def _peeked(
             read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=PEEK_CHUNKS),
         )
         for w in (w for first in firsts for w in of_first[first]):
-            place = w.topic_partition
-            batch_read = _start_batch(w, follow[place], precede.get(place, ()))
+            topic_partition = w.topic_partition
+            batch_read = _start_batch(w, follow[topic_partition], precede.get(topic_partition, ()))
             if batch_read is not None:
                 batches[w] = batch_read
             else:
-                unread[w] = _why_unread(w, partitions[place], ended[place])
+                unread[w] = _why_unread(w, partitions[topic_partition], ended[topic_partition])
     return batches, unread
 
 
@@ -167,17 +167,19 @@ async def _survivors(
         filled = [r for r in ranges.values() if r.start < r.end]
         chunks, ended = await read_all(cluster, filled, most_chunks=MARKER_CHUNKS)
         for w in batch_of:
-            place = w.topic_partition
-            read_here = chunks.get(place, [])
-            found = _first_left(w, read_here, ranges[place].start)
-            end = ended.get(place)
-            is_complete = end is None or (end.error is None and end.position >= ranges[place].end)
+            topic_partition = w.topic_partition
+            read_here = chunks.get(topic_partition, [])
+            found = _first_left(w, read_here, ranges[topic_partition].start)
+            end = ended.get(topic_partition)
+            is_complete = end is None or (
+                end.error is None and end.position >= ranges[topic_partition].end
+            )
             if found is not None:
                 batches[w] = replace(found, groups=_groups(w, read_here))
             elif is_complete and w in epochs and w.producer_id is not None:
                 batches[w] = StartBatch(w.producer_id, epochs[w], deleted=True)
             elif end is not None:
-                unread[w] = _why_unread(w, partitions[place], end)
+                unread[w] = _why_unread(w, partitions[topic_partition], end)
     return batches, unread
 
 

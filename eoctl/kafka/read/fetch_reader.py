@@ -214,9 +214,9 @@ class Reader:
         }
         told, missing = await log_checks.told_epochs(self._cluster, epochs)
         errors = {
-            place: m
+            partition: m
             for m in missing
-            if (place := m.topic_partition) is not None and m.error in MOVED
+            if (partition := m.topic_partition) is not None and m.error in MOVED
         }
         silent = {m.broker: m for m in missing if m.topic is None and m.error != UNSUPPORTED}
         errors |= {k: silent[leader] for k, (leader, _, _) in epochs.items() if leader in silent}

@@ -112,14 +112,19 @@ async def _read(
     failed: dict[int, _Unread] = {}
     ranges: list[Range] = []
     for p in facts:
-        start, end, place = p.log_start_offset, p.high_watermark, p.topic_partition
-        if p.error or start is None or end is None or (since is not None and place not in first):
+        start, end, partition = p.log_start_offset, p.high_watermark, p.topic_partition
+        if (
+            p.error
+            or start is None
+            or end is None
+            or (since is not None and partition not in first)
+        ):
             error = p.error or "NO_ANSWER"
             failed[p.partition] = _Unread(error, _why(p.error or "its leader did not answer"))
             continue
         if since is not None:  # no offset: no record is that young, so nothing is left to read
-            start = first[place].get(since, end)
-        ranges.append(Range(*place, start, end))
+            start = first[partition].get(since, end)
+        ranges.append(Range(*partition, start, end))
     async for item in read(cluster, ranges):
         if item.partition in failed:
             continue
@@ -144,12 +149,12 @@ async def tails(
 ) -> tuple[dict[TopicPartition, list[bytes]], dict[TopicPartition, str]]:
     """Return the last batches of these partitions (log start, end), and why others are unread."""
     ranges = [
-        Range(*place, max(start, end - TAIL), end)
-        for place, (start, end) in outputs.items()
+        Range(*partition, max(start, end - TAIL), end)
+        for partition, (start, end) in outputs.items()
         if start < end
     ]
     chunks, ended = await read_all(cluster, ranges)
     return (
-        {place: [bytes(c.records) for c in mine] for place, mine in chunks.items()},
-        {place: e.error for place, e in ended.items() if e.error is not None},
+        {partition: [bytes(c.records) for c in mine] for partition, mine in chunks.items()},
+        {partition: e.error for partition, e in ended.items() if e.error is not None},
     )

@@ -38,13 +38,13 @@ def in_turn(wants: Iterable[W]) -> list[dict[TopicPartition, W]]:
     """Return the questions in rounds that ask each partition once."""
     rounds: list[dict[TopicPartition, W]] = []
     for want in wants:
-        place = want.topic_partition
+        partition = want.topic_partition
         for one in rounds:
-            if place not in one:
-                one[place] = want
+            if partition not in one:
+                one[partition] = want
                 break
         else:
-            rounds.append({place: want})
+            rounds.append({partition: want})
     return rounds
 
 
@@ -89,33 +89,33 @@ async def _walk(
     steps = {p: _Step(w.start, w.records, max(w.records, LEAST_WALK)) for p, w in wants.items()}
     while True:
         ranges = []
-        for place, step in list(steps.items()):
-            if step.position >= tops[place]:
-                answers.answers[wants[place]] = None
-                del steps[place]
+        for partition, step in list(steps.items()):
+            if step.position >= tops[partition]:
+                answers.answers[wants[partition]] = None
+                del steps[partition]
             else:
                 # k records need at least k offsets: little is read in vain
-                end = min(tops[place], step.position + max(step.left, step.window))
-                ranges.append(Range(*place, step.position, end))
+                end = min(tops[partition], step.position + max(step.left, step.window))
+                ranges.append(Range(*partition, step.position, end))
                 step.window *= 2
         if not steps:
             return
         async for item in fetch.read(cluster, ranges, isolation=isolation):
-            place = item.topic_partition
-            if place not in steps:
+            partition = item.topic_partition
+            if partition not in steps:
                 continue
-            step, want = steps[place], wants[place]
+            step, want = steps[partition], wants[partition]
             if isinstance(item, Chunk):
-                offset = _pass(item, step, tops[place])
+                offset = _pass(item, step, tops[partition])
                 if offset is not None:
                     answers.answers[want] = offset
-                    del steps[place]
+                    del steps[partition]
             elif item.error is not None:
                 answers.unseen[want] = _why(item)
-                del steps[place]
+                del steps[partition]
             else:
                 # a range with nothing left has no chunk
-                end = next(r.end for r in ranges if r.topic_partition == place)
+                end = next(r.end for r in ranges if r.topic_partition == partition)
                 step.position = max(step.position, end)
 
 
@@ -147,15 +147,15 @@ async def times(
         chunks, ended = await fetch.read_all(
             cluster, ranges, partition_bytes=TIME_BYTES, most_chunks=TIME_CHUNKS
         )
-        for place, want in one.items():
-            at_end = place not in ended
-            if not at_end and ended[place].error not in (None, fetch.ENOUGH, fetch.ABOVE):
-                answers.unseen[want] = _why(ended[place])
+        for partition, want in one.items():
+            at_end = partition not in ended
+            if not at_end and ended[partition].error not in (None, fetch.ENOUGH, fetch.ABOVE):
+                answers.unseen[want] = _why(ended[partition])
                 continue
             data = (
                 r
-                for c in chunks.get(place, ())
-                for r in visible_records(c, want.offset, ends[place])
+                for c in chunks.get(partition, ())
+                for r in visible_records(c, want.offset, ends[partition])
             )
             first = next(data, None)
             answers.answers[want] = None if first is None else first.timestamp

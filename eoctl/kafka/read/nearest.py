@@ -16,7 +16,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.raw_fetch import PartitionData
 from eoctl.kafka.read.chunks import Range
 from recovery.facts import TopicPartition
-from recovery.formats.batches import header_places, verify_crcs
+from recovery.formats.batches import header_positions, verify_crcs
 
 PLACED_SECONDS = 300.0  # Kafka's metadata.max.age.ms: after it the leaders are asked again
 BEHIND_SECONDS = 1.5  # a follower in sync learns a high watermark within 0.5 s
@@ -110,7 +110,7 @@ class Followers:
 
     def gave(self, p: PartitionData) -> None:
         """Note records from a follower. Raises CorruptError for a damaged copy."""
-        verify_crcs(p.records, header_places(p.records))
+        verify_crcs(p.records, header_positions(p.records))
         self._behind_since.pop(p.topic_partition, None)
         self.unproven.add(p.topic_partition)
 

@@ -66,7 +66,7 @@ async def written(
 
 
 def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chunk) -> None:
-    place = chunk.topic_partition
+    partition = chunk.topic_partition
     producers = {pid for pid, _ in found}
     for header in batch_headers(chunk.records):
         if header.producer_id not in producers or header.base_offset < chunk.fetch_offset:
@@ -75,13 +75,13 @@ def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chun
             said = marker(chunk.records, header)
             if said is None or said.type is ControlType.OTHER:
                 continue
-            for (pid, epoch), places in found.items():
-                ended = places.get(place)
+            for (pid, epoch), by_partition in found.items():
+                ended = by_partition.get(partition)
                 # the first marker after its records, with its epoch or a later one, ends it
                 if pid != header.producer_id or ended is None or ended.outcome is not None:
                     continue
                 if header.producer_epoch >= epoch:
-                    places[place] = replace(
+                    by_partition[partition] = replace(
                         ended,
                         outcome=said.type.value,
                         marker=header.base_offset,
@@ -91,10 +91,10 @@ def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chun
         one = (header.producer_id, header.producer_epoch)
         if not header.is_transactional or one not in found:
             continue
-        before = found[one].get(place) or Written(0, header.base_offset, header.last_offset)
+        before = found[one].get(partition) or Written(0, header.base_offset, header.last_offset)
         count, span = header.records_count, header.last_offset - header.base_offset + 1
         gap = (header.base_sequence - before.next) & MAX_SEQUENCE
-        found[one][place] = replace(
+        found[one][partition] = replace(
             before,
             records=before.records + count,
             last=header.last_offset,

@@ -282,9 +282,9 @@ async def _go_on(cluster: Cluster, doubted: Sequence[_Partition]) -> None:
             epochs[p.topic_partition] = p.leader, present, last.leader_epoch
     ends = await record_epoch_ends(cluster, epochs) if epochs else {}
     for r in doubted:
-        last, place = r.reading.last, r.leader.topic_partition
-        if place in ends and last is not None:
-            end = ends[place]
+        last, partition = r.reading.last, r.leader.topic_partition
+        if partition in ends and last is not None:
+            end = ends[partition]
             r.goes_on = end is not None and end > last.last_offset
         else:
             r.fail("NOT_SEEN")

@@ -60,16 +60,16 @@ class CommittedPosition(NamedTuple):
 
 
 async def committed(
-    cluster: Cluster, group: str, places: Sequence[TopicPartition]
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, CommittedPosition]:
-    """Return the group's commits, none of them pending; a place without one is left out.
+    """Return the group's commits, none of them pending; a partition without one is left out.
 
     Waits while a transaction that holds a newer commit is being decided. Raises IncompleteError if
     that does not end, or if commits cannot be read.
     """
     end = time.monotonic() + DECIDED_SECONDS
     while True:
-        positions, pending = await last_committed(cluster, group, places)
+        positions, pending = await last_committed(cluster, group, partitions)
         if not pending:
             return positions
         if time.monotonic() > end or cluster.deadline.passed:
@@ -78,7 +78,7 @@ async def committed(
 
 
 async def last_committed(
-    cluster: Cluster, group: str, places: Sequence[TopicPartition]
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition]
 ) -> tuple[dict[TopicPartition, CommittedPosition], bool]:
     """Return the group's last commits, and whether an open transaction holds newer ones.
 
@@ -87,7 +87,7 @@ async def last_committed(
     """
     end = time.monotonic() + CALL_SECONDS
     while True:
-        groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], places)
+        groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], partitions)
         rows = [row for g in groups for row in g.offsets]
         if not missing:
             # librdkafka commits a NUL after the metadata
@@ -192,18 +192,20 @@ class Writer:
 
     def commit(self, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
         """Commit the records sent since `begin` together with these positions."""
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as ConfluentPartition
 
         self._call("the records were not taken", self._producer.flush, CALL_SECONDS)
-        places = [
-            Place(*place, p.offset, p.metadata, -1 if p.leader_epoch is None else p.leader_epoch)
-            for place, p in positions.items()
+        partitions = [
+            ConfluentPartition(
+                *partition, p.offset, p.metadata, -1 if p.leader_epoch is None else p.leader_epoch
+            )
+            for partition, p in positions.items()
         ]
         self._call(
             "its position was not taken",
             self._bounded,
             self._producer.send_offsets_to_transaction,
-            places,
+            partitions,
             self._membership,
             CALL_SECONDS,
         )

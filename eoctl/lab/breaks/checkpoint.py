@@ -23,12 +23,12 @@ Promised = tuple[str, int, int]
 async def make_checkpoint(stage: Stage) -> list[GroundTruth]:
     """Make two open transactions per subtask: one in checkpoint 7, one begun after it."""
     timeout_ms = await longest_timeout(stage)
-    places = await stage.places()
-    prefix = stage.options.transactional_id or places[0].topic
+    targets = await stage.targets()
+    prefix = stage.options.transactional_id or targets[0].topic
     folder = stage.lab.folder / "checkpoints" / prefix / f"chk-{CHECKPOINT}"
     promised, open_ones = [], []
-    for subtask, place in enumerate(places):
-        ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+    for subtask, target in enumerate(targets):
+        ledger = await Ledger.begin(stage.client, target.topic, target.partition)
         for number in (CHECKPOINT, CHECKPOINT + 1):
             name = f"{prefix}-{subtask}-{number}"
             producer = await Producer.init(stage.client, name, timeout_ms)

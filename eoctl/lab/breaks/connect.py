@@ -37,7 +37,7 @@ async def make_connect(stage: Stage) -> list[GroundTruth]:
         )
     group, client = stage.options.group or WORKERS, stage.client
     timeout_ms = await longest_timeout(stage)
-    places = await stage.places()
+    targets = await stage.targets()
     topics = {name: f"{group}-{name}" for name in ("configs", "offsets", "status")}
     there = await client.topics()
     for name in topics.values():
@@ -46,18 +46,18 @@ async def make_connect(stage: Stage) -> list[GroundTruth]:
             await admin.create_topic(client, name, 1, replication, _COMPACTED)
     leader = await Producer.init(client, f"connect-cluster-{group}")
     truths = []
-    for place in places:
-        connector = place.topic if len(places) == 1 else place.transactional_id
+    for target in targets:
+        connector = target.topic if len(targets) == 1 else target.transactional_id
         file = group_folder(stage.lab.folder, group) / f"{connector}.txt"
         lines = [f"order {n} of {connector}" for n in range(1, 2 * stage.options.records + 1)]
         _write_source(file, lines)
         before, behind = lines[: stage.options.records], lines[stage.options.records :]
-        for record in configs(connector, place.topic, file):  # a transaction each, as its leader's
+        for record in configs(connector, target.topic, file):  # a transaction each, as its leader's
             await leader.send(topics["configs"], 0, [record])
             await leader.commit()
-        await client.plain(topics["status"], 0, statuses(connector, place.topic))
+        await client.plain(topics["status"], 0, statuses(connector, target.topic))
 
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         name = f"{group}-{connector}-0"
         task = await Producer.init(client, name, timeout_ms)
         producer_id = task.producer_id

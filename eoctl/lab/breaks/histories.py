@@ -24,10 +24,10 @@ NOT_PROVEN = (
 async def _lose_commits(stage: Stage, victim: int) -> list[Begun]:
     """Lose the victim's COMMIT markers, as `marker-lost` does."""
     begun = []
-    for place in await stage.places(replicas=[victim]):
+    for target in await stage.targets(replicas=[victim]):
         timeout_ms = await longest_timeout(stage)
-        producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
-        begun.append(await begin(stage, place, producer))
+        producer = await Producer.init(stage.client, target.transactional_id, timeout_ms)
+        begun.append(await begin(stage, target, producer))
     await decide_while_stopped(stage, victim, begun)
     return begun
 
@@ -52,7 +52,7 @@ async def make_grown_history(stage: Stage) -> list[GroundTruth]:
     async with stoppable(stage) as victim:
         client, lab = stage.client, stage.lab
         begun = await _lose_commits(stage, victim)
-        names = [b.place.transactional_id for b in begun]
+        names = [b.target.transactional_id for b in begun]
         before = len(await client.partitions(TRANSACTION_STATE))
         after = before + 1
         while any(
@@ -84,27 +84,27 @@ async def make_topic_made_anew(stage: Stage) -> list[GroundTruth]:
     """
     variant = stage.variant("open", "orphan")
     client = stage.client
-    places = await stage.places()
+    targets = await stage.targets()
     producers = []
-    for place in places:
+    for target in targets:
         timeout_ms = await longest_timeout(stage)
-        producer = await Producer.init(client, place.transactional_id, timeout_ms, version=1)
-        await producer.send(place.topic, place.partition, batch(stage.options.records, "before"))
+        producer = await Producer.init(client, target.transactional_id, timeout_ms, version=1)
+        await producer.send(target.topic, target.partition, batch(stage.options.records, "before"))
         await producer.commit()
         producer.sequences.clear()
         producers.append(producer)
-    for topic in {place.topic for place in places}:
+    for topic in {target.topic for target in targets}:
         size = len(await client.partitions(topic))
         await admin.delete_topic(client, topic)
         await admin.create_topic(client, topic, size, min(3, len(client.cluster.brokers)))
     truths = []
-    for place, producer in zip(places, producers, strict=True):
+    for target, producer in zip(targets, producers, strict=True):
         if variant == "open":
-            begun = await begin(stage, place, producer)
+            begun = await begin(stage, target, producer)
             repair = "wait: it is alive; fence it only if its owner is gone"
             truths.append(await begun.truth(stage, "open", repair, variant=variant))
             continue
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         async with unverified(client):
             truths.append(
                 await stray(

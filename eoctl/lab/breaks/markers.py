@@ -12,7 +12,7 @@ from functools import partial
 from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.owned import Begun, begin, longest_timeout
-from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakTarget, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, refuse
 from eoctl.lab.producer import Producer
@@ -63,22 +63,22 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
         raise UsageError(f"{outcome!r} is no outcome", remedy="commit or abort")
     async with stoppable(stage) as victim:
         client = stage.client
-        # one more place each, for the id's next transaction
+        # one more target each, for the id's next transaction
         per_trouble = 2 if later == "elsewhere" else 1
-        places = await stage.places(replicas=[victim], per_trouble=per_trouble)
+        targets = await stage.targets(replicas=[victim], per_trouble=per_trouble)
         timeout_ms = await longest_timeout(stage)
         begun = []
-        for place in places[::per_trouble]:
-            ledger = await Ledger.begin(client, place.topic, place.partition)
+        for target in targets[::per_trouble]:
+            ledger = await Ledger.begin(client, target.topic, target.partition)
             if client.transaction_version < 2:
-                await _session_before(stage, place, ledger)
-            producer = await Producer.init(client, place.transactional_id, timeout_ms)
-            begun.append(await begin(stage, place, producer, ledger))
+                await _session_before(stage, target, ledger)
+            producer = await Producer.init(client, target.transactional_id, timeout_ms)
+            begun.append(await begin(stage, target, producer, ledger))
         await decide_while_stopped(stage, victim, begun)
         truths = []
         for number, b in enumerate(begun):
             if later == "elsewhere":
-                other = places[2 * number + 1]
+                other = targets[2 * number + 1]
                 await b.producer.send(other.topic, other.partition, batch(1, "next-transaction"))
                 await b.producer.commit()
             elif later == "open":
@@ -96,13 +96,13 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
         return truths
 
 
-async def _session_before(stage: Stage, place: BreakPlace, ledger: Ledger) -> None:
+async def _session_before(stage: Stage, target: BreakTarget, ledger: Ledger) -> None:
     """Let the application commit here once before its restart.
 
     Under v1 this commit's marker shows that later decisions are about this topic, and not about an
     earlier one of that name.
     """
-    producer = await Producer.init(stage.client, place.transactional_id)
+    producer = await Producer.init(stage.client, target.transactional_id)
     await ledger.send(producer, batch(stage.options.records, "session-before"))
     await producer.commit()
     await ledger.ended(producer.producer_id, commit=True)
@@ -115,20 +115,20 @@ async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
     """
     async with stoppable(stage) as victim:
         begun = []
-        for place in await stage.places(replicas=[victim]):
+        for target in await stage.targets(replicas=[victim]):
             timeout_ms = await longest_timeout(stage)
             producer = await Producer.init(
-                stage.client, place.transactional_id, timeout_ms, version=1
+                stage.client, target.transactional_id, timeout_ms, version=1
             )
-            ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+            ledger = await Ledger.begin(stage.client, target.topic, target.partition)
             await ledger.send(producer, batch(stage.options.records, "first"))
             await producer.commit()
             await ledger.ended(producer.producer_id, commit=True)
-            rows = await stage.client.producers(place.topic, place.partition)
+            rows = await stage.client.producers(target.topic, target.partition)
             epoch = rows[producer.producer_id].coordinator_epoch or 0
-            await write_marker(stage.client, place, producer, commit=True, coordinator_epoch=epoch)
+            await write_marker(stage.client, target, producer, commit=True, coordinator_epoch=epoch)
             await ledger.marked()
-            begun.append(await begin(stage, place, producer, ledger))
+            begun.append(await begin(stage, target, producer, ledger))
         await decide_while_stopped(stage, victim, begun)
         return [
             await b.truth(
@@ -143,11 +143,11 @@ async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
 
 
 async def write_marker(
-    client: Client, place: BreakPlace, producer: Producer, *, commit: bool, coordinator_epoch: int
+    client: Client, target: BreakTarget, producer: Producer, *, commit: bool, coordinator_epoch: int
 ) -> None:
     """Write a marker as a coordinator of transactions v1 does, with this coordinator epoch."""
     marker = messages.WriteTxnMarkersRequest.WritableTxnMarker
-    topic = marker.WritableTxnMarkerTopic(name=place.topic, partition_indexes=[place.partition])
+    topic = marker.WritableTxnMarkerTopic(name=target.topic, partition_indexes=[target.partition])
     question = messages.WriteTxnMarkersRequest(
         markers=[
             marker(
@@ -159,7 +159,7 @@ async def write_marker(
             )
         ]
     )
-    broker = await client.leader(place.topic, place.partition)
+    broker = await client.leader(target.topic, target.partition)
     answer = await client.cluster.ask(broker, question, most=1)
     refuse(answer.markers[0].topics[0].partitions[0].error_code, "WriteTxnMarkers")
 
@@ -224,19 +224,19 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
     async with stage.client.without(victim) as client:
         stage.client = client
         begun = []
-        for place in await stage.places(replicas=[victim]):
-            await client.until(partial(client.coordinator, place.transactional_id))
+        for target in await stage.targets(replicas=[victim]):
+            await client.until(partial(client.coordinator, target.transactional_id))
             size = len(await client.partitions(TRANSACTION_STATE))
-            home = coordinator_partition(place.transactional_id, size)
+            home = coordinator_partition(target.transactional_id, size)
             await admin.set_replicas(client, TRANSACTION_STATE, home, others)
             timeout_ms = await longest_timeout(stage)
-            producer = await Producer.init(client, place.transactional_id, timeout_ms)
-            begun.append(await begin(stage, place, producer))
+            producer = await Producer.init(client, target.transactional_id, timeout_ms)
+            begun.append(await begin(stage, target, producer))
         lab.freeze(victim)
         truths = []
         for b in begun:
             await b.producer.end(commit=True)
-            await prepared(client, b.place.transactional_id)
+            await prepared(client, b.target.transactional_id)
             b.ledger.decided(b.producer_id)
             truths.append(
                 await b.truth(

@@ -14,7 +14,7 @@ from eoctl.lab import admin
 from eoctl.lab.breaks.stage import (
     UNSTABLE,
     BreakKind,
-    BreakPlace,
+    BreakTarget,
     Options,
     Stage,
     batch,
@@ -37,7 +37,7 @@ FENCED = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 class Begun(Value):
     """An open transaction as its batches show it; the producer's own epoch may move on."""
 
-    place: BreakPlace
+    target: BreakTarget
     ledger: Ledger
     producer: Producer
     producer_id: int
@@ -48,7 +48,7 @@ class Begun(Value):
         """Return the ground truth of this transaction."""
         return await stage.truth(
             self.ledger,
-            self.place.transactional_id,
+            self.target.transactional_id,
             verdict=verdict,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
@@ -59,15 +59,15 @@ class Begun(Value):
 
 
 async def begin(
-    stage: Stage, place: BreakPlace, producer: Producer, ledger: Ledger | None = None
+    stage: Stage, target: BreakTarget, producer: Producer, ledger: Ledger | None = None
 ) -> Begun:
     """Write records, an open transaction, more records. ledger: holds the earlier records."""
-    ledger = ledger or await Ledger.begin(stage.client, place.topic, place.partition)
+    ledger = ledger or await Ledger.begin(stage.client, target.topic, target.partition)
     await ledger.plain(batch(stage.options.records, "before"))
     start = await ledger.send(producer, batch(stage.options.records, "in-transaction"))
     await ledger.plain(batch(stage.options.records, "behind"))
     stage.open_producers.append(producer)
-    return Begun(place, ledger, producer, producer.producer_id, producer.epoch, start)
+    return Begun(target, ledger, producer, producer.producer_id, producer.epoch, start)
 
 
 async def longest_timeout(stage: Stage) -> int:
@@ -82,10 +82,10 @@ async def _owned(
     stage: Stage, verdict: str, timeout_ms: int, repair: str, *, two_phase: bool = False
 ) -> list[GroundTruth]:
     truths = []
-    for place in await stage.places():
-        name = place.transactional_id
+    for target in await stage.targets():
+        name = target.transactional_id
         producer = await Producer.init(stage.client, name, timeout_ms, two_phase=two_phase)
-        truths.append(await (await begin(stage, place, producer)).truth(stage, verdict, repair))
+        truths.append(await (await begin(stage, target, producer)).truth(stage, verdict, repair))
     return truths
 
 
@@ -107,18 +107,18 @@ async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
     client, timeout_ms = stage.client, await longest_timeout(stage)
     ahead = min(client.cluster.brokers)
     others = [broker for broker in sorted(client.cluster.brokers) if broker != ahead]
-    places = await stage.places(replicas=others[:1])
-    for place in places if others else ():
-        await client.until(partial(client.coordinator, place.transactional_id))
+    targets = await stage.targets(replicas=others[:1])
+    for target in targets if others else ():
+        await client.until(partial(client.coordinator, target.transactional_id))
         size = len(await client.partitions(TRANSACTION_STATE))
-        home = coordinator_partition(place.transactional_id, size)
+        home = coordinator_partition(target.transactional_id, size)
         await admin.set_replicas(client, TRANSACTION_STATE, home, [ahead])
     await asyncio.to_thread(stage.lab.set_clock, ahead, CLOCK_AHEAD_MS)
     client.cluster.forgive()
     truths = []
-    for place in places:
-        begin_again = partial(Producer.init, client, place.transactional_id, timeout_ms)
-        begun = await begin(stage, place, await client.until(begin_again))
+    for target in targets:
+        begin_again = partial(Producer.init, client, target.transactional_id, timeout_ms)
+        begun = await begin(stage, target, await client.until(begin_again))
         repair = (
             f"wait: the clock of broker {ahead}, its coordinator, is 3 h ahead, and by it the "
             "transaction is young"
@@ -185,22 +185,22 @@ async def make_two_phase(stage: Stage) -> list[GroundTruth]:
 async def make_zombie(stage: Stage) -> list[GroundTruth]:
     """Make an old producer, fenced by a second one of its id; its next write is refused."""
     truths = []
-    for place in await stage.places():
-        name = place.transactional_id
+    for target in await stage.targets():
+        name = target.transactional_id
         zombie = await Producer.init(stage.client, name)
-        ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+        ledger = await Ledger.begin(stage.client, target.topic, target.partition)
         await ledger.plain(batch(stage.options.records, "before"))
         start = await ledger.send(zombie, batch(stage.options.records, "of-the-zombie"))
         await Producer.init(stage.client, name)
         await ledger.ended(zombie.producer_id, commit=False)
         try:
-            await zombie.send(place.topic, place.partition, batch(1, "too-late"))
+            await zombie.send(target.topic, target.partition, batch(1, "too-late"))
         except WireError as error:
             if error.error not in FENCED:
                 raise
             refused = error.error
         else:
-            raise UnverifiedError("the zombie's write was accepted", where=place.topic)
+            raise UnverifiedError("the zombie's write was accepted", where=target.topic)
         truths.append(
             await stage.truth(
                 ledger,
@@ -219,37 +219,37 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
     """Leave the newest offset commit of groups in an open transaction on `__consumer_offsets`."""
     client, pending = stage.client, []
     timeout_ms = await longest_timeout(stage)
-    for number, place in enumerate(await stage.places()):
-        source = place.topic_partition
-        group = stage.options.group or f"{place.topic}-group"
+    for number, target in enumerate(await stage.targets()):
+        source = target.topic_partition
+        group = stage.options.group or f"{target.topic}-group"
         if stage.options.count > 1:
             group = f"{group}.{number}"
         await client.plain(*source, batch(10, "input"))
-        producer = await Producer.init(client, place.transactional_id, timeout_ms)
+        producer = await Producer.init(client, target.transactional_id, timeout_ms)
         await producer.send_offsets(group, {source: 2})
-        transaction = await client.transaction(place.transactional_id)
+        transaction = await client.transaction(target.transactional_id)
         assert transaction is not None
         assert transaction.partitions is not None
         await producer.commit()
-        pending.append((place, producer, group, transaction.partitions[0]))
+        pending.append((target, producer, group, transaction.partitions[0]))
     # One partition of __consumer_offsets serves many groups: one ledger each, reported at the end.
     ledgers = {home: await Ledger.begin(client, *home) for *_, home in pending}
     starts = []
-    for place, producer, group, home in pending:
-        await producer.send_offsets(group, {place.topic_partition: 5})
+    for target, producer, group, home in pending:
+        await producer.send_offsets(group, {target.topic_partition: 5})
         starts.append(await ledgers[home].written_for(producer.producer_id))
         stage.open_producers.append(producer)
     return [
         await stage.truth(
             ledgers[home],
-            place.transactional_id,
+            target.transactional_id,
             producer,
             start,
             verdict="open",
-            **group_offsets(group, place, committed=2, pending=5),
+            **group_offsets(group, target, committed=2, pending=5),
             repair="wait, or fence the id: the group then stands at committed_offset",
         )
-        for (place, producer, group, home), start in zip(pending, starts, strict=True)
+        for (target, producer, group, home), start in zip(pending, starts, strict=True)
     ]
 
 

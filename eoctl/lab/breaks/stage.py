@@ -1,4 +1,4 @@
-"""What every kind of break shares: options, needs of the lab, places to write to."""
+"""What every kind of break shares: options, needs of the lab, targets to write to."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,8 +50,8 @@ class Options(Value):
 COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"})
 
 
-class BreakPlace(HasPartition, Value):
-    """The place of one of `count` faults, and the transactional id it uses."""
+class BreakTarget(HasPartition, Value):
+    """The partition of one of `count` faults, and the transactional id it uses."""
 
     topic: str
     partition: int
@@ -68,14 +68,14 @@ class Stage:
     lab: "Lab"
     open_producers: list[Producer] = field(default_factory=list)
 
-    async def places(
+    async def targets(
         self,
         *,
         per_trouble: int = 1,
         replicas: Sequence[int] = (),
         configs: Mapping[str, str] | None = None,
-    ) -> list[BreakPlace]:
-        """Return `count` x `per_trouble` places, each on its own partition; create the topics.
+    ) -> list[BreakTarget]:
+        """Return `count` x `per_trouble` targets, each on its own partition; create the topics.
 
         replicas: the brokers that hold every partition, instead of all brokers.
         """
@@ -108,13 +108,13 @@ class Stage:
                 replicas=[list(replicas)] * size if replicas else (),
             )
         in_topics = [
-            self._place(topic, partition)
+            self._target(topic, partition)
             for topic, size in sizes.items()
             for partition in range(options.partition if options.topic else 0, size)
         ]
         return self._name(in_topics)
 
-    async def _in_existing(self, topic: str, count: int) -> list[BreakPlace]:
+    async def _in_existing(self, topic: str, count: int) -> list[BreakTarget]:
         there = len(await self.client.partitions(topic))
         last = self.options.partition + count - 1
         if last >= there:
@@ -123,19 +123,19 @@ class Stage:
                 where=topic,
                 remedy="name a new topic, or leave --topic away",
             )
-        return self._name([self._place(topic, self.options.partition + i) for i in range(count)])
+        return self._name([self._target(topic, self.options.partition + i) for i in range(count)])
 
-    def _place(self, topic: str, partition: int) -> BreakPlace:
+    def _target(self, topic: str, partition: int) -> BreakTarget:
         # a dot, not a dash: Flink's two-phase ids end with `-1-0`
-        return BreakPlace(topic, partition, f"{topic}.{partition}")
+        return BreakTarget(topic, partition, f"{topic}.{partition}")
 
-    def _name(self, places: list[BreakPlace]) -> list[BreakPlace]:
+    def _name(self, targets: list[BreakTarget]) -> list[BreakTarget]:
         given = self.options.transactional_id
         if given is None:
-            return places
+            return targets
         if self.options.count == 1:  # a fault in several places belongs to one id
-            return [BreakPlace(p.topic, p.partition, given) for p in places]
-        return [BreakPlace(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
+            return [BreakTarget(p.topic, p.partition, given) for p in targets]
+        return [BreakTarget(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(targets)]
 
     def variant(self, *known: str) -> str:
         """Return the requested variant, else the first. Raises UsageError for an unknown one."""
@@ -184,12 +184,12 @@ class Stage:
         )
 
 
-def group_offsets(group: str, place: BreakPlace, committed: int, pending: int) -> dict[str, Any]:
-    """Return what a truth says about a group's commit of `place` that a transaction holds."""
+def group_offsets(group: str, target: BreakTarget, committed: int, pending: int) -> dict[str, Any]:
+    """Return what a truth says about a group's commit of `target` that a transaction holds."""
     return {
         "group": group,
-        "group_topic": place.topic,
-        "group_partition": place.partition,
+        "group_topic": target.topic,
+        "group_partition": target.partition,
         "committed_offset": committed,
         "pending_offset": pending,
     }

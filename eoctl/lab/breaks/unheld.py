@@ -29,15 +29,15 @@ async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
     """Make ids (v1) that are Ongoing and wrote nothing. added: a partition; offsets: a group."""
     variant, truths = stage.variant("added", "offsets"), []
     timeout_ms = await longest_timeout(stage)
-    for place in await stage.places():
-        name, client = place.transactional_id, stage.client
+    for target in await stage.targets():
+        name, client = target.transactional_id, stage.client
         producer = await Producer.init(client, name, timeout_ms, version=1)
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         await ledger.plain(batch(stage.options.records, "before"))
         if variant == "added":
-            await producer.add_partition(place.topic, place.partition)
+            await producer.add_partition(target.topic, target.partition)
         else:
-            group = stage.options.group or f"{place.topic}-group"
+            group = stage.options.group or f"{target.topic}-group"
             await client.until(partial(client.coordinator, group, GROUP))
             await producer.add_group(group)
         stage.open_producers.append(producer)
@@ -64,25 +64,25 @@ async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
     async with stoppable(stage) as victim:
         client = stage.client
         keeper = next(b for b in sorted(client.cluster.brokers) if b != victim)
-        places = await stage.places(replicas=[keeper, victim], configs={MIN_ISR: "2"})
+        targets = await stage.targets(replicas=[keeper, victim], configs={MIN_ISR: "2"})
         begun = []
-        for place in places:
-            name = place.transactional_id
+        for target in targets:
+            name = target.transactional_id
             await client.until(partial(client.coordinator, name))
             size = len(await client.partitions(TRANSACTION_STATE))
             home = coordinator_partition(name, size)
             await admin.set_replicas(client, TRANSACTION_STATE, home, [keeper, victim])
             producer = await Producer.init(client, name, await longest_timeout(stage))
-            begun.append(await begin(stage, place, producer))
+            begun.append(await begin(stage, target, producer))
         await admin.set_config(client, TOPIC, TRANSACTION_STATE, {MIN_ISR: "1"})
         await asyncio.to_thread(stage.lab.terminate, victim)
         client.cluster.forgive()
         for b in begun:
             await b.producer.end(commit=True)
-            await prepared(client, b.place.transactional_id)
+            await prepared(client, b.target.transactional_id)
         # one broker leads both: it gets the two changes in this order
         await admin.set_config(client, TOPIC, TRANSACTION_STATE, {MIN_ISR: "2"})
-        for topic in {place.topic for place in places}:
+        for topic in {target.topic for target in targets}:
             await admin.set_config(client, TOPIC, topic, {MIN_ISR: "1"})
         truths = []
         for b in begun:
@@ -91,7 +91,7 @@ async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
             truths.append(
                 await stage.truth(
                     b.ledger,
-                    b.place.transactional_id,
+                    b.target.transactional_id,
                     verdict="prepare-stuck",
                     rule="markers-all-written",
                     producer_id=b.producer_id,
@@ -104,7 +104,7 @@ async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
             )
         await asyncio.sleep(STAYS_SECONDS)
         for b in begun:
-            await prepared(client, b.place.transactional_id)
+            await prepared(client, b.target.transactional_id)
         return truths
 
 
@@ -129,29 +129,29 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
     if options.ahead < 1:
         raise UsageError("ahead is at least 1")
     timeout_ms = await longest_timeout(stage)
-    for place in await stage.places():
-        name = place.transactional_id
+    for target in await stage.targets():
+        name = target.transactional_id
         producer = await Producer.init(client, name, timeout_ms)
         parts = await client.partitions(TRANSACTION_STATE)
         home = parts[coordinator_partition(name, len(parts))]
         epoch = (home.leader_epoch or 0) + options.ahead
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         if variant == "held":
-            await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
+            await write_marker(client, target, producer, commit=False, coordinator_epoch=epoch)
             await ledger.marked()
-        b = await begin(stage, place, producer, ledger)
+        b = await begin(stage, target, producer, ledger)
         stage.open_producers.clear()  # nothing can end them
         if variant == "contradicted":
-            await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
+            await write_marker(client, target, producer, commit=False, coordinator_epoch=epoch)
             await ledger.ended(b.producer_id, commit=False)
         await producer.end(commit=True)
         await asyncio.sleep(STAYS_SECONDS)
         await prepared(client, name)
         if variant == "held":
             ledger.decided(b.producer_id)
-        _, stable, end = await client.offsets(place.topic, place.partition)
+        _, stable, end = await client.offsets(target.topic, target.partition)
         if (stable, end) != (ledger.stable, ledger.end):
-            raise UnverifiedError("the coordinator's own marker came", where=place.topic)
+            raise UnverifiedError("the coordinator's own marker came", where=target.topic)
         truth = await b.truth(
             stage,
             "coordinator-fenced",

@@ -153,7 +153,7 @@ def _row(one: Duplicate) -> AuditDuplicatesRow:
         copies=one.copies,
         same_value=one.same_value,
         partitions=one.partitions,
-        places=[RecordPlace.of(p) for p in one.places],
+        places=[RecordPlace.of(p) for p in one.first_copies],
         nearest_offsets=one.nearest,
         farthest_offsets=one.farthest,
         span_seconds=span,

@@ -169,7 +169,7 @@ def _unmatched(
     missing: Sequence[Missing],
 ) -> list[Missing]:
     """Return the partitions that only one side has."""
-    places_missing = {(m.topic, m.partition) for m in missing}
+    partitions_missing = {(m.topic, m.partition) for m in missing}
     a, b = {r.partition for r in mine}, {r.partition for r in theirs}
     pairs = [(copy, p, topic) for p in sorted(a - b)] + [(topic, p, copy) for p in sorted(b - a)]
     return [
@@ -182,5 +182,5 @@ def _unmatched(
             partition,
         )
         for name, partition, there in pairs
-        if (name, partition) not in places_missing and (name, None) not in places_missing
+        if (name, partition) not in partitions_missing and (name, None) not in partitions_missing
     ]

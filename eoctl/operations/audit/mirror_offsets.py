@@ -52,7 +52,7 @@ async def checkpoints(
             if one.topic == topic:
                 latest[one.group, one.partition] = one
         if latest or named:
-            by_topic.append((name, [latest[place] for place in sorted(latest)]))
+            by_topic.append((name, [latest[partition] for partition in sorted(latest)]))
     return _one(by_topic, named, "--checkpoints")
 
 

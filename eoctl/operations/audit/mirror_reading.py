@@ -10,8 +10,8 @@ from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_
 from recovery.audit.duplicates import known_time
 from recovery.audit.mirror_entries import Entries, RangeSums, joined
 from recovery.audit.mirror_pairs import Pairing, PairRun, Translated
-from recovery.audit.mirror_places import Places, sorted_digests
 from recovery.audit.mirror_table import FIELDS, Difference, MirrorFault, Outside
+from recovery.audit.mirror_unmatched import UnmatchedRecords, sorted_digests
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
 from recovery.shared.record_digests import key_ranges, record_digests
@@ -142,17 +142,17 @@ class Both:
             first = chain[0].source_first if mirror_cut else first
             mirror_first = chain[0].mirror_first if source_cut else mirror_first
         reach = max((run.source_last for run in (*chain, *moved)), default=-1)
-        places = await self._place(of, left.select(left.offset <= reach), extra)
+        unmatched = await self._unmatched(of, left.select(left.offset <= reach), extra)
         # after the last pair there may be copies of records that no reader of the source gets
-        hidden = places.hidden(chain[-1].mirror_last if chain else -1)
+        hidden = unmatched.hidden(chain[-1].mirror_last if chain else -1)
         if ((left.offset > reach) & (left.offset < hidden)).any():
-            places = await self._place(of, left.select(left.offset < hidden), extra)
+            unmatched = await self._unmatched(of, left.select(left.offset < hidden), extra)
         reach = max(reach, hidden)
         late = left.offset > reach
         early = ~late & _before(left, chain[0].source_first if chain else None, mirror_cut)
         pairing.source.sums.take_away(left.select(late | early))
         outside = _outside(of, began, clocks=clocks)
-        judged = places.judge(
+        judged = unmatched.judge(
             of.translated,
             (first, reach + 1),
             mirror_first,
@@ -179,8 +179,8 @@ class Both:
             ambiguous=judged.ambiguous,
             syncs=_syncs_in_reach(of, mine, theirs),
             translated=of.translated,
-            keys=places.keys,
-            times=places.times,
+            keys=unmatched.keys,
+            times=unmatched.times,
         )
 
     async def _pair(
@@ -219,23 +219,25 @@ class Both:
                     pairing.add(side, entries, clock)
         return began
 
-    async def _place(self, of: PartitionMirror, left: Entries, extra: Entries) -> Places:
+    async def _unmatched(
+        self, of: PartitionMirror, left: Entries, extra: Entries
+    ) -> UnmatchedRecords:
         """Read both again, if some records have no partner."""
-        places = Places(sorted_digests(joined([left, extra]).digest), self.compared)
-        if not len(places.wanted):
-            return places
+        unmatched = UnmatchedRecords(sorted_digests(joined([left, extra]).digest), self.compared)
+        if not len(unmatched.wanted):
+            return unmatched
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
         on_progress = self._progress(total)
         source = self._records(self.source, of.source, of.source.high_watermark, on_progress)
         async with aclosing(source):
             async for part in source:
-                places.add_source(self._digests(part), part, of.source.end)
+                unmatched.add_source(self._digests(part), part, of.source.end)
         mirror = self._records(self.mirror, of.mirror, of.mirror.end, on_progress)
         async with aclosing(mirror):
             async for part in mirror:
                 kept = part.select(_visible(part, of.mirror.end))
-                places.add_mirror(self._digests(kept), kept)
-        return places
+                unmatched.add_mirror(self._digests(kept), kept)
+        return unmatched
 
     def _digests(self, part: ColumnBatch) -> "NDArray[np.uint64]":
         return record_digests(

@@ -38,8 +38,8 @@ async def resolve(
     facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
     resolved: list[Resolved] = []
     for f in facts:
-        if (place := f.topic_partition) in ranges:
-            one = _resolved(f, *ranges[place])
+        if (partition := f.topic_partition) in ranges:
+            one = _resolved(f, *ranges[partition])
             if isinstance(one, Resolved):
                 resolved.append(one)
             else:

@@ -96,7 +96,9 @@ async def _ranges(
     cluster: Cluster, selectors: Sequence[Selector], covered: Sequence[Coverage]
 ) -> tuple[list[Resolved], list[Missing]]:
     """Return the partitions to read, from log start to high watermark, without deleted topics."""
-    named = {place for c in covered for d in c.decisions for place in d.partitions}
+    named = {
+        topic_partition for c in covered for d in c.decisions for topic_partition in d.partitions
+    }
     if selectors:
         metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
     else:
@@ -142,15 +144,15 @@ def _row(t: Torn) -> AuditTransactionsRow:
         producer_epoch=t.epoch,
         decided=decision.outcome if decision else None,
         decided_at=decision.timestamp if decision else None,
-        partitions=[_named(place, ending) for place, ending in t.partitions],
+        partitions=[_named(partition, ending) for partition, ending in t.partitions],
     )
 
 
-def _named(place: TopicPartition, ending: Ending) -> NamedMarker:
+def _named(topic_partition: TopicPartition, ending: Ending) -> NamedMarker:
     data, mark = ending
     return NamedMarker(
-        topic=place[0],
-        partition=place[1],
+        topic=topic_partition[0],
+        partition=topic_partition[1],
         first_offset=data.first if data else None,
         last_offset=data.last if data else None,
         marker=mark.outcome if mark else None,

@@ -70,8 +70,8 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     job = DedupJob.of(wish, topics)
     inputs = await dedup_task.partitions(cluster, wish.source)
     outputs = await dedup_task.partitions(cluster, wish.output)
-    places = [TopicPartition(wish.source, p.partition) for p in inputs]
-    positions, pending = await last_committed(cluster, wish.group, places)
+    partitions = [TopicPartition(wish.source, p.partition) for p in inputs]
+    positions, pending = await last_committed(cluster, wish.group, partitions)
     unproven = await dedup_task.refuse_other_log(cluster, positions)
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
@@ -302,19 +302,19 @@ class DedupOperation:
 
     async def _decided(self, part: DedupPart) -> None:
         """Wait for a part's committed position: a commit is answered before it is visible."""
-        place = TopicPartition(self._wish.source, part.partition)
-        await committed(self._cluster, self._wish.group, [place])
+        partition = TopicPartition(self._wish.source, part.partition)
+        await committed(self._cluster, self._wish.group, [partition])
 
     async def verify(self, step: Step) -> Effect:
         """Check whether everything up to the step's end is copied."""
         self._cluster.forgive()
-        place = TopicPartition(self._wish.source, int(step.parameters["partition"]))
-        now, pending = await last_committed(self._cluster, self._wish.group, [place])
-        standing, name = now.get(place), str(place)
+        partition = TopicPartition(self._wish.source, int(step.parameters["partition"]))
+        now, pending = await last_committed(self._cluster, self._wish.group, [partition])
+        standing, name = now.get(partition), str(partition)
         if standing is None:
             return Effect(False, None, f"nothing of {name} is copied", final=not pending)
         self._job.beside(standing.metadata, name)
-        await dedup_task.refuse_other_log(self._cluster, {place: standing})
+        await dedup_task.refuse_other_log(self._cluster, {partition: standing})
         done = standing.offset >= step.parameters["end"]
         detail = f"{name} is copied up to offset {standing.offset}"
         return Effect(done, standing.offset, detail, final=not pending)

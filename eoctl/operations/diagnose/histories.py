@@ -66,10 +66,10 @@ async def histories(
     ]
 
     owned = {
-        (t.producer_id, place)
+        (t.producer_id, topic_partition)
         for t in look.transactions.rows
         if t.state not in CLOSED_STATES and not t.ghost
-        for place in t.partitions or ()
+        for topic_partition in t.partitions or ()
     }
     unowned = [w for w in candidates if (w.producer_id, w.topic_partition) not in owned]
 
@@ -141,7 +141,7 @@ def _not_read(w: OpenTransaction, why: Missing) -> History:
 async def _sight(
     cluster: Cluster,
     topics: Sequence[TopicMetadata],
-    places_in_scope: Collection[TopicPartition],
+    partitions_in_scope: Collection[TopicPartition],
     logs: Sequence[StateLog],
     cache: StateCache | None,
 ) -> dict[str, Sightings]:
@@ -154,11 +154,13 @@ async def _sight(
         return {}
     before = cache.noted_ends()
     now = {t.name: t.topic_id for t in topics if t.topic_id is not None}
-    places = [p for t in topics for p in t.partitions if p.topic_partition in places_in_scope]
-    of_leaders = await collect.ids_of_leaders(cluster, places)
+    partitions = [
+        p for t in topics for p in t.partitions if p.topic_partition in partitions_in_scope
+    ]
+    of_leaders = await collect.ids_of_leaders(cluster, partitions)
     confirmed = {name for name, ids in of_leaders.items() if ids == {now.get(name)}}
     ends = {log.partition: log.end for log in logs if log.end is not None}
     await cache.sight(now, ends, confirmed, before)
-    names = {topic for topic, _ in places_in_scope}
+    names = {topic for topic, _ in partitions_in_scope}
     former = cache.sightings(names)
     return {n: Sightings(now[n] if n in confirmed else None, former[n]) for n in names}

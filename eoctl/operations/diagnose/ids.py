@@ -315,8 +315,8 @@ async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[Id
     }
     if not ended:
         return list(looks)
-    places = {f.topic_partition: f for f in ended.values()}
-    read = await producer_markers.markers(cluster, list(ended), places)
+    by_partition = {f.topic_partition: f for f in ended.values()}
+    read = await producer_markers.markers(cluster, list(ended), by_partition)
     last = {(w.producer_id, w.topic_partition): m.found[-1] for w, m in read.items() if m.found}
 
     def shown(look: IdFacts, p: NamedPartition) -> NamedPartition:

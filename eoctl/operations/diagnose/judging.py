@@ -134,9 +134,9 @@ async def look_again(
     """
     names = sorted({j.about.topic for j in before})
     metadata = await cluster.metadata(names)
-    places = {j.about.topic_partition for j in before}
+    partitions = {j.about.topic_partition for j in before}
     topics = tuple(metadata.topics.values())
-    here = [p for t in topics for p in t.partitions if p.topic_partition in places]
+    here = [p for t in topics for p in t.partitions if p.topic_partition in partitions]
     look = await looking.look(cluster, topics, here, settings)
     result: list[Judged | None] = []
     for j in before:
@@ -170,15 +170,15 @@ class Judging:
         self._partitions = {p.topic_partition: p for t in topics for p in t.partitions}
         self.newest: dict[TopicPartition, PartitionFacts] = {}
         self._began: dict[TopicPartition, float] = {}  # of the snapshot on which the verdicts rest
-        self._of_places: dict[TopicPartition, tuple[Missing, ...]] = {}
+        self._of_partitions: dict[TopicPartition, tuple[Missing, ...]] = {}
         self._of_ids: tuple[Missing, ...] = ()
         self._others: list[Missing] = []
 
     @property
     def missing(self) -> list[Missing]:
         """Return what remains unseen, of partitions and of coordinators, in the newest snapshot."""
-        of_places = [m for of_place in self._of_places.values() for m in of_place]
-        return [*self._others, *of_places, *self._of_ids]
+        of_partitions = [m for of_partition in self._of_partitions.values() for m in of_partition]
+        return [*self._others, *of_partitions, *self._of_ids]
 
     async def judged(
         self, look: Look, pause: float, on_first_look: Callable[[Sequence[Judged]], None]
@@ -237,8 +237,10 @@ class Judging:
         return [j for j in judged if id(j) not in over]
 
     async def _moment(self, judged: Sequence[Judged]) -> Look:
-        places = sorted({j.about.topic_partition for j in judged})
-        here = [self._partitions[place] for place in places if place in self._partitions]
+        partitions = sorted({j.about.topic_partition for j in judged})
+        here = [
+            self._partitions[partition] for partition in partitions if partition in self._partitions
+        ]
         look = await looking.moment(self._cluster, self.topics, here)
         self._note(look, with_ids=False)
         return look
@@ -253,7 +255,7 @@ class Judging:
         opened = open_transactions(look, self._held)
         if again is not None:
             opened = [o for o in opened if any(_is_same(o, j) for j in again)]
-        facts = {place: sample.partition for place, sample in look.samples.items()}
+        facts = {partition: sample.partition for partition, sample in look.samples.items()}
         batches = await evidence.start_batches(
             self._cluster,
             [o for o in opened if o.producer_id is not None],
@@ -279,14 +281,16 @@ class Judging:
 
     def _note(self, look: Look, *, with_ids: bool) -> None:
         """Note what the snapshot saw and did not see, replacing earlier snapshots."""
-        for place, sample in look.samples.items():
-            self.newest[place] = sample.partition
-            mine = (m for m in look.missing if m.topic_partition == place)
-            self._of_places[place] = tuple(mine)
+        for partition, sample in look.samples.items():
+            self.newest[partition] = sample.partition
+            mine = (m for m in look.missing if m.topic_partition == partition)
+            self._of_partitions[partition] = tuple(mine)
         of_ids = [m for m in look.missing if m.scope in ("coordinator", "transaction")]
         if with_ids:
             self._of_ids = tuple(of_ids)
-        noted = {m for of_place in self._of_places.values() for m in of_place} | set(of_ids)
+        noted = {m for of_partition in self._of_partitions.values() for m in of_partition} | set(
+            of_ids
+        )
         self._others += [m for m in look.missing if m not in noted]
 
     async def _with_hidden(self, look: Look, past: Mapping[OpenTransaction, History]) -> Look:
@@ -303,8 +307,8 @@ class Judging:
         rows = (*look.transactions.rows, *found)
         transactions = replace(look.transactions, rows=rows)
         samples = {
-            place: replace(sample, transactions=transactions, denied=denied)
-            for place, sample in look.samples.items()
+            partition: replace(sample, transactions=transactions, denied=denied)
+            for partition, sample in look.samples.items()
         }
         return replace(look, samples=samples, transactions=transactions)
 
@@ -355,14 +359,14 @@ def _is_rewritten(
 def _with_unread(look: Look, unread: Mapping[OpenTransaction, Missing]) -> Look:
     if not unread:
         return look
-    by_place = grouped(
+    by_partition = grouped(
         (w.topic_partition, (w.start_offset, m))
         for w, m in unread.items()
         if w.start_offset is not None
     )
     samples = {
-        place: replace(sample, unread=tuple(by_place.get(place, ())))
-        for place, sample in look.samples.items()
+        partition: replace(sample, unread=tuple(by_partition.get(partition, ())))
+        for partition, sample in look.samples.items()
     }
     return replace(look, samples=samples)
 

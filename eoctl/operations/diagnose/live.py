@@ -151,14 +151,14 @@ class Live:
 
         if p.last_stable_offset is None or p.high_watermark is None:
             return None
-        place = Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)
-        chunks, ended = await read_all(self.cluster, [place], most_chunks=CHUNKS)
+        held_range = Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)
+        chunks, ended = await read_all(self.cluster, [held_range], most_chunks=CHUNKS)
         key = p.topic_partition
         end = ended[key]
         if end.error not in (None, "ENOUGH"):
             return None
         buffers = tuple(c.records for c in chunks[key])
-        return Held(buffers, place.start, place.end, complete=end.error is None)
+        return Held(buffers, held_range.start, held_range.end, complete=end.error is None)
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
         from eoctl.operations.inspect.strip import stretches

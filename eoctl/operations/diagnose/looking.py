@@ -40,16 +40,16 @@ async def moment(
         m.topic_partition: m for m in missing if m.scope == "partition" and m.topic is not None
     }
     samples = {
-        place: Sample(
+        topic_partition: Sample(
             partition=p,
-            producers=rows.get(place),
+            producers=rows.get(topic_partition),
             transactions=Transactions(),
             collected_at=now_ms(),
             topic_describe=p.error is None,
-            producers_missing=refused.get(place),
+            producers_missing=refused.get(topic_partition),
         )
         for p in offsets
-        for place in [p.topic_partition]
+        for topic_partition in [p.topic_partition]
     }
     return Look(samples, Transactions(), tuple(missing), at)
 
@@ -104,37 +104,37 @@ async def with_coordinators(cluster: Cluster, seen: Look, settings: Settings) ->
         owners = await look_for_life(cluster, _late(described, past), guessed)
     named = {p.topic_partition: p.facts for i in ids for p in i.named or ()}
     named |= await leaderless(cluster, transactions)
-    of_place = {
-        place: past.of(_ids_at(place, sample, transactions))
-        for place, sample in seen.samples.items()
+    of_partition = {
+        partition: past.of(_ids_at(partition, sample, transactions))
+        for partition, sample in seen.samples.items()
     }
     samples = {
-        place: replace(
+        partition: replace(
             sample,
             transactions=transactions,
             collected_at=now_ms(),
-            over_timeout=of_place[place].over_timeout,
-            over_long=of_place[place].over_long,
-            over_stuck=of_place[place].over_stuck,
-            list_version=None if of_place[place].over_long is None else 1,
+            over_timeout=of_partition[partition].over_timeout,
+            over_long=of_partition[partition].over_long,
+            over_stuck=of_partition[partition].over_stuck,
+            list_version=None if of_partition[partition].over_long is None else 1,
             named=tuple(named.values()),
             abort_cycles=owners.abort_cycles,
             groups=owners.groups,
             groups_missing=owners.groups_missing,
             ids=ids,
         )
-        for place, sample in seen.samples.items()
+        for partition, sample in seen.samples.items()
     }
     return Look(samples, transactions, tuple(missing), seen.at)
 
 
-def _ids_at(place: TopicPartition, sample: Sample, transactions: Transactions) -> set[str]:
+def _ids_at(partition: TopicPartition, sample: Sample, transactions: Transactions) -> set[str]:
     """Return the ids that may hold a partition: by their producer id, or since they name it."""
     pids = {p.producer_id for p in sample.producers or ()}
     return {
         t.transactional_id
         for t in transactions.rows
-        if t.producer_id in pids or place in (t.partitions or ())
+        if t.producer_id in pids or partition in (t.partitions or ())
     }
 
 

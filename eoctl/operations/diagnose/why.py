@@ -114,10 +114,10 @@ async def _of_group(
     if isinstance(own, Missing):
         missing.append(own)
     home = own if isinstance(own, tuple) else None
-    places = [*read, *([home] if home is not None and home not in read else [])]
-    if not places:
+    partitions = [*read, *([home] if home is not None and home not in read else [])]
+    if not partitions:
         return _answer(source, [], missing, [], group)
-    scope = Scope(tuple(_exactly(tp) for tp in places))
+    scope = Scope(tuple(_exactly(tp) for tp in partitions))
 
     def holding(d: Diagnosis) -> tuple[Diagnosis, list[PartitionFacts]]:
         """Return the diagnosis without what holds only other groups, and the partitions left."""
@@ -538,8 +538,10 @@ def _is_of(j: Judged, name: str) -> bool:
 
 def _about(d: Diagnosis, p: PartitionFacts, name: str | None) -> Judged | None:
     """Return the transaction that a story is about: an id's own, or the one at the LSO."""
-    place = p.topic_partition
-    mine = (j for j in d.judged if name and j.about.topic_partition == place and _is_of(j, name))
+    partition = p.topic_partition
+    mine = (
+        j for j in d.judged if name and j.about.topic_partition == partition and _is_of(j, name)
+    )
     return next(mine, None) or _holder(d, p)
 
 

@@ -282,18 +282,20 @@ async def _behind_owners(
 ) -> dict[TopicPartition, tuple[ProducerFacts, ...]]:
     """Check again if an older epoch has something open: the fence may have come in between."""
     newest = {t.producer_id: t.producer_epoch or 0 for t in transactions.rows}
-    places = {
-        place
-        for place, rows in states.items()
+    partitions = {
+        partition
+        for partition, rows in states.items()
         for p in rows
         if p.current_txn_start_offset is not None
         and p.producer_epoch < newest.get(p.producer_id, 0)
     }
-    if not places:
+    if not partitions:
         return {}
-    again, _ = await collect.producers(cluster, [p for p in chosen if p.topic_partition in places])
-    known = {place: {p.producer_id for p in rows} for place, rows in states.items()}
+    again, _ = await collect.producers(
+        cluster, [p for p in chosen if p.topic_partition in partitions]
+    )
+    known = {partition: {p.producer_id for p in rows} for partition, rows in states.items()}
     return {
-        place: tuple(p for p in rows if p.producer_id in known[place])
-        for place, rows in again.items()
+        partition: tuple(p for p in rows if p.producer_id in known[partition])
+        for partition, rows in again.items()
     }

@@ -144,10 +144,10 @@ def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -
     return _row("clock", well, detail, cannot_say)
 
 
-def _folder(check: str, place: Callable[[], Path], holds: str) -> ContextTestRow:
+def _folder(check: str, folder: Callable[[], Path], holds: str) -> ContextTestRow:
     """Say whether a folder can be written."""
     try:
-        path = place()
+        path = folder()
         while not path.exists() and path != path.parent:
             path = path.parent  # created when first needed
         if not os.access(path, os.W_OK | os.X_OK):
@@ -155,7 +155,7 @@ def _folder(check: str, place: Callable[[], Path], holds: str) -> ContextTestRow
         free = size(shutil.disk_usage(path).free)
     except (OSError, UsageError) as error:
         return _row(check, False, _reason(error))
-    return _row(check, True, f"{place()}, {free} free; for {holds}")
+    return _row(check, True, f"{folder()}, {free} free; for {holds}")
 
 
 def _locks() -> ContextTestRow:

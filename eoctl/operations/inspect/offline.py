@@ -94,12 +94,12 @@ class Offline:
     async def look(self, scope: Scope) -> Facts:
         facts = facts_of(self._bundle.offsets)
         chosen, missing = self._chosen(scope, facts.missing)
-        by_place = {p.topic_partition: p for p in facts.partitions}
+        by_partition = {p.topic_partition: p for p in facts.partitions}
         return replace(
             facts,
             scanned=len(chosen),
             partitions=tuple(
-                by_place[p.topic_partition] for p in chosen if p.topic_partition in by_place
+                by_partition[p.topic_partition] for p in chosen if p.topic_partition in by_partition
             ),
             missing=missing,
             notes=matching_nothing(scope, chosen),

@@ -114,19 +114,19 @@ class MergeLook(Value):
     missing: tuple[Missing, ...]
     ends: Mapping[TopicPartition, Log]
 
-    def of(self, place: TopicPartition) -> PartitionFacts:
+    def of(self, partition: TopicPartition) -> PartitionFacts:
         """Return a partition's facts. Raises IncompleteError if its offsets are unknown."""
-        facts = self.facts.get(place)
+        facts = self.facts.get(partition)
         if facts is None or facts.error is not None:
-            why = next((m.detail for m in self.missing if m.topic_partition == place), None)
+            why = next((m.detail for m in self.missing if m.topic_partition == partition), None)
             if facts is None and why is None:
-                raise UsageError("there is no such partition", where=named(place))
-            raise IncompleteError(why or "its offsets could not be read", where=named(place))
+                raise UsageError("there is no such partition", where=named(partition))
+            raise IncompleteError(why or "its offsets could not be read", where=named(partition))
         return facts
 
-    def bounds(self, place: TopicPartition, isolation: str) -> tuple[int, int]:
+    def bounds(self, partition: TopicPartition, isolation: str) -> tuple[int, int]:
         """Return the first and the end offset for this isolation. Raises IncompleteError."""
-        facts = self.of(place)
+        facts = self.of(partition)
         end = facts.last_stable_offset
         if isolation == "read_uncommitted":
             end = facts.high_watermark
@@ -134,13 +134,13 @@ class MergeLook(Value):
         assert end is not None
         return facts.log_start_offset, end
 
-    def final(self, place: TopicPartition) -> int:
+    def final(self, partition: TopicPartition) -> int:
         """Return the log end, once no in-flight record can still appear. Raises RefusedError if it
         is not final, IncompleteError."""
-        self.of(place)
-        if place not in self.ends:
-            raise IncompleteError("its end could not be read", where=named(place))
-        return final_end(self.ends[place])[0]
+        self.of(partition)
+        if partition not in self.ends:
+            raise IncompleteError("its end could not be read", where=named(partition))
+        return final_end(self.ends[partition])[0]
 
 
 async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
@@ -166,11 +166,13 @@ async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
         again, later, more = await read_ends(cluster, topics, mine)
         missing += more
         for f in again:
-            place = f.topic_partition
-            reads = [_end(g, e) for g, e in (before[place], (f, later)) if g.error is None]
+            topic_partition = f.topic_partition
+            reads = [
+                _end(g, e) for g, e in (before[topic_partition], (f, later)) if g.error is None
+            ]
             if f.log_start_offset is not None and len(reads) == 2:
-                logs[place] = Log(
-                    *place, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
+                logs[topic_partition] = Log(
+                    *topic_partition, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
                 )
         facts = [f for f in facts if f.topic not in growing] + again
     return MergeLook({f.topic_partition: f for f in facts}, tuple(missing), logs)
@@ -203,30 +205,30 @@ async def visible(
     Raises RefusedError, IncompleteError.
     """
     cuts = []
-    for place, (start, end) in ranges.items():
-        facts = logs.of(place)
+    for partition, (start, end) in ranges.items():
+        facts = logs.of(partition)
         low, stable = facts.log_start_offset, facts.last_stable_offset
         assert low is not None
         assert stable is not None
         if start > end:
-            raise RefusedError(f"{start} is above its end {end}", where=named(place))
+            raise RefusedError(f"{start} is above its end {end}", where=named(partition))
         if start < low:
             raise RefusedError(
                 f"[{start}, {low}) is gone: it starts at {low}, and cannot be counted from {start}",
-                where=named(place),
+                where=named(partition),
                 remedy="name a commit whose offsets are there: --from-merge-offset, "
                 "--output-offset",
             )
         if start < end:
-            runs = None if writers is None else writers.get(place)
-            cuts.append(Cuts(*place, (start, end), low, stable, runs))
+            runs = None if writers is None else writers.get(partition)
+            cuts.append(Cuts(*partition, (start, end), low, stable, runs))
     counted, missing = await count(cluster, cuts)
-    by_place = {place: Counts() for place in ranges}
+    by_partition = {partition: Counts() for partition in ranges}
     for c in cuts:
         if c.topic_partition not in counted:
             why = next(m.detail for m in missing if m.topic_partition == c.topic_partition)
             raise IncompleteError(f"it could not be counted: {why}", where=named(c.topic_partition))
-        counts = by_place[c.topic_partition] = counted[c.topic_partition][0]
+        counts = by_partition[c.topic_partition] = counted[c.topic_partition][0]
         if counts.missing or counts.open:
             missing_words = plurals.counted(counts.missing, "offset")
             raise RefusedError(
@@ -235,7 +237,7 @@ async def visible(
                 "cannot be known",
                 where=named(c.topic_partition),
             )
-    return by_place
+    return by_partition
 
 
 async def bases(
@@ -329,8 +331,10 @@ async def _commits(
 ) -> dict[int, CommittedPosition]:
     if not partitions:
         return {}
-    places = [TopicPartition(merge.topic, p) for p in partitions]
-    return {p: at for (_, p), at in (await committed(cluster, merge.group, places)).items()}
+    topic_partitions = [TopicPartition(merge.topic, p) for p in partitions]
+    return {
+        p: at for (_, p), at in (await committed(cluster, merge.group, topic_partitions)).items()
+    }
 
 
 def _understood(commits: Mapping[int, CommittedPosition]) -> dict[int, ReplayPosition]:
@@ -375,7 +379,7 @@ async def reached(
         if p not in commits
     }
     epochs = await positions.record_epochs(cluster, begins)
-    epochs |= {place: at.leader_epoch for place, at in in_logs.items()}
+    epochs |= {partition: at.leader_epoch for partition, at in in_logs.items()}
     by_partition = {}
     for p, base in given.items():
         merge = TopicPartition(request.topic, p)
@@ -422,16 +426,17 @@ async def _refuse_other_logs(
     Raises RefusedError with the offset of the divergence, IncompleteError.
     """
     standings = await positions.standings(cluster, in_logs)
-    for place, standing in standings.items():
+    for topic_partition, standing in standings.items():
         remedy = (
             f"replay into another output, from a commit below offset {standing.diverged_at} of the "
-            f"log: --to, --from-merge-offset {place[1]}:M --output-offset {place[1]}:0"
+            f"log: --to, --from-merge-offset {topic_partition[1]}:M --output-offset "
+            f"{topic_partition[1]}:0"
         )
-        refuse_diverged(place, in_logs[place], standing, remedy)
+        refuse_diverged(topic_partition, in_logs[topic_partition], standing, remedy)
     return {
-        place: text
-        for place, standing in standings.items()
-        for text in not_proven([(place, in_logs[place], standing)])
+        topic_partition: text
+        for topic_partition, standing in standings.items()
+        for text in not_proven([(topic_partition, in_logs[topic_partition], standing)])
     }
 
 
@@ -454,7 +459,9 @@ async def _refuse_forgotten(
         (base.output, base.output_offset),
     ]
     gone = [
-        (place, begin) for place, begin in starts if begin < (logs.of(place).log_start_offset or 0)
+        (partition, begin)
+        for partition, begin in starts
+        if begin < (logs.of(partition).log_start_offset or 0)
     ]
     if not gone or at.merge_offset < (
         logs.of(TopicPartition(merge.topic, p)).log_start_offset or 0
@@ -468,11 +475,12 @@ async def _refuse_forgotten(
             where=named(base.output),
             remedy="somebody still writes: stop it, then plan again",
         )
-    place, begin = gone[0]
+    partition, begin = gone[0]
     raise RefusedError(
-        f"[{begin}, {logs.of(place).log_start_offset}) is gone: whether somebody else wrote since "
+        f"[{begin}, {logs.of(partition).log_start_offset}) is gone: whether somebody else wrote "
+        "since "
         f"replays of it began at {base.merge_offset} cannot be counted",
-        where=named(place),
+        where=named(partition),
         remedy="if nobody did, go on with the last replay's commit: "
         f"--from-merge-offset {p}:{at.merge_offset} --output-offset {p}:{end}",
     )
@@ -501,11 +509,11 @@ async def thorough(
     for p, now in (await reached(cluster, request, given, logs)).items():
         base, merge = given[p], TopicPartition(request.topic, p)
         tail = await asyncio.to_thread(scan, cluster, request, merge, base.merge_offset, now.tip)
-        for place, source in sorted(tail.sources.items()):
-            first_to_read(request, logs, merge, place, source.first)
-            end = logs.bounds(place, request.isolation)[1]
+        for partition, source in sorted(tail.sources.items()):
+            first_to_read(request, logs, merge, partition, source.first)
+            end = logs.bounds(partition, request.isolation)[1]
             if source.last >= end:
-                raise beyond(place, source.last, end)
+                raise beyond(partition, source.last, end)
         plan = merge_plan(merge, base.merge_offset, now.tip, tail.sources, drop_first=now.outputs)
         rows.append(merge_plan_row(plan, base, now.end, now.at, request.transactional_id(p)))
     return rows
@@ -529,12 +537,16 @@ def decoded(
 
 
 def first_to_read(
-    request: Merge, logs: MergeLook, merge: TopicPartition, place: TopicPartition, offset: int
+    request: Merge,
+    logs: MergeLook,
+    merge: TopicPartition,
+    topic_partition: TopicPartition,
+    offset: int,
 ) -> None:
     """Refuse if an input cannot be read from this offset on. Raises RefusedError."""
-    if place[0] not in request.inputs or place not in logs.facts:
-        raise no_input(merge, place)
-    refuse_unreadable(place, offset, logs.bounds(place, request.isolation))
+    if topic_partition[0] not in request.inputs or topic_partition not in logs.facts:
+        raise no_input(merge, topic_partition)
+    refuse_unreadable(topic_partition, offset, logs.bounds(topic_partition, request.isolation))
 
 
 async def plan(cluster: Cluster, merge: Merge) -> Answer:

@@ -191,10 +191,14 @@ class PartitionReplay:
                 begin, _ = logs.bounds(self._merge, "read_committed")
             span = (begin, now.position.merge_offset)
             before = await asyncio.to_thread(scan, cluster, job.merge, self._merge, *span)
-        for place, source in before.sources.items():
+        for partition, source in before.sources.items():
             if not source.rising:
-                raise goes_back(self._merge, place)
-        return logs, now, {place: source.last + 1 for place, source in before.sources.items()}
+                raise goes_back(self._merge, partition)
+        return (
+            logs,
+            now,
+            {partition: source.last + 1 for partition, source in before.sources.items()},
+        )
 
 
 class _Attempt:
@@ -312,29 +316,29 @@ class _Attempt:
         wait = 0.05 if not self._replay.logged and not self._log_done else 0.0
         for _, messages in self._log.read(wait):
             self._heard = time.monotonic()
-            offsets, (places, named_offsets) = decoded(self._format, self._merge, messages)
+            offsets, (partitions, named_offsets) = decoded(self._format, self._merge, messages)
             add_epochs(self._epochs, messages)
             if not self._job.follow:
                 below = bisect_left(offsets, self._tip)
-                offsets, places = offsets[:below], places[:below]
+                offsets, partitions = offsets[:below], partitions[:below]
                 named_offsets = named_offsets[:below]
             elif self._log_done:
-                for at, place, offset in zip(offsets, places, named_offsets, strict=True):
-                    self._refuse_foreign(at, MergeEntry(*place, offset))
-            for place in set(places) - self._reads:
-                self._read_from(place, named_offsets[places.index(place)])
-            self._replay.log_all(offsets, (places, named_offsets))
+                for at, partition, offset in zip(offsets, partitions, named_offsets, strict=True):
+                    self._refuse_foreign(at, MergeEntry(*partition, offset))
+            for partition in set(partitions) - self._reads:
+                self._read_from(partition, named_offsets[partitions.index(partition)])
+            self._replay.log_all(offsets, (partitions, named_offsets))
             if messages[-1].offset() >= self._tip - 1:
                 self._come_to_tip()
         if self._log.ends.get(self._merge, -1) >= self._tip:
             self._come_to_tip()
 
-    def _read_from(self, place: TopicPartition, offset: int) -> None:
+    def _read_from(self, partition: TopicPartition, offset: int) -> None:
         """Read an input from here on, or from where the log left it before: a record in between
         would be a hole."""
-        first_to_read(self._job.merge, self._seen, self._merge, place, offset)
-        self._reads.add(place)
-        self._inputs.add({place: min(offset, self._next.get(place, offset))})
+        first_to_read(self._job.merge, self._seen, self._merge, partition, offset)
+        self._reads.add(partition)
+        self._inputs.add({partition: min(offset, self._next.get(partition, offset))})
 
     def _come_to_tip(self) -> None:
         """End a replay that read the complete log; to follow, read the inputs it did not name."""
@@ -345,23 +349,23 @@ class _Attempt:
             return
         low, _ = self._seen.bounds(self._merge, "read_committed")
         for topic in self._job.merge.inputs:
-            place = TopicPartition(topic, self._merge[1])
-            if place in self._reads or place not in self._seen.facts:
+            partition = TopicPartition(topic, self._merge[1])
+            if partition in self._reads or partition not in self._seen.facts:
                 continue
-            first, _ = self._seen.bounds(place, self._job.merge.isolation)
-            offset = self._next.get(place)
+            first, _ = self._seen.bounds(partition, self._job.merge.isolation)
+            offset = self._next.get(partition)
             if offset is None and (low > 0 or first > 0):
                 raise RefusedError(
                     f"no entry of the merge log names it, the log starts at {low} and it at "
                     f"{first}: where to go on is unknown",
-                    where=named(place),
+                    where=named(partition),
                 )
             if (offset or 0) < first:
                 raise RefusedError(
-                    f"[{offset}, {first}) is gone and was never merged", where=named(place)
+                    f"[{offset}, {first}) is gone and was never merged", where=named(partition)
                 )
-            self._reads.add(place)
-            self._inputs.add({place: offset or 0})
+            self._reads.add(partition)
+            self._inputs.add({partition: offset or 0})
 
     def _refuse_foreign(self, offset: int, entry: MergeEntry) -> None:
         """Refuse entries beyond the tip unless they were appended here, in this order."""
@@ -382,10 +386,10 @@ class _Attempt:
             job.stop.wait(min(0.1, self._inputs.owed))
             self._heard = time.monotonic()
             return
-        for place, messages in self._inputs.read(seconds):
+        for partition, messages in self._inputs.read(seconds):
             self._heard = time.monotonic()
-            replay.records(place, [m.offset() for m in messages], messages)
-            self._inputs.balance(replay.waiting, place)
+            replay.records(partition, [m.offset() for m in messages], messages)
+            self._inputs.balance(replay.waiting, partition)
         self._inputs.resume_short(replay.waiting)
         if entry is not None and not replay.waiting(entry.topic_partition):
             _, there = self._seen.bounds(entry.topic_partition, job.merge.isolation)

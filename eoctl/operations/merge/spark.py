@@ -117,8 +117,8 @@ class _OnSpark(Replaying):
             raise IncompleteError(logs.missing[0].detail, where=logs.missing[0].topic)
         output = merge.output or ""
         given = {n: Base(at, TopicPartition(output, n), o) for n, (at, o) in merge.bases.items()}
-        places = [TopicPartition(merge.topic, n) for n in given]
-        before = await committed(self._cluster, merge.group, places)
+        topic_partitions = [TopicPartition(merge.topic, n) for n in given]
+        before = await committed(self._cluster, merge.group, topic_partitions)
         now_there = await reached(self._cluster, merge, given, logs)
         parts = []
         for n, now in now_there.items():
@@ -156,12 +156,12 @@ class _OnSpark(Replaying):
 def _logs(merge: Merge, look_: MergeLook, now: Mapping[int, Reached]) -> Any:
     """Return partitions of the log up to their tips, and inputs whose offsets are known."""
     logs = []
-    for place, facts in sorted(look_.facts.items()):
+    for topic_partition, facts in sorted(look_.facts.items()):
         if facts.error is not None or facts.high_watermark is None:
             continue
-        if place[0] == merge.topic and place[1] in now:
-            low, _ = look_.bounds(place, "read_committed")
-            logs.append(log_of(facts, low, now[place[1]].tip))
-        elif place[0] in merge.inputs:
-            logs.append(log_of(facts, *look_.bounds(place, merge.isolation)))
+        if topic_partition[0] == merge.topic and topic_partition[1] in now:
+            low, _ = look_.bounds(topic_partition, "read_committed")
+            logs.append(log_of(facts, low, now[topic_partition[1]].tip))
+        elif topic_partition[0] in merge.inputs:
+            logs.append(log_of(facts, *look_.bounds(topic_partition, merge.isolation)))
     return tuple(logs)

@@ -42,9 +42,11 @@ async def merge_tail(cluster: Cluster, path: Path) -> Answer:
 
 def _newest(cluster: Cluster, request: merge.Merge, row: MergePlanRow) -> list[dict[str, object]]:
     decode = merge_format(request.format).decode
-    place = row.topic_partition
+    partition = row.topic_partition
     rows: list[dict[str, object]] = []
-    for messages in read_log(cluster.settings, place, max(row.start, row.tip - NEWEST), row.tip):
+    for messages in read_log(
+        cluster.settings, partition, max(row.start, row.tip - NEWEST), row.tip
+    ):
         for m in messages:
             position: dict[str, object] = {"partition": row.partition, "merge_offset": m.offset()}
             try:

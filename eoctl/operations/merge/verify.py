@@ -90,10 +90,10 @@ async def verify(
     )
 
 
-def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
-    where = f"{error.where}: " if error.where not in (None, named(place)) else ""
+def _unseen(partition: TopicPartition, error: EoctlError) -> Missing:
+    where = f"{error.where}: " if error.where not in (None, named(partition)) else ""
     name = "OFFSET_OUT_OF_RANGE" if error.exit_status is Exit.REFUSED else "INCOMPLETE"
-    return Missing("partition", name, where + error.what, None, *place)
+    return Missing("partition", name, where + error.what, None, *partition)
 
 
 async def _against_outputs(
@@ -144,26 +144,26 @@ class _Outputs:
 
     def record(self, m: "Message") -> None:
         """Add a record of an input."""
-        place = TopicPartition(m.topic() or "", m.partition() or 0)
-        self._records.setdefault(place, {})[m.offset() or 0] = _identity(m)
+        partition = TopicPartition(m.topic() or "", m.partition() or 0)
+        self._records.setdefault(partition, {})[m.offset() or 0] = _identity(m)
 
     def compare(self, entries: Sequence[tuple[int, MergeEntry | None]]) -> None:
         """Compare the next entries of the log (None: not an entry); all their records are known."""
         done: dict[TopicPartition, int] = {}
         for merge_offset, entry in entries:
             if entry is not None:
-                place = entry.topic_partition
-                done[place] = max(entry.offset, done.get(place, -1))
+                partition = entry.topic_partition
+                done[partition] = max(entry.offset, done.get(partition, -1))
             if merge_offset < self.base.merge_offset:
                 continue
             m = next(self._messages, None)
             if entry is not None and m is not None:
-                record = self._records.get(place, {}).get(entry.offset)
+                record = self._records.get(partition, {}).get(entry.offset)
                 there = m.offset() or 0, _identity(m)
                 self.comparison.pair(merge_offset, entry, record, there)
-        for place, last in done.items():
-            records = self._records.get(place, {})
-            self._records[place] = {o: r for o, r in records.items() if o > last}
+        for partition, last in done.items():
+            records = self._records.get(partition, {})
+            self._records[partition] = {o: r for o, r in records.items() if o > last}
 
 
 def _identity(m: "Message") -> Identity | None:
@@ -216,11 +216,11 @@ class _Checking:
         earlier, later = looks
         self._log_start, self._tip = earlier.bounds(merge, "read_committed")
         inputs = {
-            place: later.bounds(place, request.isolation)
-            for place in later.facts
-            if place[0] in request.inputs
+            topic_partition: later.bounds(topic_partition, request.isolation)
+            for topic_partition in later.facts
+            if topic_partition[0] in request.inputs
         }
-        self._ends = {place: end for place, (_, end) in inputs.items()}
+        self._ends = {topic_partition: end for topic_partition, (_, end) in inputs.items()}
         self.verifier = MergeVerifier(merge, inputs)
         self._stream: Stream | None = None
         self._waiting: dict[TopicPartition, deque[int]] = {}
@@ -263,13 +263,13 @@ class _Checking:
         """Answer all questions of the verifier."""
         while needs := self.verifier.needs():
             self._begin(needs)
-            for place, (_, until) in needs.items():
-                self._read_to(place, until)
-                waiting = self._waiting[place]
+            for partition, (_, until) in needs.items():
+                self._read_to(partition, until)
+                waiting = self._waiting[partition]
                 offsets = list(takewhile(lambda o, end=until: o < end, waiting))  # type: ignore[misc]
                 for _ in offsets:
                     waiting.popleft()
-                self.verifier.input(place, offsets, until)
+                self.verifier.input(partition, offsets, until)
 
     def _begin(self, needs: Mapping[TopicPartition, tuple[int, int]]) -> None:
         new = {p: start for p, (start, _) in needs.items() if p not in self._waiting}
@@ -279,12 +279,12 @@ class _Checking:
             self._waiting |= {p: deque() for p in new}
             self._come |= new
 
-    def _read_to(self, place: TopicPartition, until: int) -> None:
+    def _read_to(self, partition: TopicPartition, until: int) -> None:
         """Read until everything below `until` has come. Raises IncompleteError."""
         stream = self._stream
         assert stream is not None
         silent_reads = 0
-        while self._come[place] < until:
+        while self._come[partition] < until:
             came = False
             for here, messages in stream.read(min(0.2, stream.owed or 0.2)):
                 came = True
@@ -294,12 +294,12 @@ class _Checking:
                         self.outputs.record(m)
                 self._come[here] = messages[-1].offset() + 1
                 stream.balance(self._held, here)
-            if stream.ends.get(place, -1) >= self._ends[place]:
+            if stream.ends.get(partition, -1) >= self._ends[partition]:
                 return
             stream.resume_short(self._held)
             silent_reads = 0 if came else silent_reads + 1
             if silent_reads > _SILENT_READS:
-                raise silent(place)
+                raise silent(partition)
 
-    def _held(self, place: TopicPartition) -> int:
-        return len(self._waiting[place])
+    def _held(self, partition: TopicPartition) -> int:
+        return len(self._waiting[partition])

@@ -139,13 +139,13 @@ async def _amounts(
     wanted: set[Transaction] = {(t.producer_id, t.producer_epoch or 0) for t in loose}
     named: set[str] = set(topics)
     for t in loose:
-        for place in t.partitions or ():
-            begun.setdefault(place, set()).add(t.producer_id)
+        for partition in t.partitions or ():
+            begun.setdefault(partition, set()).add(t.producer_id)
     for c, was in past.items():
         row = rows.get(c.transactional_id)
         if row is not None and _is_open(row, c):
-            for place in row.partitions or ():
-                begun.setdefault(place, set()).add(c.producer_id)
+            for partition in row.partitions or ():
+                begun.setdefault(partition, set()).add(c.producer_id)
         elif was.outcome == "commit":
             continue
         elif was.partitions:
@@ -172,9 +172,9 @@ async def _amounts(
     missing += [*more, *other]
     ranges = []
     for facts in offsets:
-        place = facts.topic_partition
-        all_of_it = place in whole or facts.topic in named
-        start = None if all_of_it else _begin(begun[place], producers.get(place, ()))
+        partition = facts.topic_partition
+        all_of_it = partition in whole or facts.topic in named
+        start = None if all_of_it else _begin(begun[partition], producers.get(partition, ()))
         ranges += _range(facts, start)
     found, unread = await written(cluster, ranges, wanted)
     return found, [*missing, *unread]

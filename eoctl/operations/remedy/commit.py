@@ -140,15 +140,18 @@ async def stands(
 ) -> dict[TopicPartition, object]:
     """Return the producer's position on each partition. Raises IncompleteError."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
-    places = set(partitions)
+    topic_partitions = set(partitions)
     metadata_rows = [
-        p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if p.topic_partition in topic_partitions
     ]
     rows, missing = await collect.producers(cluster, metadata_rows)
-    if missing or set(rows) != places:
+    if missing or set(rows) != topic_partitions:
         raise IncompleteError(
             missing[0].detail if missing else "its producers could not be read",
-            where=", ".join(map(str, sorted(places - set(rows)))) or None,
+            where=", ".join(map(str, sorted(topic_partitions - set(rows)))) or None,
         )
     return {
         tp: next(

@@ -572,11 +572,13 @@ async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | Non
         text = f"{step.target} is still {row.state}"
         return Effect(False, saw, text, untouched=same, resumable=half)
     for name in p["partitions"]:
-        place = TopicPartition.parse(name)
-        metadata = await cluster.metadata([place.topic])
-        members = [m for m in metadata.topics[place.topic].partitions if m.topic_partition == place]
+        partition = TopicPartition.parse(name)
+        metadata = await cluster.metadata([partition.topic])
+        members = [
+            m for m in metadata.topics[partition.topic].partitions if m.topic_partition == partition
+        ]
         rows, _ = await collect.producers(cluster, members)
-        here = rows.get(place)
+        here = rows.get(partition)
         if here is None:
             return Effect(None, saw, f"{name} could not be read")
         if any(

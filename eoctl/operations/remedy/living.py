@@ -39,10 +39,10 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
     second check does not fit into the deadline.
     """
     once = {
-        place
+        partition
         for s in plan.steps
         for row in s.about
-        if row.get("looks") is None and (place := _place(row)) is not None
+        if row.get("looks") is None and (partition := _partition_of(row)) is not None
     }
     bare = {
         row["transactional_id"]
@@ -56,12 +56,14 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
     facts, missing = await _groups(cluster, names, held)
 
     def told(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
-        found, place = row.get("looks"), _place(row)
-        if found is None and place is not None:
+        found, partition = row.get("looks"), _partition_of(row)
+        if found is None and partition is not None:
             found = unseen_looks()
-            if place in first.rows and place in second.rows:
+            if partition in first.rows and partition in second.rows:
                 pid = row["producer_id"]
-                found = looks(_of(first.rows, place, pid), _of(second.rows, place, pid), apart_ms)
+                found = looks(
+                    _of(first.rows, partition, pid), _of(second.rows, partition, pid), apart_ms
+                )
         name = row["transactional_id"]
         if found is None and name in bare:
             found = looks_at_id(first.ids.get(name), second.ids.get(name), apart_ms)
@@ -81,14 +83,14 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
     return changed.model_copy(update={"hits": f"{changed.hits}-{WRITES}"})
 
 
-def _place(row: Mapping[str, Any]) -> TopicPartition | None:
+def _partition_of(row: Mapping[str, Any]) -> TopicPartition | None:
     if row["partition"] is None:
         return None
     return TopicPartition.parse(row["partition"])
 
 
-def _of(rows: Rows, place: TopicPartition, producer_id: int) -> ProducerFacts | None:
-    return next((p for p in rows[place] if p.producer_id == producer_id), None)
+def _of(rows: Rows, partition: TopicPartition, producer_id: int) -> ProducerFacts | None:
+    return next((p for p in rows[partition] if p.producer_id == producer_id), None)
 
 
 class _Look(Value):
@@ -99,13 +101,16 @@ class _Look(Value):
 
 
 async def _look(
-    cluster: Cluster, places: Collection[TopicPartition], ids: Collection[str]
+    cluster: Cluster, partitions: Collection[TopicPartition], ids: Collection[str]
 ) -> _Look:
     rows: Rows = {}
-    if places:
-        metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    if partitions:
+        metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
         parts = [
-            p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if p.topic_partition in partitions
         ]
         rows, _ = await collect.producers(cluster, parts)
     described, _ = await coordinators.find(cluster, sorted(ids)) if ids else ([], [])
@@ -113,17 +118,17 @@ async def _look(
 
 
 async def _two_looks(
-    cluster: Cluster, places: Collection[TopicPartition], ids: Collection[str], interval: float
+    cluster: Cluster, partitions: Collection[TopicPartition], ids: Collection[str], interval: float
 ) -> tuple[_Look, _Look, int]:
     """Return two snapshots of these partitions and ids, and the ms between them."""
-    if not places and not ids:
+    if not partitions and not ids:
         return _Look({}, {}), _Look({}, {}), 0
     begun = now_ms()
-    first = await _look(cluster, places, ids)
+    first = await _look(cluster, partitions, ids)
     refuse_pause(cluster.deadline, interval, interval, " at its producer")
     await asyncio.sleep(interval)
     apart_ms = now_ms() - begun
-    return first, await _look(cluster, places, ids), apart_ms
+    return first, await _look(cluster, partitions, ids), apart_ms
 
 
 async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
@@ -139,19 +144,21 @@ async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
         for row in step.about
         if row.get("looks") is not None and "last" in row["looks"]
     ]
-    places = {place for _, row in quiet if (place := _place(row)) is not None}
+    partitions = {partition for _, row in quiet if (partition := _partition_of(row)) is not None}
     bare = {row["transactional_id"] for _, row in quiet if row["partition"] is None}
     if not quiet:
         return
-    now = await _look(cluster, places, bare)
+    now = await _look(cluster, partitions, bare)
     for step, row in quiet:
-        place, name = _place(row), row["transactional_id"]
-        if place is None:
+        partition, name = _partition_of(row), row["transactional_id"]
+        if partition is None:
             found = now.ids.get(name)
             moved = found is not None and id_position(found) != row["looks"]["last"]
         else:
-            producer = _of(now.rows, place, row["producer_id"]) if place in now.rows else None
-            moved = place in now.rows and position(producer) != row["looks"]["last"]
+            producer = (
+                _of(now.rows, partition, row["producer_id"]) if partition in now.rows else None
+            )
+            moved = partition in now.rows and position(producer) != row["looks"]["last"]
         if moved:
             raise RefusedError(
                 "its owner has written since the plan was made: it lives",

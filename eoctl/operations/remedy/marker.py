@@ -372,17 +372,17 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
 async def ended(cluster: Cluster, step: Step) -> Effect:
     """Check with DescribeProducers and the LSO whether the transaction is over."""
     p = step.parameters
-    place = TopicPartition(p["topic"], p["partition"])
+    partition = TopicPartition(p["topic"], p["partition"])
     pid, start = p["producer_id"], p["start_offset"]
-    metadata = await cluster.metadata([place.topic])
+    metadata = await cluster.metadata([partition.topic])
     members: Sequence[PartitionMetadata] = [
-        p for p in metadata.topics[place.topic].partitions if p.topic_partition == place
+        p for p in metadata.topics[partition.topic].partitions if p.topic_partition == partition
     ]
     offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
     rows, _ = await collect.producers(cluster, members)
-    if not offsets or offsets[0].error is not None or place not in rows:
-        return Effect(None, None, f"{place} could not be read")
-    here = rows[place]
+    if not offsets or offsets[0].error is not None or partition not in rows:
+        return Effect(None, None, f"{partition} could not be read")
+    here = rows[partition]
     lso = offsets[0].last_stable_offset
     open_here = any(r.producer_id == pid and r.current_txn_start_offset == start for r in here)
     if open_here:
@@ -403,7 +403,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     high = offsets[0].high_watermark
     if planned is None or high is None:
         return Effect(True, {"last_stable_offset": lso}, detail)
-    end = await _end_of(cluster, pid, Range(*place, planned, high))
+    end = await _end_of(cluster, pid, Range(*partition, planned, high))
     saw = {"last_stable_offset": lso, "planned_end": planned, "marker_offset": end.marker}
     if end.marker is None:
         beyond = "which marker ended it was not found"
@@ -432,13 +432,15 @@ class End(Value):
 
 async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) -> End:
     """Return how a transaction that was open up to the planned end ended on a partition."""
-    place = TopicPartition.parse(name)
-    metadata = await cluster.metadata([place.topic])
-    members = [p for p in metadata.topics[place.topic].partitions if p.topic_partition == place]
+    partition = TopicPartition.parse(name)
+    metadata = await cluster.metadata([partition.topic])
+    members = [
+        p for p in metadata.topics[partition.topic].partitions if p.topic_partition == partition
+    ]
     offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
     if not offsets or (high := offsets[0].high_watermark) is None:
         return End()
-    return await _end_of(cluster, producer_id, Range(*place, planned, high))
+    return await _end_of(cluster, producer_id, Range(*partition, planned, high))
 
 
 async def _end_of(cluster: Cluster, producer_id: int, where: Range) -> End:

@@ -16,7 +16,7 @@ from eoctl.kafka.read import committed
 from eoctl.operations.inspect.lists import Scope, hidden_topics, selected
 from eoctl.operations.remedy import raising as remedy_raise
 from recovery.change.plan import Plan, Step
-from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_place
+from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_partition
 from recovery.errors import EoctlError
 from recovery.facts import GroupFacts, Missing, TopicPartition, grouped
 from recovery.inspect.observation import CLOSED_STATES
@@ -57,17 +57,18 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
         for s in plan.steps
         if s.action == MARKER_ACTION and s.about
     }
-    places = {
-        place
+    partitions = {
+        topic_partition
         for s in plan.steps
         for row in s.about
-        if (place := _place(row)) is not None and place[0] != groups.CONSUMER_OFFSETS
+        if (topic_partition := _partition_of(row)) is not None
+        and topic_partition[0] != groups.CONSUMER_OFFSETS
     }
     (holds, holds_missing), (offsets, offsets_missing) = await asyncio.gather(
-        _or_missing(_open_places(cluster, producer_ids), {}),
-        _or_missing(_offsets(cluster, sorted(places)), {}),
+        _or_missing(_open_partitions(cluster, producer_ids), {}),
+        _or_missing(_offsets(cluster, sorted(partitions)), {}),
     )
-    look = _Look(holds, _by_place(holds_missing), offsets, _by_place(offsets_missing))
+    look = _Look(holds, _by_partition(holds_missing), offsets, _by_partition(offsets_missing))
     steps = tuple(
         s
         if s.action == remedy_raise.ACTION  # ends nothing that is open
@@ -79,25 +80,27 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
     return plan.model_copy(update={"steps": steps})
 
 
-def _place(row: Mapping[str, Any]) -> TopicPartition | None:
+def _partition_of(row: Mapping[str, Any]) -> TopicPartition | None:
     if row["partition"] is None:
         return None
     return TopicPartition.parse(row["partition"])
 
 
-def _by_place(missing: Iterable[Missing]) -> dict[TopicPartition | None, list[Missing]]:
+def _by_partition(missing: Iterable[Missing]) -> dict[TopicPartition | None, list[Missing]]:
     return grouped((m.topic_partition, m) for m in dict.fromkeys(missing))
 
 
 def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
-    here = _place(row)
+    here = _partition_of(row)
     unseen: Sequence[Missing] = ()
     if step.action == MARKER_ACTION:
         holds = also_holds(here, look.holds.get(row["producer_id"], ()))
-        unseen = [m for place, ms in look.holds_missing.items() if place != here for m in ms]
+        unseen = [
+            m for partition, ms in look.holds_missing.items() if partition != here for m in ms
+        ]
     else:  # its Ongoing record proved all partitions, or the step would not exist
         names = step.parameters.get("partitions", ())
-        holds = also_holds(here, (p for n in names if (p := _place({"partition": n}))))
+        holds = also_holds(here, (p for n in names if (p := _partition_of({"partition": n}))))
     if here is None or here[0] == groups.CONSUMER_OFFSETS:  # nobody's input
         return Reach(holds, (), unseen, ())
     start = row.get("start_offset")
@@ -123,7 +126,7 @@ async def _or_missing(look: Awaitable[Seen[V]], nothing: V) -> Seen[V]:
         return nothing, [Missing("cluster", "NOT_SEEN", error.what)]
 
 
-async def _open_places(
+async def _open_partitions(
     cluster: Cluster, producer_ids: Collection[int]
 ) -> Seen[Mapping[int, Collection[TopicPartition]]]:
     """Return where these producer ids have something open, from all partitions' leaders.
@@ -144,29 +147,29 @@ async def _open_places(
     described, more = await coordinators.described(cluster, listed.rows)
     missing += [*listed.missing, *(m for m in more if m.error != coordinators.NOT_FOUND)]
     opened = [
-        (p.producer_id, place)
-        for place, rows in states.items()
+        (p.producer_id, partition)
+        for partition, rows in states.items()
         for p in rows
         if p.producer_id in producer_ids and p.current_txn_start_offset is not None
     ]
     opened += [
-        (t.producer_id, place)
+        (t.producer_id, partition)
         for t in described
         if not t.ghost and t.state not in CLOSED_STATES
-        for place in t.partitions or ()
+        for partition in t.partitions or ()
     ]
     return grouped(opened), missing
 
 
 async def _offsets(
-    cluster: Cluster, places: Sequence[TopicPartition]
+    cluster: Cluster, partitions: Sequence[TopicPartition]
 ) -> Seen[Mapping[TopicPartition, Sequence[Beyond]]]:
     """Return what groups committed on these partitions."""
-    if not places:
+    if not partitions:
         return {}, []
     begun = time.monotonic()
     listed, missing = await groups.list_groups(cluster)
-    named = places if len(places) <= MOST_ASKED_BY_NAME else None
+    named = partitions if len(partitions) <= MOST_ASKED_BY_NAME else None
     facts: list[GroupFacts] = []
     for at in range(0, len(listed), GROUPS_AT_ONCE):
         if time.monotonic() - begun > LOOK_SECONDS:
@@ -179,4 +182,4 @@ async def _offsets(
         answered, more = await committed.with_offsets(cluster, asked, named, decided_only=True)
         facts += answered
         missing += more
-    return offsets_by_place(facts), missing
+    return offsets_by_partition(facts), missing

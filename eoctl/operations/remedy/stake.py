@@ -43,8 +43,8 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
     assert about.start_offset is not None
     assert end is not None
     start = max(about.start_offset, judged.partition.log_start_offset or 0)  # what is not deleted
-    place = Range(about.topic, about.partition, start, end)
-    chunks, ended = await read_all(cluster, [place], most_chunks=CHUNKS)
+    held_range = Range(about.topic, about.partition, start, end)
+    chunks, ended = await read_all(cluster, [held_range], most_chunks=CHUNKS)
     count, first, last = 0, None, None
     keys: dict[str, None] = {}
     for chunk in chunks[about.topic_partition]:

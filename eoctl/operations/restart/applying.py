@@ -171,8 +171,8 @@ class Restarting:
         except RefusedError as error:
             return Effect(False, None, error.what)
         if todo:
-            places = ", ".join(named(w.topic_partition) for w in todo[:3])
-            missing = f"{len(todo)} of {counted(len(writes), 'position')} not written: {places}"
+            partitions = ", ".join(named(w.topic_partition) for w in todo[:3])
+            missing = f"{len(todo)} of {counted(len(writes), 'position')} not written: {partitions}"
             return Effect(False, None, missing, untouched=len(todo) == len(writes))
         if step.parameters["dissolve"] and contents.exists and not contents.entries:
             return Effect(False, None, f"{store.name} is still there")
@@ -181,8 +181,8 @@ class Restarting:
 
     def _read_back(self, contents: Contents, store: OffsetStore) -> Effect:
         then = self._plan.details["target"]
-        held = {named(place): kept for place, kept in contents.kept.items()}
-        changed = differences(then, {place: held.get(place) for place in then})
+        held = {named(partition): kept for partition, kept in contents.kept.items()}
+        changed = differences(then, {partition: held.get(partition) for partition in then})
         if changed:
             return Effect(False, None, changed[0], untouched=True)  # nothing is written here
         return Effect(True, None, f"{store.name}: read back, already as it is to be")
@@ -269,10 +269,10 @@ def _refuse_moved_on(
     if step.parameters["which"] != STORE or entry.plan.kind != KIND:
         return
     written = {named(w.topic_partition) for w in writes_of(step)}
-    held = {named(place): kept for place, kept in contents.kept.items()}
+    held = {named(partition): kept for partition, kept in contents.kept.items()}
     target = entry.plan.details["target"]
-    kept = {place: value for place, value in target.items() if place not in written}
-    _refuse(entry, store, differences(kept, {place: held.get(place) for place in kept}))
+    kept = {partition: value for partition, value in target.items() if partition not in written}
+    _refuse(entry, store, differences(kept, {partition: held.get(partition) for partition in kept}))
 
 
 def _to_put_back(
@@ -285,8 +285,8 @@ def _to_put_back(
         if now == write.after:
             back.append(write.reverse)
         elif now != write.before or entry.state == "done":
-            place = named(write.topic_partition)
-            wrong += differences({place: write.after}, {place: now})
+            partition = named(write.topic_partition)
+            wrong += differences({partition: write.after}, {partition: now})
     _refuse(entry, store, wrong)
     return tuple(back)
 

@@ -33,10 +33,10 @@ async def show_stores(
     mirror. A store that cannot be read is one of the errors, and raised if it is the only one.
     """
     missing: list[Missing] = []
-    places = None
+    partitions = None
     if selectors:
         _, chosen, missing = await selected(cluster, Scope(tuple(selectors)))
-        places = {p.topic_partition for p in chosen}
+        partitions = {p.topic_partition for p in chosen}
     rows: list[GroupOffsetFacts] = []
     stores: list[dict[str, object]] = []
     troubles: list[EoctlError] = []
@@ -50,7 +50,7 @@ async def show_stores(
             continue
         stores.append({"store": store.name, "kind": one.kind, "exists": contents.exists})
         rows_here = _facts(store.name if one.kind != "kafka-group" else one.group, one, contents)
-        rows += [o for o in rows_here if places is None or o.topic_partition in places]
+        rows += [o for o in rows_here if partitions is None or o.topic_partition in partitions]
     if troubles and not stores:
         raise troubles[0]
     missing += [Missing("store", "UNREADABLE", e.sentence, id=e.where) for e in troubles]
@@ -80,12 +80,12 @@ def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetF
     facts = [
         GroupOffsetFacts(
             group=name,
-            topic=entry.place[0],
-            partition=entry.place[1],
+            topic=entry.topic_partition[0],
+            partition=entry.topic_partition[1],
             committed_offset=entry.position.input.offset,
             leader_epoch=entry.position.input.leader_epoch,
             metadata=entry.kept["metadata"] if kafka else _beside(entry),
-            pending=entry.place in pending if kafka else None,
+            pending=entry.topic_partition in pending if kafka else None,
         )
         for entry in contents.entries
     ]

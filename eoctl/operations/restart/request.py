@@ -19,7 +19,7 @@ from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.restart.decision import RestartPlan
 from recovery.restart.observed import Observed, Want
 from recovery.restart.source_offsets import parse_offsets
-from recovery.shared.app_file import App, named, parse_app_file, parse_place
+from recovery.shared.app_file import App, named, parse_app_file, parse_partition
 from recovery.shared.store_tables import (
     ConnectStore,
     FileStore,
@@ -116,7 +116,7 @@ class AdHoc(Value):
 
     group: str
     target: Target
-    places: tuple[TopicPartition, ...]
+    partitions: tuple[TopicPartition, ...]
 
     app = None
     mirror = None
@@ -132,17 +132,17 @@ class AdHoc(Value):
 
     @property
     def inputs(self) -> frozenset[str]:
-        return frozenset(topic for topic, _ in self.places)
+        return frozenset(topic for topic, _ in self.partitions)
 
     @property
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs)
 
     def wants(self, observed: Observed) -> tuple[Want[Any], ...]:
-        return wanted_adhoc(self.target, self.places, observed)
+        return wanted_adhoc(self.target, self.partitions, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:
-        return decide_adhoc(self.target, self.group, self.places, observed)
+        return decide_adhoc(self.target, self.group, self.partitions, observed)
 
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
         # an end or an instant names another offset by then
@@ -154,7 +154,7 @@ def asked_again(details: Mapping[str, Any]) -> RestartRequest:
     """Return the request that `fixed` kept."""
     if "app" in details:
         return OfApp(App.model_validate_json(json.dumps(details["app"])))
-    offsets = {parse_place(text): offset for text, offset in details["offsets"].items()}
+    offsets = {parse_partition(text): offset for text, offset in details["offsets"].items()}
     target = Target("from-file", offsets=offsets)
     return AdHoc(details["group"], target, tuple(sorted(offsets)))
 

@@ -119,11 +119,11 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
             f"one state is {_kind(a)}, the other {_kind(b)}: their entries mean different things"
         )
     form = changelog_format(a.format, a.options)
-    places_a, places_b = a.by_place(), b.by_place()
+    partitions_a, partitions_b = a.by_partition(), b.by_partition()
     rows: list[StateCompareRow] = []
     shown: list[StateCompareRow] = []
-    for place in sorted(places_a.keys() | places_b.keys()):
-        known_a, known_b = places_a.get(place), places_b.get(place)
+    for partition in sorted(partitions_a.keys() | partitions_b.keys()):
+        known_a, known_b = partitions_a.get(partition), partitions_b.get(partition)
         digest_a = known_a.digest if known_a else NOTHING
         digest_b = known_b.digest if known_b else NOTHING
         compared = Compared(comparison.most - len(shown))
@@ -132,17 +132,17 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
             for part in range(parts):
                 compared.add(
                     form,
-                    left.rows(place, part, parts) if known_a else _none(),
-                    right.rows(place, part, parts) if known_b else _none(),
+                    left.rows(partition, part, parts) if known_a else _none(),
+                    right.rows(partition, part, parts) if known_b else _none(),
                     timestamps=comparison.timestamps,
                 )
         else:
             # A digest is the manifest's word; it holds for these files only while they exist.
             for side in (left, right):
-                if place in side.manifest.by_place():
-                    side.check(place)
-        rows.append(_row(place, digest_a.rows, digest_b.rows, compared))
-        shown += [_entry(place, f) for f in compared.found]
+                if partition in side.manifest.by_partition():
+                    side.check(partition)
+        rows.append(_row(partition, digest_a.rows, digest_b.rows, compared))
+        shown += [_entry(partition, f) for f in compared.found]
     errors = [*_unproven(a, comparison.a), *_unproven(b, comparison.b)]
     return _answer(comparison, a, rows, shown, errors, same_cut=a.cut.topics == b.cut.topics)
 
@@ -171,12 +171,13 @@ def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
     timestamps = comparison.timestamps and dump.timestamps
     rows: list[StateCompareRow] = []
     shown: list[StateCompareRow] = []
-    places = manifest.by_place()
+    by_partition = manifest.by_partition()
     if dump.partitions:
         strange = [
-            place
-            for place in dump.rows
-            if place not in places and not any(place == (None, p) for _, p in places)
+            partition
+            for partition in dump.rows
+            if partition not in by_partition
+            and not any(partition == (None, p) for _, p in by_partition)
         ]
         if strange:
             raise UsageError(f"the state has no partition {strange[0]}", where=comparison.b)
@@ -184,17 +185,17 @@ def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
             raise UsageError(
                 "the state has several topics, the dump names none", where=comparison.b
             )
-        for place, p in places.items():
+        for partition, p in by_partition.items():
             compared = Compared(comparison.most - len(shown))
-            mine = left.rows(place, 0, 1)
-            theirs = dump.of(place)
+            mine = left.rows(partition, 0, 1)
+            theirs = dump.of(partition)
             other = _none() if theirs is None else theirs
             _add(compared, form, mine, other, timestamps, comparison.b)
-            rows.append(_row(place, p.digest.rows, len(other), compared))
-            shown += [_entry(place, f) for f in compared.found]
+            rows.append(_row(partition, p.digest.rows, len(other), compared))
+            shown += [_entry(partition, f) for f in compared.found]
     else:
         compared = Compared(comparison.most)
-        mine = pa.concat_tables([left.rows(place, 0, 1) for place in places])
+        mine = pa.concat_tables([left.rows(partition, 0, 1) for partition in by_partition])
         other = pa.concat_tables([_none(), *dump.rows.values()])
         _add(compared, form, mine, other, timestamps, comparison.b)
         rows.append(_row(None, len(mine), len(other), compared))
@@ -258,11 +259,11 @@ def _none() -> "pa.Table":
 
 
 def _row(
-    place: TopicPartition | None, rows_a: int, rows_b: int, compared: Compared
+    topic_partition: TopicPartition | None, rows_a: int, rows_b: int, compared: Compared
 ) -> StateCompareRow:
     return StateCompareRow(
-        topic=place[0] if place else None,
-        partition=place[1] if place else None,
+        topic=topic_partition[0] if topic_partition else None,
+        partition=topic_partition[1] if topic_partition else None,
         difference=None if compared.equal else "different",
         rows_a=rows_a,
         rows_b=rows_b,
@@ -272,10 +273,10 @@ def _row(
     )
 
 
-def _entry(place: TopicPartition | None, difference: EntryDifference) -> StateCompareRow:
+def _entry(topic_partition: TopicPartition | None, difference: EntryDifference) -> StateCompareRow:
     return StateCompareRow(
-        topic=place[0] if place else None,
-        partition=place[1] if place else None,
+        topic=topic_partition[0] if topic_partition else None,
+        partition=topic_partition[1] if topic_partition else None,
         difference=difference.kind,  # type: ignore[arg-type]
         key=base64.b64encode(difference.key).decode(),
         key_text=text(difference.key),

@@ -222,7 +222,7 @@ def source(wish: DeliveryWish) -> DeliveredState:
             remedy="rebuild it as a whole, which counts them; or "
             "--without-headers delivers keys and values alone",
         )
-    for place in manifest.by_place():
-        if place[0] == state.changelog:
-            state.rows.check(place)
+    for topic_partition in manifest.by_partition():
+        if topic_partition[0] == state.changelog:
+            state.rows.check(topic_partition)
     return state

@@ -59,7 +59,9 @@ class IntoTable:
         }
         if self._offsets is not None:
             before = await self._before()
-            facts[self._offsets_store.name] = {str(place): kept for place, kept in before.items()}
+            facts[self._offsets_store.name] = {
+                str(partition): kept for partition, kept in before.items()
+            }
         counted = await self._table.count(await self._live())
         others = sum(one.others for one in counted.values())
         if not self._replaces(steps):
@@ -95,25 +97,25 @@ class IntoTable:
     async def _replacing(self) -> Step:
         before, after = await self._before(), self._after()
         writes = []
-        for place, offset in after.items():
-            kept = before.get(place)
+        for topic_partition, offset in after.items():
+            kept = before.get(topic_partition)
             if offset is None:
                 if kept is not None:
                     raise RefusedError(
                         "the state says no restart offset of it, and one is stored",
-                        where=f"{self._offsets_store.name}, {place}",
+                        where=f"{self._offsets_store.name}, {topic_partition}",
                     )
                 continue
             if kept is not None and kept["offset"] > offset and not self._wish.replace:
                 raise RefusedError(
                     f"the stored offset {kept['offset']} is above the state's {offset}: an older "
                     "state would go over a newer one",
-                    where=f"{self._offsets_store.name}, {place}",
+                    where=f"{self._offsets_store.name}, {topic_partition}",
                     remedy="--replace goes back to it",
                 )
-            at = StoredOffset(topic=place[0], partition=place[1], offset=offset)
+            at = StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=offset)
             kept_after = self._offsets_store.kept(StoredPartition(input=at))
-            writes.append([place[0], place[1], kept, dict(kept_after)])
+            writes.append([topic_partition[0], topic_partition[1], kept, dict(kept_after)])
         counted = (await self._table.count(await self._live())).values()
         own, others = sum(one.own for one in counted), sum(one.others for one in counted)
         # stored offsets alone do not say that the rows are an earlier state of this changelog
@@ -153,10 +155,14 @@ class IntoTable:
         }
 
     async def _before(self) -> dict[TopicPartition, StoredValues]:
-        """Return the stored rows for the places that matter."""
-        places = self._after()
+        """Return the stored rows for the partitions that matter."""
+        partitions = self._after()
         contents = await self._offsets_store.read()
-        return {e.place: dict(e.kept) for e in contents.entries if e.place in places}
+        return {
+            e.topic_partition: dict(e.kept)
+            for e in contents.entries
+            if e.topic_partition in partitions
+        }
 
     async def _live(self) -> Marks:
         if self._live_marks is None:

@@ -143,8 +143,8 @@ class IntoTopic:
         """Return the lowest timestamp. Raises RefusedError for a row that cannot keep its own."""
         oldest = now_ms()
         for p in self._source.partitions:
-            place = TopicPartition(self._source.changelog, p)
-            for rows in self._source.rows.all_rows(place):
+            topic_partition = TopicPartition(self._source.changelog, p)
+            for rows in self._source.rows.all_rows(topic_partition):
                 times = one_chunk(rows.column("timestamp"))
                 values = int64_values(times)
                 wrong = null_mask(times) | (values <= 0)
@@ -153,7 +153,7 @@ class IntoTopic:
                     raise RefusedError(
                         "its timestamp is none, or not after 1970-01-01T00:00:00Z: it would be "
                         "written with the present time",
-                        where=f"{place[0]}-{p}, offset {offset}",
+                        where=f"{topic_partition[0]}-{p}, offset {offset}",
                     )
                 oldest = min(oldest, int(values.min(initial=oldest)))
         return oldest
@@ -206,9 +206,9 @@ class IntoTopic:
 
     async def _begin(self, step: Step, p: int, sending: "Sending") -> int:
         """Return how many rows are written. Raises RefusedError for rows of another writer."""
-        place = TopicPartition(self._topic, p)
-        now, facts = await committed(self._cluster, self._group, [place]), await self._facts()
-        rows = self._rows_of(now.get(place), step.parameters["topic_id"], facts[p])
+        partition = TopicPartition(self._topic, p)
+        now, facts = await committed(self._cluster, self._group, [partition]), await self._facts()
+        rows = self._rows_of(now.get(partition), step.parameters["topic_id"], facts[p])
         if rows is None:
             await asyncio.to_thread(sending.commit, 0)
             return 0
@@ -218,7 +218,7 @@ class IntoTopic:
                 raise RefusedError(
                     f"{counted(rows, 'row was', 'rows were')} delivered there, but it holds "
                     f"{counted(visible, 'record')}: somebody else writes or deletes",
-                    where=str(place),
+                    where=str(partition),
                     remedy="deliver into a new topic",
                 )
             await asyncio.sleep(0.5)
@@ -236,31 +236,31 @@ class IntoTopic:
         """Read the topic back, and compare its rows with the state's by digest."""
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
-        place = TopicPartition(self._topic, p)
+        partition = TopicPartition(self._topic, p)
         now, facts = await self._last_committed(), (await self._facts())[p]
-        there = self._rows_of(now.get(place), step.parameters["topic_id"], facts)
+        there = self._rows_of(now.get(partition), step.parameters["topic_id"], facts)
         if there is None:
-            return Effect(False, None, f"nothing is delivered to {place}", untouched=True)
+            return Effect(False, None, f"nothing is delivered to {partition}", untouched=True)
         if there < rows:
-            return Effect(False, there, f"{place} has {there:,} of {counted(rows, 'row')}")
+            return Effect(False, there, f"{partition} has {there:,} of {counted(rows, 'row')}")
         if facts.last_stable_offset != facts.high_watermark:
-            return Effect(False, there, f"a transaction is open in {place}")
+            return Effect(False, there, f"a transaction is open in {partition}")
         actual = await self._digest(facts)
         expected = self._source.partitions[p].digest.digest()
         saw = {"rows": actual.rows, "sha256_sum": actual.hex}
         if actual != expected:
-            has = f"{place} has {counted(actual.rows, 'record')}"
+            has = f"{partition} has {counted(actual.rows, 'record')}"
             detail = f"{has} and not the state's digest: others write"
             return Effect(False, saw, detail)
         return Effect(
             True,
             saw,
-            f"{place} holds the state's {counted(rows, 'row')}, digest {actual.hex[:16]}…",
+            f"{partition} holds the state's {counted(rows, 'row')}, digest {actual.hex[:16]}…",
         )
 
     async def _last_committed(self) -> dict[TopicPartition, CommittedPosition]:
-        places = [TopicPartition(self._topic, p) for p in self._source.partitions]
-        return (await last_committed(self._cluster, self._group, places))[0]
+        partitions = [TopicPartition(self._topic, p) for p in self._source.partitions]
+        return (await last_committed(self._cluster, self._group, partitions))[0]
 
     def _digest_of(self, topic_id: str | None, p: int) -> str:
         """Return a digest of what must not change between attempts."""

@@ -55,7 +55,7 @@ def rebuild_state(
             assert spark is not None
             manifest = spark(request, access)
         else:
-            moved.total = sum(p.end - p.start for p in request.cut.places().values())
+            moved.total = sum(p.end - p.start for p in request.cut.by_partition().values())
             run: RebuildEngine = processes
             manifest = rebuild(request, access, run, "local")
     return answer(manifest, wish.how.storage, why)
@@ -77,7 +77,7 @@ class _Moved:
 
 def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tuple[str, str]:
     """Return local or spark, and why."""
-    offsets = sum(p.end - p.start for p in request.cut.places().values())
+    offsets = sum(p.end - p.start for p in request.cut.by_partition().values())
     if engine != "auto":
         return engine, "as asked"
     if offsets < SPARK_OFFSETS:

@@ -25,11 +25,11 @@ class Sending:
     def __init__(
         self,
         writer: Writer,
-        place: TopicPartition,
+        partition: TopicPartition,
         metadata: str,
         ensure_held: Callable[[], None],
     ) -> None:
-        self._writer, self._place, self._metadata = writer, place, metadata
+        self._writer, self._partition, self._metadata = writer, partition, metadata
         self._ensure_held = ensure_held
         self._until: float | None = None  # of the open transaction
         self._open = 0  # its rows
@@ -43,7 +43,7 @@ class Sending:
                 self._ensure_held()
                 self._writer.begin()
                 self._until = time.monotonic() + TRANSACTION_SECONDS
-            self._writer.send(*self._place, key, value, timestamp=timestamp)
+            self._writer.send(*self._partition, key, value, timestamp=timestamp)
             self._open += 1
         die_here_in_tests("deliver-sent")
         if self._open >= TRANSACTION_RECORDS or time.monotonic() > (self._until or 0):
@@ -59,7 +59,7 @@ class Sending:
         self._ensure_held()
         if self._until is None:
             self._writer.begin()
-        self._writer.commit({self._place: CommittedPosition(rows, self._metadata)})
+        self._writer.commit({self._partition: CommittedPosition(rows, self._metadata)})
         self.commits += 1
         self.rows, self._open, self._until = rows, 0, None
         die_here_in_tests(f"deliver-committed-{self.commits}")

@@ -222,12 +222,12 @@ def check_comparable(left: StateRows) -> None:
 
 def spread_state(left: StateRows, keys: Text, values: Text, spread: Spread) -> None:
     """Add a rebuilt state's entries as texts. Raises UsageError for what a serde cannot read."""
-    for place in left.manifest.by_place():
-        left.check(place)
-        for table in left.columns(place, ["offset", "key", "value"]):
+    for partition in left.manifest.by_partition():
+        left.check(partition)
+        for table in left.columns(partition, ["offset", "key", "value"]):
             rows = []
             for row in table.to_pylist():
-                where = f"{place}, offset {row['offset']}"
+                where = f"{partition}, offset {row['offset']}"
                 rows.append(
                     (
                         _read(keys, row["key"], "key", where),

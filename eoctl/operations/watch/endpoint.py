@@ -48,8 +48,8 @@ def served(address: tuple[str, int], samples: Callable[[], Iterable[Sample]]) ->
     """
     host, port = address
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        server = _server(family)((str(place[0]), port), _Handler)
+        family, _, _, _, bound = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        server = _server(family)((str(bound[0]), port), _Handler)
     except OSError as error:
         raise UsageError(
             f"cannot be listened on: {error.strerror or error}",

@@ -6,11 +6,11 @@ from operator import attrgetter
 
 from eoctl.render.columns.table import (
     FINDING,
+    PARTITION,
     PID,
-    PLACE,
     TRANSACTIONAL_ID,
     Table,
-    place,
+    partition_name,
     plain,
     with_gaps,
 )
@@ -57,7 +57,7 @@ SEQUENCES = Table(
     AuditSequencesRow,
     (
         FINDING,
-        PLACE,
+        PARTITION,
         Column("finding", "FINDING", "word"),
         PID,
         Column("producer_epoch", "EPOCH", "number", spare="any"),
@@ -82,7 +82,7 @@ def _wrong_first(row: AuditTransactionsRow) -> list[NamedMarker]:
 
 
 def _first_wrong(row: AuditTransactionsRow) -> str | None:
-    return next((place(part) for part in _wrong_first(row)), None)
+    return next((partition_name(part) for part in _wrong_first(row)), None)
 
 
 def _transaction_summary(answer: Answer) -> str:
@@ -117,21 +117,21 @@ TRANSACTIONS = Table(
 )
 
 
-def _by_topic(places: Iterable[RecordPlace]) -> Iterator[str]:
+def _by_topic(records: Iterable[RecordPlace]) -> Iterator[str]:
     """Yield `0@51,148 1@84 of orders`: offsets first, since a narrow terminal cuts the end."""
-    for topic, there in groupby(places, attrgetter("topic")):
+    for topic, there in groupby(records, attrgetter("topic")):
         each = (
-            f"{partition}@{','.join(str(place.offset) for place in copies)}"
+            f"{partition}@{','.join(str(copy.offset) for copy in copies)}"
             for partition, copies in groupby(there, attrgetter("partition"))
         )
         yield f"{' '.join(each)} of {topic}"
 
 
-def _places(row: AuditDuplicatesRow) -> str:
-    places = list(_by_topic(row.places))
+def _first_copies(row: AuditDuplicatesRow) -> str:
+    shown = list(_by_topic(row.places))
     if row.copies > len(row.places):
-        places.append(f"and {count(row.copies - len(row.places))} more")
-    return ", ".join(places)
+        shown.append(f"and {count(row.copies - len(row.places))} more")
+    return ", ".join(shown)
 
 
 def _duplicate_summary(answer: Answer) -> str:
@@ -156,7 +156,7 @@ DUPLICATES = Table(
         Column("same_value", "VALUE", "text", lambda r: "same" if r.same_value else "different"),
         *plain("number", nearest_offsets="NEAREST", farthest_offsets="FARTHEST"),
         Column("span_seconds", "SECONDS", "number"),
-        Column("places", "PLACES", "text", _places),
+        Column("places", "PLACES", "text", _first_copies),
     ),
     names=("id",),
     summary=_duplicate_summary,

@@ -1,7 +1,7 @@
 """The columns of partitions, transactional ids, producers, groups and offsets."""
 
 from eoctl.render.columns.table import (
-    PLACE,
+    PARTITION,
     RANGE,
     TRANSACTIONAL_ID,
     Table,
@@ -64,7 +64,7 @@ LSO = Table(
     LsoRow,
     (
         marked(_lso_mark),
-        replace(PLACE, min_width=20),
+        replace(PARTITION, min_width=20),
         Column("leader", "LEADER", "number", wide_only=True),
         Column("log_start_offset", "START", "number", wide_only=True),
         Column("last_stable_offset", "LSO", "number", min_width=10),
@@ -176,7 +176,7 @@ PRODUCERS = Table(
     ProducerRow,
     (
         marked(_producer_mark),
-        PLACE,
+        PARTITION,
         *plain("number", producer_id="PID", producer_epoch="EPOCH", last_sequence="SEQ"),
         Column("last_timestamp", "LAST WRITE", "number", _last_write, wide_only=True),
         Column("coordinator_epoch", "CEPOCH", "number", wide_only=True),
@@ -225,7 +225,7 @@ COUNT = Table(
     OffsetsCountRow,
     (
         marked(lambda row: "?" if row.error else None),
-        PLACE,
+        PARTITION,
         *RANGE,
         *plain("number", data_records="DATA", aborted_records="ABORTED", control_records="CONTROL"),
         *plain("number", open_records="OPEN", missing_offsets="MISSING"),
@@ -271,7 +271,7 @@ OFFSETS = Table(
     (
         marked(_group_mark),
         Column("group", "GROUP", "name"),
-        PLACE,
+        PARTITION,
         Column("committed_offset", "COMMITTED", "number"),
         Column("leader_epoch", "EPOCH", "number", wide_only=True),
         Column("last_stable_offset", "LSO", "number"),

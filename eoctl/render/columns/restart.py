@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from eoctl.render.columns.table import DETAIL, FINDING, PID, Table, marked, place
+from eoctl.render.columns.table import DETAIL, FINDING, PID, Table, marked, partition_name
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, render_table
 from eoctl.render.words import hanging
@@ -34,7 +34,7 @@ INPUTS = Table(
     RestartInput,
     (
         marked(lambda i: _MARKS.get(i.direction)),
-        Column("input", "INPUT", "partition", place),
+        Column("input", "INPUT", "partition", partition_name),
         Column("direction", "DIRECTION", "word", lambda i: i.direction.upper()),
         Column("records", "RECORDS", "number"),
         Column("from", "FROM", "number", lambda i: i.current_offset),
@@ -55,7 +55,7 @@ OUTPUTS = Table(
     RestartOutput,
     (
         marked(lambda o: None),
-        Column("output", "OUTPUT", "partition", place),
+        Column("output", "OUTPUT", "partition", partition_name),
         Column("drop_first", "DROP FIRST", "number"),
         Column("counted_in", "COUNTED IN", "word", lambda o: f"[{o.start}, {o.end_offset})"),
         Column("leader_epoch", "LEADER EPOCH", "number"),

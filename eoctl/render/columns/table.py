@@ -33,7 +33,7 @@ class Table(Value):
         return {column.key: column.of(row) for column in self.columns}
 
 
-def place(row: Any) -> str | None:
+def partition_name(row: Any) -> str | None:
     """Return the row's `topic:partition`; None without a topic."""
     return None if row.topic is None else f"{row.topic}:{row.partition}"
 
@@ -63,7 +63,7 @@ def plain(kind: CellKind, **titles: str) -> tuple[Column, ...]:
 
 
 FINDING = marked(lambda row: "!")
-PLACE = Column("partition", "TOPIC:PARTITION", "partition", place)
+PARTITION = Column("partition", "TOPIC:PARTITION", "partition", partition_name)
 RANGE = (
     Column("from", "FROM", "number", lambda row: row.start),
     Column("to", "TO", "number", lambda row: row.end),

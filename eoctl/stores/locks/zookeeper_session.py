@@ -25,8 +25,8 @@ def without_password(connect: str) -> str:
 
 def _split(connect: str, where: str) -> tuple[str, str, str | None]:
     """Return (hosts, folder, user:password) of `[USER:PASSWORD@]HOST:PORT[,...][/FOLDER]`."""
-    credentials, at, place = connect.rpartition("@")
-    hosts, slash, folder = place.partition("/")
+    credentials, at, address = connect.rpartition("@")
+    hosts, slash, folder = address.partition("/")
     user, colon, password = credentials.partition(":")
     if not hosts or (at and not (user and colon and password)):
         raise _no_address(connect, where)

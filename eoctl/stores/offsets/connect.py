@@ -32,7 +32,7 @@ from recovery.errors import IncompleteError, RefusedError, UnreachableError
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
 from recovery.quoting import quoted
-from recovery.restart.source_offsets import canonical, source_place
+from recovery.restart.source_offsets import canonical, source_partition
 from recovery.restart.stored import StoredPartition
 from recovery.shared.store_tables import ConnectStore
 from recovery.state.changelogs.connect_offsets import decode_key
@@ -63,7 +63,7 @@ class ConnectOffsets:
         by_topic = await asyncio.gather(*(self._topic(name) for name in dict.fromkeys(topics)))
         offsets = {p: o for found in by_topic for p, o in found.items() if o is not None}
         self._refuse_disagreement(connector, offsets)
-        entries = {source_place(p): {"offset": offset} for p, offset in sorted(offsets.items())}
+        entries = {source_partition(p): {"offset": offset} for p, offset in sorted(offsets.items())}
         return Contents(True, sources=entries)
 
     def kept(self, position: StoredPartition) -> StoredValues:

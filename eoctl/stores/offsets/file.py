@@ -125,12 +125,12 @@ class FileOffsets:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold `PATH.lock`, which is removed afterwards. Raises RefusedError if another run has it."""
-    place = path.with_name(path.name + ".lock")
+    lock_file = path.with_name(path.name + ".lock")
     while True:
-        descriptor = os.open(place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours, there = os.fstat(descriptor), place.stat()
+            ours, there = os.fstat(descriptor), lock_file.stat()
             if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino):
                 break
         except BlockingIOError:
@@ -146,7 +146,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            place.unlink()
+            lock_file.unlink()
         os.close(descriptor)
 
 

@@ -175,18 +175,20 @@ class SqlOffsets:
         lock: bool = False,
     ) -> Contents:
         rows = connection.execute(table.select(self._app, topics, lock=lock)).all()
-        by_place: dict[TopicPartition, StoredValues] = {}
+        by_partition: dict[TopicPartition, StoredValues] = {}
         for row in rows:
-            place, kept = table.read(row, self.name)
-            if place in by_place:
-                raise CorruptError(f"{place} stands in two rows", where=self.name)
-            by_place[place] = kept
-        places = sorted(by_place)
-        at = [position_of(place, by_place[place], self.name) for place in places]
+            partition, kept = table.read(row, self.name)
+            if partition in by_partition:
+                raise CorruptError(f"{partition} stands in two rows", where=self.name)
+            by_partition[partition] = kept
+        partitions = sorted(by_partition)
+        at = [
+            position_of(partition, by_partition[partition], self.name) for partition in partitions
+        ]
         return Contents(
             exists=True,
             entries=tuple(
-                StoreEntry(position, by_place[position.input.topic_partition])
+                StoreEntry(position, by_partition[position.input.topic_partition])
                 for position in next_positions(at, self._described.position)
             ),
         )

@@ -45,8 +45,8 @@ class Database:
         if "@" in host:  # part of the password would be taken for the host, and shown
             raise UsageError("write an @ in user or password as %40", where=_URL)
         port = f":{self._url.port}" if self._url.port else ""
-        place = f"//{host}{port}/" if host else ""
-        self.shown = f"{self._url.get_backend_name()}:{place}{self._url.database or ''}"
+        server = f"//{host}{port}/" if host else ""
+        self.shown = f"{self._url.get_backend_name()}:{server}{self._url.database or ''}"
 
     def engine(self, *, writing: bool) -> "Engine":
         """Return the engine. Raises UsageError if SQLAlchemy has no driver for the database."""

@@ -99,39 +99,41 @@ class Mapped(Value):
         topic = values["topic"]
         if not isinstance(topic, str):
             raise CorruptError(f"the topic {topic!r} is no text", where=where)
-        place = TopicPartition(
+        partition = TopicPartition(
             topic, _integer(values["partition"], "partition", f"{where}, {topic}")
         )
-        at = f"{where}, {place}"
+        at = f"{where}, {partition}"
         kept: dict[str, Any] = {"offset": _integer(values["offset"], "offset", at)}
         for key in _OPTIONAL:
             if key in values:
                 kept[key] = _kept_value(key, values[key], at)
-        return place, kept
+        return partition, kept
 
-    def insert(self, app: str | None, place: TopicPartition, after: StoredValues) -> Any:
-        key: dict[str, Any] = {"topic": place[0], "partition": place[1]}
+    def insert(self, app: str | None, topic_partition: TopicPartition, after: StoredValues) -> Any:
+        key: dict[str, Any] = {"topic": topic_partition[0], "partition": topic_partition[1]}
         if "app" in self.columns:
             key["app"] = app
         statement = self.table.insert().inline().values(self._values(key | dict(after)))
         return statement.execution_options(preserve_rowcount=True)
 
     def update(
-        self, app: str | None, place: TopicPartition, before: StoredValues, after: StoredValues
+        self, app: str | None, partition: TopicPartition, before: StoredValues, after: StoredValues
     ) -> Any:
-        return self._at(self.table.update(), app, place, before).values(self._values(after))
+        return self._at(self.table.update(), app, partition, before).values(self._values(after))
 
-    def delete(self, app: str | None, place: TopicPartition, before: StoredValues) -> Any:
-        return self._at(self.table.delete(), app, place, before)
+    def delete(self, app: str | None, partition: TopicPartition, before: StoredValues) -> Any:
+        return self._at(self.table.delete(), app, partition, before)
 
     def _at(
-        self, statement: Any, app: str | None, place: TopicPartition, before: StoredValues
+        self, statement: Any, app: str | None, topic_partition: TopicPartition, before: StoredValues
     ) -> Any:
         c = self.columns
         if "app" in c:
             statement = statement.where(c["app"] == app)
         return statement.where(
-            c["topic"] == place[0], c["partition"] == place[1], c["offset"] == before["offset"]
+            c["topic"] == topic_partition[0],
+            c["partition"] == topic_partition[1],
+            c["offset"] == before["offset"],
         )
 
     def _values(self, kept: Mapping[str, Any]) -> dict[Any, Any]:
@@ -180,10 +182,14 @@ def row_of(at: StoredPartition, columns: SqlColumns) -> StoredValues:
     return {"offset": at.input.offset, **there}
 
 
-def position_of(place: TopicPartition, kept: StoredValues, where: str) -> StoredPartition:
+def position_of(topic_partition: TopicPartition, kept: StoredValues, where: str) -> StoredPartition:
     """Return a row's entry, as kept. Raises CorruptError."""
     value: dict[str, Any] = {
-        "input": {"topic": place[0], "partition": place[1], "offset": kept["offset"]}
+        "input": {
+            "topic": topic_partition[0],
+            "partition": topic_partition[1],
+            "offset": kept["offset"],
+        }
         | {key: kept.get(key) for key in ("cluster_id", "topic_id", "leader_epoch")},
         "state": kept.get("state"),
         "merge": kept.get("merge"),
@@ -192,13 +198,15 @@ def position_of(place: TopicPartition, kept: StoredValues, where: str) -> Stored
         try:
             value["output"] = json.loads(kept["output"])
         except (ValueError, RecursionError):
-            raise CorruptError("its output is not JSON", where=f"{where}, {place}") from None
+            raise CorruptError(
+                "its output is not JSON", where=f"{where}, {topic_partition}"
+            ) from None
     try:
         return StoredPartition.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
-        raise CorruptError(f"{path}: {first['msg']}", where=f"{where}, {place}") from None
+        raise CorruptError(f"{path}: {first['msg']}", where=f"{where}, {topic_partition}") from None
 
 
 def _kept_value(key: str, value: Any, where: str) -> Any:

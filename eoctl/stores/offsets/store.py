@@ -40,7 +40,7 @@ class StoreEntry(Value):
     kept: StoredValues
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return self.position.input.topic_partition
 
 
@@ -64,11 +64,11 @@ class Contents(Value):
 
     @property
     def kept(self) -> dict[TopicPartition, StoredValues]:
-        """Return what the store keeps, by place."""
-        return {entry.place: entry.kept for entry in self.entries} | dict(self.sources)
+        """Return what the store keeps, by partition."""
+        return {entry.topic_partition: entry.kept for entry in self.entries} | dict(self.sources)
 
-    def at(self, place: TopicPartition) -> StoreEntry | None:
-        return next((entry for entry in self.entries if entry.place == place), None)
+    def at(self, partition: TopicPartition) -> StoreEntry | None:
+        return next((entry for entry in self.entries if entry.topic_partition == partition), None)
 
 
 class Write(HasPartition, Value):
@@ -123,17 +123,17 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
 
     Raises RefusedError if the store holds neither `before` nor `after`.
     """
-    by_place = contents.kept
-    todo = tuple(w for w in writes if by_place.get(w.topic_partition) != w.after)
+    by_partition = contents.kept
+    todo = tuple(w for w in writes if by_partition.get(w.topic_partition) != w.after)
     refuse_differences(contents, todo)
     return todo
 
 
 def refuse_differences(contents: Contents, writes: Sequence[Write], where: str = "") -> None:
     """Raise RefusedError that names each entry that is not what the writes expect."""
-    by_place = contents.kept
+    by_partition = contents.kept
     then = {named(w.topic_partition): w.before for w in writes}
-    now = {named(w.topic_partition): by_place.get(w.topic_partition) for w in writes}
+    now = {named(w.topic_partition): by_partition.get(w.topic_partition) for w in writes}
     changed = differences(then, now)
     if changed:
         more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
@@ -147,8 +147,8 @@ def refuse_differences(contents: Contents, writes: Sequence[Write], where: str =
 def refuse_loss(kept: StoredPartition, position: StoredPartition, why: str, where: str) -> None:
     """Refuse a position that a store would not keep in full. kept: what a read would return."""
     if kept != position:
-        place = position.input
-        raise RefusedError(why, where=f"{where}, {place.topic_partition}")
+        start = position.input
+        raise RefusedError(why, where=f"{where}, {start.topic_partition}")
 
 
 def held_before(ensure_held: EnsureHeld, *, written: bool) -> None:

@@ -121,9 +121,9 @@ class TopicOffsets:
             for p, high in highs.items()
             if p not in by_partition and high > lows[p]
         ]:
-            for record, place in await self._read(ranges, READ_COMMITTED):
+            for record, partition in await self._read(ranges, READ_COMMITTED):
                 if key is None or record.key == key:
-                    by_partition[place] = record
+                    by_partition[partition] = record
             for r in ranges:
                 highs[r.topic_partition] = r.start
             size *= 8
@@ -136,21 +136,21 @@ class TopicOffsets:
         by_key = {r.topic_partition: r for r in ranges}
         records: list[tuple[Record, TopicPartition]] = []
         async for item in fetch.read(self._cluster, ranges, isolation=isolation):
-            place = item.topic_partition
+            partition = item.topic_partition
             if not isinstance(item, Chunk):
                 if item.error is not None:
                     raise IncompleteError(
-                        f"{item.error}: {item.detail}", where=f"{self.name}, {place}"
+                        f"{item.error}: {item.detail}", where=f"{self.name}, {partition}"
                     )
                 continue
             last: Record | None = None
-            for record in visible_records(item, by_key[place].start, by_key[place].end):
+            for record in visible_records(item, by_key[partition].start, by_key[partition].end):
                 if self._key is None:
                     last = record
                 elif record.key == self._key:
-                    records.append((record, place))
+                    records.append((record, partition))
             if last is not None:
-                records.append((last, place))
+                records.append((last, partition))
         return records
 
     async def _find(self) -> _LastRecord:
@@ -159,21 +159,24 @@ class TopicOffsets:
         last = await self._last(facts, self._key)
         ends = {f.partition: f.last_stable_offset or 0 for f in facts}
         highs = {f.partition: f.high_watermark or 0 for f in facts}
-        places = sorted(place for place, record in last.items() if record.value is not None)
-        if len(places) > 1:
+        topic_partitions = sorted(
+            topic_partition for topic_partition, record in last.items() if record.value is not None
+        )
+        if len(topic_partitions) > 1:
             raise CorruptError(
-                f"the key stands in the partitions {places[0][1]} and {places[1][1]}: which one "
+                f"the key stands in the partitions {topic_partitions[0][1]} and "
+                f"{topic_partitions[1][1]}: which one "
                 "counts is not known",
                 where=self.name,
             )
-        if not places:
-            gone = sorted(place[1] for place in last)
+        if not topic_partitions:
+            gone = sorted(topic_partition[1] for topic_partition in last)
             return _LastRecord(ends, highs, gone[0] if gone else None)
         try:
-            text = (last[places[0]].value or b"").decode("utf-8")
+            text = (last[topic_partitions[0]].value or b"").decode("utf-8")
         except UnicodeDecodeError:
             raise CorruptError("its value is no text", where=self.name) from None
-        return _LastRecord(ends, highs, places[0][1], text)
+        return _LastRecord(ends, highs, topic_partitions[0][1], text)
 
     async def _changelog(self) -> Contents:
         """Return the positions that each partition's last record carries."""
@@ -187,9 +190,11 @@ class TopicOffsets:
                 change = decode_changelog(record.key, record.value)
             except CorruptError as error:
                 raise error.within(f"{at} at {record.offset}") from None
-            place = TopicPartition(app.inputs[0], at.partition)
-            [output] = app.outputs_of(place)[:1]
-            start = StoredOffset(topic=place[0], partition=at.partition, offset=change.upstream)
+            topic_partition = TopicPartition(app.inputs[0], at.partition)
+            [output] = app.outputs_of(topic_partition)[:1]
+            start = StoredOffset(
+                topic=topic_partition[0], partition=at.partition, offset=change.upstream
+            )
             end = StoredOutput(topic=output[0], partition=output[1], offset=change.downstream)
             kept.append(StoredPartition(input=start, output=(end,)))
         return Contents(
@@ -223,9 +228,9 @@ class TopicOffsets:
     async def _refuse_open(self, last: _LastRecord) -> None:
         """Refuse while a transaction is open: it may hold a newer value, which replaces ours."""
         ranges = self._above(last.ends, last.highs)
-        for record, place in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
+        for record, partition in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
             raise RefusedError(
-                f"an open transaction holds the key at {place} offset {record.offset}",
+                f"an open transaction holds the key at {partition} offset {record.offset}",
                 where=self.name,
                 remedy="see `eoctl why`",
             )
@@ -244,10 +249,10 @@ class TopicOffsets:
                 f"it was written, what came beside it cannot be seen: {error.sentence}",
                 where=self.name,
             ) from None
-        places = sorted((place[1], record.offset) for record, place in since)
-        if ours is None and places:
-            ours = max(places, key=lambda place: place[1])
-        for partition, offset in places:
+        found = sorted((topic_partition[1], record.offset) for record, topic_partition in since)
+        if ours is None and found:
+            ours = max(found, key=lambda one: one[1])
+        for partition, offset in found:
             if (partition, offset) != ours:
                 assert ours is not None
                 raise UnverifiedError(
@@ -300,14 +305,14 @@ class TopicOffsets:
             ) from None
         held_before(ensure_held, written=False)
         job.writing()
-        place = {} if partition is None else {"partition": partition}
+        chosen = {} if partition is None else {"partition": partition}
         try:
             producer.produce(
                 self._described.topic,
                 value,
                 self._key,
                 on_delivery=lambda error, message: reports.append((error, message)),
-                **place,
+                **chosen,
             )
         except KafkaException as error:  # not even queued
             raise RefusedError(

@@ -16,7 +16,7 @@ from typing import Any
 from eoctl.stores.state.files import DATA, StateFile, check_file
 from eoctl.stores.state.runs import RUNS
 from eoctl.stores.storage import LOCK, PROBE, Storage
-from eoctl.stores.storage_address import place_of
+from eoctl.stores.storage_address import storage_and_name
 from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.facts import HasPartition
 from recovery.shared import cut as cuts
@@ -62,10 +62,10 @@ class TaskRow(HasPartition, Value):
 
     def key(self) -> str:
         """Return the task's key."""
-        place = f"{self.topic}-{self.partition}"
+        name = f"{self.topic}-{self.partition}"
         if self.bucket is not None:
-            return f"{place}-bucket-{self.bucket}-of-{self.buckets}"
-        return f"{place}-range-{self.start}-{self.end}"
+            return f"{name}-bucket-{self.bucket}-of-{self.buckets}"
+        return f"{name}-range-{self.start}-{self.end}"
 
 
 class Attempts:
@@ -255,7 +255,7 @@ def opened(given: str | Path) -> tuple[Storage, Manifest]:
 
 def read_bytes(given: str | Path) -> tuple[Storage, Manifest, bytes]:
     """Return what `opened` does, and the manifest's bytes. Raises UsageError."""
-    storage, name = place_of(given, MANIFEST)
+    storage, name = storage_and_name(given, MANIFEST)
     where = storage.shown(name)
     try:
         content = storage.get(name)

@@ -42,48 +42,48 @@ class StateRows(Value):
     storage: Storage
     manifest: Manifest
 
-    def rows(self, place: TopicPartition, part: int, parts: int) -> "pa.Table":
+    def rows(self, partition: TopicPartition, part: int, parts: int) -> "pa.Table":
         """Return the rows of a partition with a key hash of `part` modulo `parts`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         tables = []
         if part == 0:
-            self.check(place)
-        for listed in self.manifest.by_place()[place].files:
+            self.check(partition)
+        for listed in self.manifest.by_partition()[partition].files:
             file = pq.ParquetFile(self.storage.opened(listed.path))
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=rows_schema().names)
                 tables.append(part_of(table.cast(rows_schema()), part, parts))
         return pa.concat_tables(tables or [pa.Table.from_batches([], schema=rows_schema())])
 
-    def all_rows(self, place: TopicPartition) -> Iterator["pa.Table"]:
+    def all_rows(self, partition: TopicPartition) -> Iterator["pa.Table"]:
         """Yield all rows with all columns, a row group at a time."""
         import pyarrow.parquet as pq
 
-        self._check_rows(place)
-        for listed in self.manifest.by_place()[place].files:
+        self._check_rows(partition)
+        for listed in self.manifest.by_partition()[partition].files:
             check_file(self.storage, file_of(listed))
             file = pq.ParquetFile(self.storage.opened(listed.path))
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group)
 
-    def offsets(self, place: TopicPartition) -> "NDArray[np.int64]":
+    def offsets(self, partition: TopicPartition) -> "NDArray[np.int64]":
         """Return the offsets of a partition's rows, rising."""
         import numpy as np
 
         columns = [
             int64_values(one_chunk(group.column("offset")))
-            for group in self._groups(place, ["offset"])
+            for group in self._groups(partition, ["offset"])
         ]
         return np.sort(np.concatenate([np.empty(0, np.int64), *columns]))
 
-    def columns(self, place: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
+    def columns(self, partition: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
         """Yield some columns of all rows, a row group at a time. Call `check` before."""
-        return self._groups(place, names)
+        return self._groups(partition, names)
 
     def in_order(
-        self, place: TopicPartition, first: int = 0, at_once: int | None = None
+        self, partition: TopicPartition, first: int = 0, at_once: int | None = None
     ) -> Iterator["pa.Table"]:
         """Yield a partition's rows with all columns by ascending offset, from row `first` on.
 
@@ -93,12 +93,12 @@ class StateRows(Value):
         import numpy as np
         import pyarrow as pa
 
-        offsets = self.offsets(place)
-        at_once = at_once or self._fit(place)
+        offsets = self.offsets(partition)
+        at_once = at_once or self._fit(partition)
         for begin in range(first, len(offsets), at_once):
             last = min(begin + at_once, len(offsets)) - 1
             parts = []
-            for group in self._groups(place, None, (int(offsets[begin]), int(offsets[last]))):
+            for group in self._groups(partition, None, (int(offsets[begin]), int(offsets[last]))):
                 here = int64_values(one_chunk(group.column("offset")))
                 chosen = np.flatnonzero((here >= offsets[begin]) & (here <= offsets[last]))
                 parts.append(group.take(int64_array(chosen)))
@@ -106,29 +106,29 @@ class StateRows(Value):
             order = np.argsort(int64_values(one_chunk(rows.column("offset"))), kind="stable")
             yield rows.take(int64_array(order))
 
-    def check(self, place: TopicPartition) -> None:
+    def check(self, partition: TopicPartition) -> None:
         """Raise RefusedError if a file does not match the manifest, or its rows the digest."""
-        self._check_rows(place)
-        for listed in self.manifest.by_place()[place].files:
+        self._check_rows(partition)
+        for listed in self.manifest.by_partition()[partition].files:
             check_file(self.storage, file_of(listed))
 
-    def _check_rows(self, place: TopicPartition) -> None:
-        part = self.manifest.by_place()[place]
+    def _check_rows(self, partition: TopicPartition) -> None:
+        part = self.manifest.by_partition()[partition]
         rows = sum(listed.rows for listed in part.files)
         if rows != part.digest.rows:
             raise RefusedError(
                 f"the files of its manifest list {counted(rows, 'row')}, its digest is of "
                 f"{count(part.digest.rows)}",
-                where=f"{self.storage.address}, {place}",
+                where=f"{self.storage.address}, {partition}",
                 remedy="rebuild the state",
             )
 
-    def _fit(self, place: TopicPartition) -> int:
+    def _fit(self, partition: TopicPartition) -> int:
         """Return how many rows fit into BYTES_AT_ONCE."""
         import pyarrow.parquet as pq
 
         rows, size = 0, 0
-        for listed in self.manifest.by_place()[place].files:
+        for listed in self.manifest.by_partition()[partition].files:
             metadata = pq.ParquetFile(self.storage.opened(listed.path)).metadata
             rows += metadata.num_rows
             size += sum(
@@ -138,14 +138,14 @@ class StateRows(Value):
 
     def _groups(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         columns: list[str] | None,
         within: tuple[int, int] | None = None,
     ) -> Iterator["pa.Table"]:
         """Yield row groups, without those known to have no offset `within`."""
         import pyarrow.parquet as pq
 
-        for listed in self.manifest.by_place()[place].files:
+        for listed in self.manifest.by_partition()[partition].files:
             file = pq.ParquetFile(self.storage.opened(listed.path))
             at = file.schema_arrow.get_field_index("offset")
             for number in range(file.num_row_groups):
@@ -182,9 +182,9 @@ class Dump(Value):
     timestamps: bool
     partitions: bool
 
-    def of(self, place: TopicPartition) -> "pa.Table | None":
+    def of(self, topic_partition: TopicPartition) -> "pa.Table | None":
         """Return the rows of one partition; None if it has none."""
-        return self.rows.get(place, self.rows.get((None, place[1])))
+        return self.rows.get(topic_partition, self.rows.get((None, topic_partition[1])))
 
 
 def read_dump(path: Path) -> Dump:
@@ -196,9 +196,9 @@ def read_dump(path: Path) -> Dump:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue
-                place, row = _dumped(line, f"{path}, line {number}")
+                topic_partition, row = _dumped(line, f"{path}, line {number}")
                 timestamps = timestamps and row["timestamp"] is not None
-                grouped.setdefault(place, []).append(row)
+                grouped.setdefault(topic_partition, []).append(row)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"cannot be read: {reason}", where=str(path)) from None
@@ -208,7 +208,9 @@ def read_dump(path: Path) -> Dump:
     if len({topic is not None for topic, _ in grouped}) > 1:
         raise UsageError("some lines name a topic, some do not", where=str(path))
     return Dump(
-        {place: _table(rows) for place, rows in grouped.items()}, timestamps, partitions != {False}
+        {topic_partition: _table(rows) for topic_partition, rows in grouped.items()},
+        timestamps,
+        partitions != {False},
     )
 
 
@@ -222,21 +224,21 @@ def _dumped(line: str, where: str) -> tuple[tuple[str | None, int | None], dict[
             "key": base64.b64decode(key, validate=True),
             "value": None if value is None else base64.b64decode(value, validate=True),
         }
-        place = fields.get("topic"), fields.get("partition")
+        topic_partition = fields.get("topic"), fields.get("partition")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error):
         raise UsageError(
             "not a line of a dump",
             where=where,
             remedy='write {"key": base64, "value": base64, "timestamp": ms, "partition": number}',
         ) from None
-    time, (topic, partition) = row["timestamp"], place
+    time, (topic, partition) = row["timestamp"], topic_partition
     if not (
         (time is None or (type(time) is int and -(2**63) <= time < 2**63))
         and (topic is None or isinstance(topic, str))
         and (partition is None or type(partition) is int)
     ):
         raise UsageError("timestamp, topic or partition is not what it should be", where=where)
-    return place, row
+    return topic_partition, row
 
 
 def _table(rows: list[dict[str, Any]]) -> "pa.Table":

@@ -102,6 +102,6 @@ def _head(column: "pa.Array", at: int, least: int, kind: str) -> "NDArray[np.int
     numbers = np.full(len(column), -1, np.int64)
     long_enough = np.flatnonzero(np.diff(edges) >= least)
     width = np.dtype(kind).itemsize
-    places = edges[:-1][long_enough, None] + at + np.arange(width)
-    numbers[long_enough] = np.ascontiguousarray(data[places]).view(kind)[:, 0]
+    positions = edges[:-1][long_enough, None] + at + np.arange(width)
+    numbers[long_enough] = np.ascontiguousarray(data[positions]).view(kind)[:, 0]
     return numbers

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 SHOWN = 10_000
 """Differing records per log whose key and timestamp are kept to be shown."""
-MOST_PLACES = 3 * MOST
+MOST_UNMATCHED = 3 * MOST
 """A repeat has three: source, first copy, itself. Some 80 bytes each, 210 while judged."""
 
 
 @dataclass(slots=True)
-class Places:
+class UnmatchedRecords:
     """The places of the records with the given digests.
 
     wanted: uint64[n, 2], from `sorted_digests`. compared: the FIELDS that count. most: places that
@@ -44,11 +44,11 @@ class Places:
 
     wanted: "NDArray[np.uint64]"
     compared: tuple[str, ...] = FIELDS
-    most: int = MOST_PLACES
+    most: int = MOST_UNMATCHED
     keys: dict[tuple[int, int], bytes] = field(default_factory=dict)
     times: dict[tuple[int, int], int] = field(default_factory=dict)
     _parts: list[tuple["NDArray[np.uint64]", ...]] = field(default_factory=list)
-    _places: list[int] = field(default_factory=lambda: [0, 0])  # in the source, in the mirror
+    _counts: list[int] = field(default_factory=lambda: [0, 0])  # in the source, in the mirror
 
     def add_source(self, digests: "NDArray[np.uint64]", records: ColumnBatch, stable: int) -> None:
         """Add the source's next records. stable: its last stable offset.
@@ -82,13 +82,13 @@ class Places:
         if not len(rows):
             return
         chosen, side = records.select(rows), side[rows]
-        for i in range(min(len(rows), SHOWN - self._places[log])):
-            place = log, int(chosen.offset[i])
-            self.times[place] = int(chosen.timestamp[i])
+        for i in range(min(len(rows), SHOWN - self._counts[log])):
+            log_offset = log, int(chosen.offset[i])
+            self.times[log_offset] = int(chosen.timestamp[i])
             if (key := chosen.key[i]) is not None:
-                self.keys[place] = key
-        self._places[log] += len(rows)
-        if sum(self._places) > self.most:
+                self.keys[log_offset] = key
+        self._counts[log] += len(rows)
+        if sum(self._counts) > self.most:
             raise IncompleteError(
                 f"more than {self.most:,} places of records that differ or equal such ones, "
                 "too many to tell apart",
@@ -157,7 +157,7 @@ class Places:
 
 
 def sorted_digests(digests: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    """Return each digest once, in the order that `Places` needs."""
+    """Return each digest once, in the order that `UnmatchedRecords` needs."""
     import numpy as np
 
     ordered = digests[np.lexsort((digests[:, 1], digests[:, 0]))]
