@@ -6,9 +6,10 @@ from recovery.inspect.observation import OpenTransaction, Sample
 def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
     """Return True if the later snapshot proves that an open transaction has ended.
 
-    The leader, at no lower leader epoch, shows an LSO above the start and no such transaction. A
-    marker that is not yet on all replicas leaves the LSO where it was. If the transaction was never
-    identified: the LSO moved, or nothing is held any more.
+    The leader, at no lower leader epoch, shows no such transaction, and an LSO above the start or
+    held by an older transaction, which it shows. A marker that is not yet on all replicas leaves
+    the LSO where it was. If the transaction was never identified: the LSO moved, or nothing is held
+    any more.
     """
     p, q = before.partition, after.partition
     if q.error is not None or q.last_stable_offset is None or after.producers is None:
@@ -24,7 +25,9 @@ def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
         if r.current_txn_start_offset is not None
     }
     if start is not None:
-        return q.last_stable_offset > start and (pid, start) not in opened
+        lso = q.last_stable_offset
+        older = lso < start and any(begin <= lso for _, begin in opened if begin is not None)
+        return (lso > start or older) and (pid, start) not in opened
     if q.held == 0:
         return True
     if pid is not None:

@@ -18,16 +18,18 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.admin import create_topic, quorum_leader, set_replicas
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
+from eoctl.operations.diagnose import judging
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.facts import CoordinatorClock, PartitionFacts, TopicPartition, TransactionFacts
 from recovery.inspect.inspection import lso_row
+from recovery.inspect.observation import Settings
 from recovery.selectors import parse_selector
 from recovery.values import replace
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, Relay, relayed
+from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, LIST_TRANSACTIONS, Relay, relayed
 
 T = TypeVar("T")
 AN_HOUR = 3_600_000
@@ -139,6 +141,27 @@ def test_what_began_after_it_is_not_what_holds_a_partition(lab1: Lab, topic: Mak
     assert row.blocking is not None
     assert row.blocking.start_offset == row.last_stable_offset == 2
     assert row.blocking.transactional_id == f"{here}-next"
+
+
+def test_what_ends_above_an_older_open_transaction_is_no_finding(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    """Its end does not move the LSO, which the older one holds."""
+    here = topic(lab1)
+    older, newer = writer(lab1, here), writer(lab1, f"{here}-newer")
+    write(older, here)
+    write(newer, here)
+
+    def commit_newer() -> None:
+        newer.commit_transaction(30)
+        time.sleep(0.5)  # until its coordinator has all markers
+
+    with relayed(lab1) as relay:
+        once(relay, LIST_TRANSACTIONS, commit_newer)
+        scope, settings = Scope((parse_selector(here),)), Settings()
+        found = asked(lab1, lambda c: judging.diagnose(c, scope, settings, pause=0.3), relay.hosts)
+    older.abort_transaction(30)
+    assert [(j.verdict.name, j.about.start_offset) for j in found.judged] == [("open", 0)]
 
 
 def test_a_clock_is_not_measured_by_the_next_transaction_of_an_id(
