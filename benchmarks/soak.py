@@ -121,8 +121,8 @@ def load(servers: str, until: float, counts: list[int]) -> None:
         due = time.monotonic()
         while time.monotonic() < until:
             producer.begin_transaction()
-            for place in {number % PARTITIONS, (number * 7 + 1) % PARTITIONS}:
-                producer.produce(TOPIC, b"x" * 100, partition=place)
+            for partition in {number % PARTITIONS, (number * 7 + 1) % PARTITIONS}:
+                producer.produce(TOPIC, b"x" * 100, partition=partition)
             if counts[number] % 10 == 9:
                 producer.abort_transaction(60)
             else:

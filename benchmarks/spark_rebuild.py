@@ -5,7 +5,6 @@ Goal: Spark local[2] is no slower than local; a standalone cluster of two worker
 are the seconds of CPU of all processes but the broker, which others on the machine change less.
 """
 
-import dataclasses
 import os
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
 from eoctl.engine.rebuild_task import Making
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.record import LabSpec
+from recovery.values import replace
 from tests.spark.starting import standalone_cluster
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def measure() -> Iterator[Measured]:
 
         def run(name: str, engine_of: Callable[[Path], RebuildEngine]) -> None:
             output = root / f"{name}-{next(number)}"
-            how = dataclasses.replace(request.how, output=str(output))
-            wanted = dataclasses.replace(request, how=how)
+            how = replace(request.how, output=str(output))
+            wanted = replace(request, how=how)
             before = tree_cpu()
             found = rebuild(wanted, access, engine_of(output), name).digest
             cpu.setdefault(name, []).append(tree_cpu() - before)

@@ -4,7 +4,6 @@ From Spark's event log: of a rebuild's seconds, those in which no task ran, and 
 one did. Beside them, the seconds of CPU of two workers and of one, of all processes but the broker.
 """
 
-import dataclasses
 import json
 import os
 import sys
@@ -22,6 +21,7 @@ from benchmarks.spark_rebuild import request_of, session
 from eoctl.engine.rebuild import RebuildRequest, rebuild
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.record import LabSpec
+from recovery.values import replace
 from tests.spark.starting import standalone_cluster
 
 RECORDS = round(float(os.environ.get("EOCTL_BENCH_SPARK_MILLIONS", "30")) * 1e6)
@@ -83,10 +83,10 @@ def _run(master: str, root: Path, request: RebuildRequest, access: Access, worke
     with session(master, more) as spark:
         for number in range(2):
             output = root / f"state-{workers}-{number}"
-            how = dataclasses.replace(request.how, output=str(output))
+            how = replace(request.how, output=str(output))
             used, times = tree_cpu(), [time.time()]
             engine = SparkEngine(spark, storage_at(output))
-            rebuild(dataclasses.replace(request, how=how), access, engine, "spark")
+            rebuild(replace(request, how=how), access, engine, "spark")
             times.append(time.time())
             used = tree_cpu() - used
     running = at_once(log, *times)

@@ -39,10 +39,10 @@ def _took(what: str, words: list[str], status: int) -> Took:
 
 async def _open(servers: str, topics: list[str]) -> None:
     """Begin a transaction of each id, with a record in a partition of its own."""
-    places = iter([(n, topics[n % TOPICS], n // TOPICS * 5) for n in range(OPEN)])
+    ids = iter([(n, topics[n % TOPICS], n // TOPICS * 5) for n in range(OPEN)])
 
     async def some(client: Client) -> None:
-        for number, topic, partition in places:
+        for number, topic, partition in ids:
             producer = await Producer.init(client, f"application-{number:04d}", TIMEOUT_MS)
             await producer.send(topic, partition, [NewRecord(b"waits")])
 

@@ -24,10 +24,10 @@ def measure() -> Iterator[Measured]:
         )
         yield Measured("txn list, 3 brokers", ours, peer, "TransactionsCommand", "3x or more")
         topic, partition = truths[0].topic_partition
-        place = ("--topic", topic, "--partition", str(partition))
+        options = ("--topic", topic, "--partition", str(partition))
         ours, peer = alternate(
             command([*EOCTL, *server, "producers", f"{topic}:{partition}"], least=2),
-            command(tool(three, "TransactionsCommand", "describe-producers", *place), least=2),
+            command(tool(three, "TransactionsCommand", "describe-producers", *options), least=2),
             ROUNDS,
         )
         yield Measured("producers TOPIC:P", ours, peer, "TransactionsCommand", "3x or more")

@@ -174,7 +174,7 @@ def multiply(data: Path, records: int = RECORDS) -> int:
         (log,) = folder.glob("*.log")
         offset = sum(1 for _ in _batches(log.read_bytes()))
         made = [_patched(batch, number) for number in ids.get(partition, ()) for batch in pattern]
-        places = list(accumulate(map(len, made), initial=0))
+        positions = list(accumulate(map(len, made), initial=0))
         again = bytearray(b"".join(made))
         for path in folder.iterdir():
             if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
@@ -182,10 +182,10 @@ def multiply(data: Path, records: int = RECORDS) -> int:
         with log.open("ab") as file, log.with_suffix(".index").open("wb") as index:
             indexed = 0
             for _ in range(records // IDS // len(pattern)):
-                for place in places[:-1]:
-                    struct.pack_into(">q", again, place, offset)  # its CRC leaves out the offset
-                    if file.tell() + place - indexed > INDEX_BYTES:
-                        indexed = file.tell() + place
+                for position in positions[:-1]:
+                    struct.pack_into(">q", again, position, offset)  # its CRC leaves out the offset
+                    if file.tell() + position - indexed > INDEX_BYTES:
+                        indexed = file.tell() + position
                         index.write(struct.pack(">ii", offset, indexed))
                     offset += 1
                 file.write(again)

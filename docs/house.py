@@ -97,8 +97,8 @@ def file_arrows() -> dict[str, set[str]]:
 def _file_of(name: str, files: Container[str]) -> str | None:
     """The file in which a dotted name is: a module, a package or what one of them holds."""
     whole = name.replace(".", "/")
-    for place in (whole, whole.rpartition("/")[0]):
-        for file in (f"{place}.py", f"{place}/__init__.py"):
+    for stem in (whole, whole.rpartition("/")[0]):
+        for file in (f"{stem}.py", f"{stem}/__init__.py"):
             if file in files:
                 return file
     return None

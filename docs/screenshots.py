@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tui.app import Dashboard
 from tui.feed.replay import ReplayFeed
-from tui.screens.views import BY_NAME, Place
+from tui.screens.views import BY_NAME, Location
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "tui" / "recordings"
 FOLDER = Path(__file__).parent / "screenshots"
@@ -36,7 +36,7 @@ async def shoot(known: str, name: str, about: str, theme: str, size: tuple[int, 
     async with app.run_test(size=size) as pilot:
         while app.frame is None or app.frame.position is None or len(set(app.frame.position)) > 1:
             await pilot.pause(0.02)
-        app.go(Place(BY_NAME[name], about))
+        app.go(Location(BY_NAME[name], about))
         await pilot.pause()
         picture = app.export_screenshot(title=f"eoctl tui: {name}")
     feed.stop()

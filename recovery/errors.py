@@ -1,6 +1,6 @@
-"""The one hierarchy of errors. Each says what, where and the remedy; its type is the exit status.
+"""All errors. Each says what happened, where, and the remedy; its type gives the exit status.
 
-`eoctl.cli.main` is the only place that prints them. Nothing else ends the process.
+Only `eoctl.cli.main` prints them. Nothing else ends the process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,8 @@ class Exit(IntEnum):
 class EoctlError(Exception):
     """Something the operator must know.
 
-    what: one sentence without a final full stop; where: file, broker, topic or option it
-    concerns; remedy: what to do next. None where there is nothing to say.
+    what: one sentence without a final full stop; where: the file, broker, topic or option
+    concerned; remedy: what to do next. None where there is nothing to say.
     """
 
     exit_status = Exit.INTERNAL
@@ -41,9 +41,9 @@ class EoctlError(Exception):
 
     @property
     def sentence(self) -> str:
-        """`where: what; remedy`, on one line; `where` once, if `what` begins with it.
+        """Return `where: what; remedy` on one line, with `where` once if `what` begins with it.
 
-        No URL in it shows its password.
+        No URL in the sentence shows its password.
         """
         named = not self.where or self.what.startswith((f"{self.where}:", f"{self.where} "))
         text = self.what if named else f"{self.where}: {self.what}"
@@ -72,7 +72,7 @@ NO_SUCH_TOPIC = "no such topic, or no permission to see it"
 
 
 def topic_problem(error: str) -> str:
-    """Return in words why a topic could not be described. error: Kafka's name of its code."""
+    """Return in words why a topic could not be described. error: the name of Kafka's error code."""
     if error == "UNKNOWN_TOPIC_OR_PARTITION":
         return NO_SUCH_TOPIC
     if error == "INVALID_TOPIC_EXCEPTION":
@@ -89,10 +89,10 @@ def no_topic(
     replicas: int | None = None,
     settings: Mapping[str, str | None] | None = None,
 ) -> RefusedError:
-    """Return the refusal of a topic to write to that is missing, with the line that creates it.
+    """Return the refusal to write to a missing topic, with the command that creates it.
 
-    servers: the cluster's bootstrap servers, (host, port) each. replicas, settings: that it is to
-    have; None = the cluster's defaults.
+    servers: the cluster's bootstrap servers, (host, port) each. replicas, settings: for the topic;
+    None = the cluster's defaults.
     """
     more = "" if replicas is None else f" --replication-factor {replicas}"
     for key, value in sorted((settings or {}).items()):

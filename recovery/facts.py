@@ -1,8 +1,8 @@
 """A cluster as it was seen, and what could not be seen: frozen values, no judgement.
 
 The same types come from a live cluster (`eoctl.kafka.ask.collect`), a bundle or a broker's files.
-Offsets are absolute; times are epoch milliseconds by the clock named in the field; None is
-"not known", never 0 or -1.
+Offsets are absolute; times are epoch milliseconds by the clock that the field names; None means
+unknown, which is never 0 or -1.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -27,13 +27,13 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "TopicPartition":
-        """Return the partition that `str` gave as text."""
+        """Return the partition in a text from `str`."""
         topic, _, partition = text.rpartition(":")
         return cls(topic, int(partition))
 
 
 class HasPartition:
-    """A value about one partition, which its fields `topic` and `partition` name."""
+    """A value about the one partition in its fields `topic` and `partition`."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class HasPartition:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Return the partition as one value: a key, and as text `orders:3`."""
+        """Return the partition as one value: a key, or as text `orders:3`."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -64,19 +64,19 @@ class Missing(Value):
 
     @property
     def topic_partition(self) -> TopicPartition | None:
-        """Return the partition that it is about; None where it is about none."""
+        """Return the partition concerned; None: the scope is wider."""
         if self.topic is None or self.partition is None:
             return None
         return TopicPartition(self.topic, self.partition)
 
 
 def known(value: int) -> int | None:
-    """Return None for a negative number, which is how Kafka writes that there is none."""
+    """Return None for a negative number, with which Kafka writes that a value is absent."""
     return value if value >= 0 else None
 
 
 class BrokerFacts(Value):
-    """A broker as Metadata lists it; `up` is whether it answered us."""
+    """A broker in Metadata. up: whether it answered us."""
 
     id: int
     host: str
@@ -88,9 +88,9 @@ class BrokerFacts(Value):
 class PartitionFacts(HasPartition, Value, gc=False):
     """Offsets of a partition as its leader gave them.
 
-    last_stable_offset is read after high_watermark on the same connection, so that a partition
-    with traffic is not taken for one that is held back: held > 0 was true at one moment.
-    error: Kafka's error name when the leader did not give the offsets.
+    last_stable_offset is read after high_watermark on the same connection, so that a partition with
+    traffic does not look like one that is held: held > 0 was true at one moment.
+    error: Kafka's error name if the leader did not give the offsets.
     """
 
     topic: str
@@ -106,7 +106,7 @@ class PartitionFacts(HasPartition, Value, gc=False):
 
     @property
     def held(self) -> int | None:
-        """Offsets between LSO and high watermark, control records included; None if unknown."""
+        """Return how many offsets are from LSO to high watermark, markers too; None: unknown."""
         if self.high_watermark is None or self.last_stable_offset is None:
             return None
         return self.high_watermark - self.last_stable_offset
@@ -115,9 +115,9 @@ class PartitionFacts(HasPartition, Value, gc=False):
 class ProducerFacts(HasPartition, Value):
     """One producer's state in one partition (DescribeProducers, KIP-664).
 
-    producer_epoch is that of the producer's last batch. last_timestamp is what that batch
-    carries: the producer's clock, or the broker's on LogAppendTime topics.
-    current_txn_start_offset: first offset of its open transaction here.
+    producer_epoch: that of the producer's last batch. last_timestamp: from that batch, by the
+    producer's clock or, on LogAppendTime topics, the broker's. current_txn_start_offset: the first
+    offset of its open transaction here.
     """
 
     topic: str
@@ -134,8 +134,8 @@ class TransactionFacts(Value):
     """A transactional id as its coordinator knows it (ListTransactions, DescribeTransactions).
 
     state: Kafka's name (Empty, Ongoing, PrepareCommit, ...). timeout_ms, start_timestamp (the
-    coordinator's clock) and partitions are None until the id was described. ghost: listed by a
-    broker that keeps the id's former partition; its present coordinator does not know it so.
+    coordinator's clock) and partitions are None until the id was described. ghost: a broker with
+    the id's former partition lists it, and the present coordinator knows no such state.
     """
 
     transactional_id: str
@@ -153,26 +153,26 @@ class TransactionFacts(Value):
 class CoordinatorFacts(Value):
     """One partition of `__transaction_state` and whether its coordinator could be seen.
 
-    seen: its leader was asked and the probe (a made-up transactional id of this partition,
-    described before and after the listing) answered TRANSACTIONAL_ID_NOT_FOUND both times.
+    seen: its leader answered the listing, and the probe (a made-up transactional id of this
+    partition, described before and after the listing) got TRANSACTIONAL_ID_NOT_FOUND both times.
     """
 
     partition: int
     leader: int | None
     seen: bool
     error: str | None = None
-    in_sync: int | None = None  # replicas in sync on brokers that answer; None = not known
+    in_sync: int | None = None  # replicas in sync on brokers that answer; None = unknown
     away: tuple[int, ...] = ()  # brokers of the other replicas
     least: int | None = None  # min.insync.replicas, at most the replicas; None = hidden, not asked
 
     @property
     def takes_no_record(self) -> bool:
-        """Return True if its coordinator can write nothing: too few replicas are in sync."""
+        """Return True if its coordinator cannot write anything: too few replicas are in sync."""
         return None not in (self.in_sync, self.least) and (self.in_sync or 0) < (self.least or 0)
 
 
 class CoordinatorClock(Value):
-    """A coordinator's clock against ours: ahead, in ms (negative: behind), to about a second."""
+    """A coordinator's clock. ahead: ms ahead of ours (negative: behind), to about a second."""
 
     broker: int
     ahead: int
@@ -181,10 +181,10 @@ class CoordinatorClock(Value):
 class GroupOffsetFacts(HasPartition, Value):
     """A group's committed offset for one partition (OffsetFetch).
 
-    pending: a transaction holds a newer commit that is not decided yet
-    (UNSTABLE_OFFSET_COMMIT); committed_offset is then the last stable one.
-    is_share: it is the start offset of a share group (KIP-932), and lag, in records, is what Kafka
-    tells of it (KIP-1226); None: Kafka does not.
+    pending: a transaction holds a newer, undecided commit (UNSTABLE_OFFSET_COMMIT);
+    committed_offset is then the last stable one.
+    is_share: the offset is the start offset of a share group (KIP-932), and lag, in records, is
+    Kafka's own value (KIP-1226); None: Kafka gives none.
     """
 
     group: str
@@ -208,7 +208,7 @@ class ConnectTask(NamedTuple):
 
 class ConnectWorker(Value):
     """A worker of Kafka Connect, as its group knows it: the REST address that it advertises, and
-    the tasks that it was given."""
+    its tasks."""
 
     client_id: str
     host: str
@@ -217,7 +217,7 @@ class ConnectWorker(Value):
 
 
 class StreamsProcess(Value):
-    """A member of a group of the streams protocol, and the process of Kafka Streams it runs in."""
+    """A member of a group of the streams protocol, and its process of Kafka Streams."""
 
     client_id: str
     host: str
@@ -227,12 +227,12 @@ class StreamsProcess(Value):
 class GroupFacts(Value):
     """A consumer group: its type, state, members as (client id, host), and committed offsets.
 
-    members None: not seen, which is not "none": ask `recovery.inspect.group_life`.
-
-    protocol: of a classic group that was described: `consumer`, `connect`, or what else it speaks.
-    workers: the members of a group that speaks `connect`, as far as they could be read.
+    members None: not seen, which does not mean that there are none: see
+    `recovery.inspect.group_life`.
+    protocol: of a described classic group: `consumer`, `connect`, or another protocol.
+    workers: the members of a group with the protocol `connect`, those that could be read.
     processes: the members of a streams group (KIP-1071), with their processes.
-    isolation: of a share group, its share.isolation.level; None: hidden, or not asked for.
+    isolation: of a share group, its share.isolation.level; None: hidden, or not requested.
     """
 
     group: str
@@ -248,7 +248,7 @@ class GroupFacts(Value):
 
 
 class CommitTime(NamedTuple):
-    """When an offset was committed, and when it ends if the client named that; ms, the
+    """When an offset was committed, and when it expires if the client set that; ms, the
     coordinator's clock. expires_at None: by offsets.retention.minutes."""
 
     committed_at: int
@@ -256,13 +256,13 @@ class CommitTime(NamedTuple):
 
 
 class GroupTimes(Value):
-    """What `__consumer_offsets` recorded of a group since an instant.
+    """What `__consumer_offsets` has recorded about a group since an instant.
 
-    state_since: since when a classic group is in its last state, ms by the coordinator's clock, and
-    members: how many it had then. members None: its last record is older than the instant, or the
-    group is of another kind; state_since alone None: Kafka before 2.1 wrote no time.
-    commits: the last commit of each partition that counts, None where the offset was deleted; one
-    that is absent had none since the instant.
+    state_since: since when a classic group has been in its last state, ms by the coordinator's
+    clock; members: how many it then had. members None: its last record is older than the instant,
+    or the group is of another kind; only state_since None: Kafka before 2.1 wrote no time.
+    commits: the last commit that counts of each partition, None if the offset was deleted; a
+    missing partition had none since the instant.
     """
 
     state_since: int | None = None
@@ -271,7 +271,7 @@ class GroupTimes(Value):
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return the values of each key, in their order."""
+    """Return the values of each key in their order."""
     found: dict[K, list[T]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
@@ -281,8 +281,8 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
 class Transactions(Value, dict=True):
     """All coordinators' transactions, and which coordinators could be seen.
 
-    clocks: of those coordinators whose clock could be measured. described_at: epoch ms, our clock,
-    before the first was described; None = not described, or by an earlier version.
+    clocks: those of coordinators whose clock could be measured. described_at: epoch ms, our clock,
+    before the first id was described; None = none was, or an earlier version collected them.
     """
 
     rows: tuple[TransactionFacts, ...] = ()
@@ -293,36 +293,36 @@ class Transactions(Value, dict=True):
 
     @property
     def complete(self) -> bool:
-        """Every partition of `__transaction_state` was led, asked and proven by the probe."""
+        """Return True if nothing is missing and every coordinator partition was seen."""
         return not self.missing and all(c.seen for c in self.coordinators)
 
     def ahead(self, broker: int) -> int | None:
-        """Milliseconds that this coordinator's clock is ahead of ours; None if not measured."""
+        """Return the ms that this coordinator's clock is ahead of ours; None: not measured."""
         return next((c.ahead for c in self.clocks if c.broker == broker), None)
 
     def log_of(self, transactional_id: str) -> CoordinatorFacts | None:
-        """The partition of `__transaction_state` that an id hashes to; None if not seen."""
+        """Return the `__transaction_state` partition that an id hashes to; None: not seen."""
         if not self.coordinators:
             return None
         return self.coordinators[coordinator_partition(transactional_id, len(self.coordinators))]
 
     def owners(self, producer_id: int) -> tuple[TransactionFacts, ...]:
-        """The transactional ids whose current producer id is `producer_id`; no ghosts."""
+        """Return the ids whose current producer id is `producer_id`, without ghosts."""
         return tuple(self._by_producer.get(producer_id, ()))
 
     @cached_property
     def _by_producer(self) -> dict[int, list[TransactionFacts]]:
-        # what one of thousands of transactions needs is not looked for among all the others
+        # An index, since a search among thousands of transactions for each of them takes too long.
         return grouped((t.producer_id, t) for t in self.rows if not t.ghost)
 
 
 class Facts(Value):
-    """The result of one look at a cluster. `missing` empty = nothing asked for was left out.
+    """One snapshot of a cluster. missing: () = everything requested was seen.
 
-    scanned: partitions looked at, those not in `partitions` included. producers: of partitions
-    that were asked and answered; one that is absent is not known. transaction_version: the
-    finalized feature `transaction.version` (0 where the cluster knows no such feature). notes:
-    sentences for people about what was asked.
+    scanned: how many partitions were examined, those not in `partitions` included. producers: those
+    of partitions that were asked and answered; a missing partition is unknown.
+    transaction_version: the finalized feature `transaction.version` (0 if the cluster does not know
+    it). notes: sentences for people about the request.
     """
 
     cluster_id: str | None

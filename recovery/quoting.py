@@ -1,13 +1,13 @@
-"""Quote in an error what somebody typed, and write addresses as a command line takes them."""
+"""Quote what somebody typed in an error, and write addresses as a command line takes them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 
 def quoted(given: str) -> str:
-    """At most 60 characters of it, in quotes, controls and invisible characters escaped.
+    """Return at most 60 characters in quotes, with control and invisible characters escaped.
 
-    A password in a URL is hidden: a part of it would be shown.
+    The password in a URL is hidden first, since cutting could show a part of it.
     """
     given = without_passwords(given)
     return repr(given if len(given) <= 60 else given[:59] + "…")
@@ -28,7 +28,7 @@ def addresses(servers: Iterable[tuple[str, int]]) -> str:
 
 
 def some(names: Sequence[str], most: int = 3, number: int | None = None) -> str:
-    """Join names to `a, b, c and 4 more`. number: of all, where only the first are at hand.
+    """Join names to `a, b, c and 4 more`. number: of all names, if only the first are given.
 
     >>> some(["a", "b"], 3, number=9)
     'a, b and 7 more'
@@ -38,9 +38,9 @@ def some(names: Sequence[str], most: int = 3, number: int | None = None) -> str:
 
 
 def value_words(value: object) -> str:
-    """Return a fact as JSON writes it, but text within it as it is: no quote is escaped.
+    """Return a fact as JSON, except that a text within it keeps its quotes unescaped.
 
-    What groups keep beside an offset is often JSON itself, and librdkafka ends it with a NUL.
+    The metadata of a commit is often JSON itself, and librdkafka ends it with a NUL.
 
     >>> print(value_words({"offset": 7, "metadata": '{"output": 3}\\0'}))
     {"offset": 7, "metadata": '{"output": 3}'}

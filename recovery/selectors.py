@@ -1,6 +1,6 @@
 """Topics and partitions as typed: `orders`, `orders:3`, `orders:0,2,5-9`, `'orders-*'`.
 
-Every command that takes TOPIC[:P] parses it here. Pure: what exists is the caller's knowledge.
+Every command that takes TOPIC[:P] parses it here. Pure: the caller knows what exists.
 """
 
 import fnmatch
@@ -16,7 +16,7 @@ from recovery.values import Value
 MAX_TOPIC_LENGTH = 249  # org.apache.kafka.common.internals.Topic
 MAX_PARTITION = 2**31 - 1
 
-# Patterns are compiled when a selector is read: many commands are given none.
+# Patterns are compiled when a selector is read, since many commands get none.
 _LEGAL = "[a-zA-Z0-9._-]+"
 _GLOB_CHARACTERS = frozenset("*?[")
 _PARTITIONS = "[0-9,-]+"
@@ -28,8 +28,8 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Selector(Value):
-    """One selector. text: as typed. partitions: inclusive ranges, ascending and disjoint, or None
-    for all. literal: the one topic named exactly, or None for a pattern."""
+    """One selector. text: as typed. partitions: inclusive ranges, ascending and disjoint; None =
+    all. literal: the one topic named exactly; None = a pattern."""
 
     text: str
     pattern: re.Pattern[str]
@@ -51,11 +51,11 @@ class Selector(Value):
 def parse_selector(
     text: str, *, partitions: str | None = None, where: str | None = None
 ) -> Selector:
-    """TOPIC[:P], where TOPIC is a name or a glob (`*`, `?`, `[a-z]`, `[!x]`; the whole name, case
-    matters) and P is `3` or `0,2,5-9`.
+    """Parse TOPIC[:P]: TOPIC is a name or a glob (`*`, `?`, `[a-z]`, `[!x]`; it matches complete
+    names, case matters), P is `3` or `0,2,5-9`.
 
-    partitions: what stood in a separate option (`--partition 3`). where: the option or argument,
-    for the error. Raises UsageError.
+    partitions: the text of a separate option (`--partition 3`). where: the option or argument, for
+    the error. Raises UsageError.
     """
     topic, colon, rest = text.rpartition(":")
     if not colon or not re.fullmatch(_PARTITIONS, rest):
@@ -71,9 +71,9 @@ def parse_selector(
 
 
 def regex_selector(expression: str, *, where: str | None = "--regex") -> Selector:
-    """Topics whose whole name matches a Python regular expression, all partitions.
+    """Return a selector of topics whose complete name matches a Python regular expression.
 
-    Raises UsageError with the position of what is wrong in it.
+    Raises UsageError with the position of the error in it.
     """
     try:
         with warnings.catch_warnings():
@@ -92,7 +92,7 @@ def regex_selector(expression: str, *, where: str | None = "--regex") -> Selecto
 
 
 def _as_logs_print(selector: Selector) -> str:
-    """A hint for `orders-3`: so brokers' logs write what is `orders:3` here."""
+    """Return a hint for `orders-3`, which is how brokers' logs write `orders:3`."""
     match = re.fullmatch(_PRINTED, selector.literal or "")
     if match is None or selector.partitions is not None:
         return ""
@@ -100,9 +100,9 @@ def _as_logs_print(selector: Selector) -> str:
 
 
 def missing(selectors: Iterable[Selector], partition_counts: Mapping[str, int]) -> list[str]:
-    """A sentence for each thing named exactly that does not exist.
+    """Return a sentence for each exactly named topic or partition that does not exist.
 
-    partition_counts: existing topics and their number of partitions (Kafka numbers them from 0).
+    partition_counts: existing topics and their number of partitions (Kafka counts from 0).
     """
     sentences = []
     for selector in selectors:
@@ -125,17 +125,17 @@ def missing(selectors: Iterable[Selector], partition_counts: Mapping[str, int]) 
 def unmatched(
     selectors: Iterable[Selector], partitions: Iterable[TopicPartition]
 ) -> tuple[str, ...]:
-    """A sentence for each pattern that matches none of these partitions: most likely misspelt."""
+    """Return a sentence for each pattern that matches none of these partitions: likely misspelt."""
     there = list(partitions)
     return tuple(
         f"no partition matches {quoted(s.text)}"
         for s in selectors
-        if s.literal is None and not any(s.matches(*place) for place in there)
+        if s.literal is None and not any(s.matches(*topic_partition) for topic_partition in there)
     )
 
 
 def _refuse_illegal(topic: str, where: str | None) -> None:
-    """Kafka's rules for topic names (Topic.validate); in a glob the glob's characters as well."""
+    """Apply Kafka's rules for topic names (Topic.validate); a glob may also have its characters."""
     glob = not _GLOB_CHARACTERS.isdisjoint(topic)
     remedy = None
     if not topic:
@@ -172,7 +172,7 @@ def _refuse_illegal(topic: str, where: str | None) -> None:
 
 
 def _closed(glob: str) -> bool:
-    """fnmatch takes a [ that is never closed as itself, which no topic name can hold."""
+    """Return False if a [ is never closed: fnmatch takes it literally, and no topic name has it."""
     return "[" not in re.sub(r"\[!?\]?[^\]]*\]", "", glob)
 
 

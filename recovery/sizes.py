@@ -9,9 +9,9 @@ _SIZE = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kmgt]?)(i?b)?(?:/s)?"
 
 
 def byte_rate(text: str, *, where: str | None = None) -> float:
-    """Bytes per second. `k M G T` and `KiB ...` are powers of 1024, `kB MB ...` of 1000.
+    """Return bytes per second. `k M G T` and `KiB ...` are powers of 1024, `kB MB ...` of 1000.
 
-    Raises UsageError, for zero as well: nothing would ever be read.
+    Raises UsageError, also for zero: nothing would ever be read.
     """
     match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:

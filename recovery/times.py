@@ -1,7 +1,7 @@
 """Durations and instants as people type them: `15m`, `PT15M`, `2h ago`, `2026-11-21T14:16:20Z`.
 
-Pure: who asks for "2h ago" passes the current time. Instants are epoch milliseconds (UTC), as in
-Kafka's records; durations are seconds. What is printed here can be typed back.
+Pure: for "2h ago" the caller passes the current time. Instants are epoch milliseconds (UTC), as in
+Kafka's records; durations are seconds. All output can be typed as input.
 """
 
 import datetime
@@ -10,13 +10,13 @@ import re
 from recovery.errors import IncompleteError, UsageError
 from recovery.quoting import quoted
 
-MAX_INSTANT_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last that RFC 3339 can write
+MAX_INSTANT_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last in RFC 3339
 MAX_DURATION_S = 36_500 * 86_400  # a hundred years
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (all arithmetic here is in UTC)
 _UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
-# Patterns are compiled when a time is read: most commands are given none, and it takes 2 ms.
+# Patterns are compiled when a time is read: most commands get none, and compiling takes 2 ms.
 _SHORT = r"\s*".join(f"(?:{_NUMBER}{unit}(?![a-z]))?" for unit in _UNITS_MS)
 _ISO = (
     rf"P(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?"
@@ -35,7 +35,7 @@ _INSTANT_REMEDY = (
 
 
 def duration(text: str, *, where: str | None = None) -> float:
-    """Seconds, to the millisecond, of `90s 15m 2h 3d 1w 250ms 1h30m 1.5s 0` or ISO 8601 `PT15M`.
+    """Return the seconds, to the ms, in `90s 15m 2h 3d 1w 250ms 1h30m 1.5s 0` or ISO 8601 `PT15M`.
 
     Years and months are refused: they have no fixed length. where: the option, for the error.
     Raises UsageError.
@@ -51,7 +51,7 @@ def duration(text: str, *, where: str | None = None) -> float:
         raise UsageError(_why_no_duration(given), where=where, remedy=_DURATION_REMEDY)
     millis = round(
         sum(
-            # Digits before the point are taken as integers: no rounding in long ones.
+            # Digits before the point are read as integers, so that long ones are not rounded.
             int(whole) * factor + (float(f"0.{fraction}") * factor if fraction else 0)
             for factor, number in zip(factors, match.groups(), strict=True)
             if number
@@ -64,7 +64,7 @@ def duration(text: str, *, where: str | None = None) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Exactly these seconds (to the millisecond) in words `duration` reads: `6d 2h`, `1m 30s`."""
+    """Return exactly these seconds, to the ms, as `duration` reads them: `6d 2h`, `1m 30s`."""
     millis = round(abs(seconds) * 1000)
     words = []
     for unit, factor in _UNITS_MS.items():
@@ -75,7 +75,7 @@ def format_duration(seconds: float) -> str:
 
 
 def span(ms: int) -> str:
-    """Milliseconds for people, rounded down to two units: `24d 20h`, `9m 50s`, `300ms`."""
+    """Return ms for people, rounded down to two units: `24d 20h`, `9m 50s`, `300ms`."""
     whole = format_duration(abs(ms) // 1000 if abs(ms) >= 1000 else abs(ms) / 1000)
     return " ".join(whole.split()[:2])
 
@@ -83,24 +83,25 @@ def span(ms: int) -> str:
 def not_done_within(
     seconds: float | None, so_far: str = "", remedy: str = "give more time with --timeout"
 ) -> IncompleteError:
-    """Return the error of what ran out of time. so_far: what is certain, after a semicolon.
+    """Return the error for running out of time. so_far: what is certain, after a semicolon.
 
-    seconds: what --timeout gave; None = no limit, and the system gave up.
+    seconds: from --timeout; None = no limit, and the system gave up.
     """
     text = "not done in time" if seconds is None else f"not done within {format_duration(seconds)}"
     return IncompleteError(f"{text}; {so_far}" if so_far else text, remedy=remedy)
 
 
 def instant(text: str, now: int, *, where: str | None = None) -> int:
-    """Epoch milliseconds of RFC 3339 (T or blank, without zone = UTC, date alone = its midnight,
-    fractions cut to milliseconds), `2h ago`, `now`, or epoch milliseconds in digits.
+    """Return the epoch milliseconds of an instant: RFC 3339, `2h ago`, `now`, or digits.
 
-    now: epoch milliseconds. where: the option, for the error. Raises UsageError, also before 1970.
+    RFC 3339 has T or a blank; without a zone it is UTC, a date alone its midnight, and fractions
+    are cut to ms. Digits are epoch milliseconds. now: epoch milliseconds. where: the option, for
+    the error. Raises UsageError, also before 1970.
     """
     given = text.strip()
     try:
         millis = _instant(given, now, where)
-    except ValueError as error:  # the 31st of February, 25 o'clock
+    except ValueError as error:  # such as 31 February or 25 o'clock
         raise UsageError(f"{quoted(given)}: {error}", where=where) from None
     if not 0 <= millis <= MAX_INSTANT_MS:
         raise UsageError(f"{quoted(given)} is not between 1970 and 9999", where=where)
@@ -138,10 +139,10 @@ def _zone_ms(zone: str | None) -> int:
 
 
 def rfc3339(millis: int | None) -> str | None:
-    """`2026-11-21T14:16:20.123Z`, always UTC with milliseconds.
+    """Return `2026-11-21T14:16:20.123Z`, always UTC with milliseconds.
 
-    None for None, for anything below 0 (Kafka's -1 is "no timestamp") and for years after 9999:
-    timestamps are set by clients and may be any 64-bit number.
+    None for None, for a number below 0 (Kafka's -1 is "no timestamp") and for years after 9999:
+    clients set timestamps, which may be any 64-bit number.
     """
     if millis is None or not 0 <= millis <= MAX_INSTANT_MS:
         return None

@@ -1,29 +1,42 @@
 """Frozen values: the base of facts and of rows.
 
-They are msgspec's structs and no dataclasses: a class is made without running code that was
-written for it, which every start would pay for (a millisecond for each dataclass), and a value of
-ten fields is made in a tenth of the time.
+They are msgspec's structs rather than dataclasses: creating a dataclass runs code generated for it,
+a millisecond at every start for each class, and a struct of ten fields is created in a tenth of
+the time.
 
-Values that are made by the thousand are declared `gc=False`: frozen as they are, no cycle leads
-through them, and the garbage collector neither counts nor visits them.
+Values that exist in thousands are declared `gc=False`: they are frozen, so no cycle leads through
+them, and the garbage collector neither counts nor visits them.
 """
 
-from typing import Any, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
 import msgspec
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # the same for mypy, which checks the fields
+else:
+
+    def replace(value, /, **changes):
+        """Return the value, or dataclass, with these fields in place of its own."""
+        if isinstance(value, msgspec.Struct):
+            return msgspec.structs.replace(value, **changes)
+        from dataclasses import replace
+
+        return replace(value, **changes)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Value(msgspec.Struct, frozen=True):
     """A frozen value: equal to another of its type with equal fields, and hashed by them."""
 
-    def but(self, **changes: Any) -> Self:
-        """Return the value with these fields in place of its own."""
-        return msgspec.structs.replace(self, **changes)
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields by name, values in them as dicts too: what JSON can hold."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        """Return how pydantic reads and writes a value: a bundle holds many."""
+        """Return how pydantic reads and writes a value, since a bundle holds many."""
         from pydantic_core import core_schema
 
         def read(fields: object) -> Value:

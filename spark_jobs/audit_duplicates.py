@@ -1,13 +1,12 @@
-"""`audit duplicates` on Spark: ids are brought together by a shuffle, suspects are read once more.
+"""Run `audit duplicates` on Spark: shuffle the ids to find suspects, then read those again.
 
-The first pass sends each record's id, 16 bytes, to the task that sees all records of that id; it
-says which may occur more than once. The second pass, where there are any, reads again and keeps
-those alone; a shuffle brings the records of an id together, in the order of partitions and offsets.
+The first pass sends each record's id (16 bytes) to the task that sees all records of that id. This
+task names the ids that may occur more than once. The second pass, needed only if some do, reads the
+records of those ids; a shuffle brings them together in the order of partitions and offsets.
 """
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
 from recovery.shared.cut import ranges as parts
 from recovery.shared.record_ids import RecordId, digests
+from recovery.values import Value, replace
 from spark_jobs import audits
 from spark_jobs.audits import ANSWER, CountRecords, Give
 from spark_jobs.session import executors, job
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 IDS = "piece int, told string, a bigint, b bigint"
 SUSPECTS = f"{IDS}, offset bigint, timestamp bigint, value bigint, size bigint, id binary"
 WHAT = "eoctl audit duplicates"
-CONTENT = 1 << 20  # halves of ids that go home in one row
+CONTENT = 1 << 20  # halves of ids that one row returns to the driver
 MOST_SUSPECTS = 50_000_000
 """Each worker that reads holds all, 8 bytes each; the job's own process some four copies."""
 
@@ -49,7 +49,7 @@ MOST_SUSPECTS = 50_000_000
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job. Its result: see DuplicatesFound."""
+    """Run the job and return its result: see DuplicatesFound."""
     audit = job.understood(DuplicatesRequest.model_validate, request)
     stages = audits.StageProgress(spark, progress, audit, 2)
     done = stages.stage("read ids")
@@ -90,9 +90,9 @@ def work(
 
 
 def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArray[np.uint64]":
-    """uint64[m], rising: the first halves of all suspected ids, of those of each task.
+    """Return uint64[m], ascending: the first halves of all ids that some task suspects.
 
-    Raises IncompleteError where there are more than workers can be given.
+    Raises IncompleteError if there are more suspects than workers may be given.
     """
     import numpy as np
 
@@ -106,9 +106,8 @@ def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArra
     return np.unique(np.frombuffer(b"".join(contents), np.uint64))
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    """The tasks' results for pieces of the ranges, in either pass."""
+class _Pieces(Value):
+    """What the tasks of either pass return for pieces of the ranges."""
 
     by: RecordId
     access: Access
@@ -117,7 +116,7 @@ class _Pieces:
     unread: audits.Unread
 
     def ids(self, done: CountRecords) -> Give:
-        """The first pass: ids, and how many records there were."""
+        """Return the first pass: it gives ids, and the number of records."""
 
         def give(number: int) -> "Iterator[pa.RecordBatch]":
             piece, records, without_id = self.pieces[number], 0, 0
@@ -141,7 +140,7 @@ class _Pieces:
     def suspects(
         self, numbers: Sequence[int], halves: "NDArray[np.uint64]", done: CountRecords
     ) -> Give:
-        """The second pass, of some pieces: the records of suspects."""
+        """Return the second pass over some pieces: it gives the records of suspects."""
 
         def give(task: int) -> "Iterator[pa.RecordBatch]":
             number = numbers[task]
@@ -159,7 +158,7 @@ class _Pieces:
     def _read(
         self, number: int, of: "Callable[[ColumnBatch], pa.RecordBatch]"
     ) -> "Generator[pa.RecordBatch, None, tuple[Missing, ...]]":
-        """Apply `of` to a piece's records until they cannot be read; say why not."""
+        """Apply `of` to a piece's records; return why reading stopped early, if it did."""
         piece = self.pieces[number]
 
         async def seen(cluster: Cluster) -> AsyncGenerator[ColumnBatch | EoctlError, None]:
@@ -183,7 +182,7 @@ class _Pieces:
 
 
 def _untold(size: int, offsets: int) -> None:
-    """Nobody is told of a task's progress."""
+    """Ignore a task's progress."""
 
 
 def _halves(ids: "NDArray[np.uint64]") -> dict[str, Any]:
@@ -194,7 +193,7 @@ def _halves(ids: "NDArray[np.uint64]") -> dict[str, Any]:
 
 
 def _rows(number: int, suspects: Sequence[Suspect]) -> "pa.RecordBatch":
-    """Suspects as rows of SUSPECTS."""
+    """Return suspects as rows of SUSPECTS."""
     import numpy as np
 
     ids = np.frombuffer(b"".join(s.digest for s in suspects), np.uint64).reshape(-1, 2)
@@ -214,7 +213,7 @@ Judge = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
 
 
 def _suspected(expected: int) -> Judge:
-    """Return what finds ids that may occur more than once, of all records that have them."""
+    """Return a function that receives all records' ids and finds those that may occur twice."""
 
     def suspected(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import numpy as np
@@ -233,7 +232,7 @@ def _suspected(expected: int) -> Judge:
 
 
 def _copies(pieces: Sequence[Resolved], most: int) -> Judge:
-    """Return what judges records that come by id, in the order of partitions."""
+    """Return a function that judges records that arrive by id, in the order of partitions."""
 
     def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         copies = Copies(most)

@@ -1,6 +1,6 @@
 """`audit sequences` on Spark: a task reads a partition's batch headers and judges its sequences.
 
-A partition is one task: what a producer's batch must continue is known only after all before it.
+A partition is never split: a producer's batch can only be judged after all batches before it.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job. Its result: see SequencesFound."""
+    """Run the job and return its result: see SequencesFound."""
     audit = job.understood(SequencesRequest.model_validate, request)
     stages = audits.StageProgress(spark, progress, audit, 1)
     done = stages.stage("read headers")

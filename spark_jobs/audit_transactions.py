@@ -1,7 +1,7 @@
-"""`audit transactions` on Spark: partitions are read by a task each, then judged by producer id.
+"""Run `audit transactions` on Spark: a task reads each partition, others judge by producer id.
 
-What a partition holds of each transaction goes through a shuffle to the task that judges its
-producer id, with all partitions' beside it: `recovery.audit.transactions.judge` looks at no other.
+A shuffle sends what each partition holds of a transaction to the task that judges its producer id,
+together with all other partitions'. `recovery.audit.transactions.judge` needs only one id's data.
 """
 
 import json
@@ -29,7 +29,7 @@ ENDINGS = "piece int, told string, pid bigint, nth bigint, ending string"
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job. Its result: see TransactionsFound."""
+    """Run the job and return its result: see TransactionsFound."""
     audit = job.understood(TransactionsRequest.model_validate, request)
     stages = audits.StageProgress(spark, progress, audit, 1)
     done = stages.stage("read headers and judge")
@@ -53,7 +53,7 @@ def work(
 def _reader(
     spark: "SparkSession", audit: TransactionsRequest, access: Access, done: audits.CountRecords
 ) -> audits.Give:
-    """Return what gives the endings of a partition, by producer id and in their order."""
+    """Return a function that gives a partition's endings, by producer id and in their order."""
     ranges = audit.ranges
     reading, unread = audits.reading(spark, audit, len(ranges)), audits.Unread(spark)
 
@@ -80,8 +80,8 @@ def _reader(
 
 
 def _judge(audit: TransactionsRequest) -> Any:
-    """Return what judges endings that come by producer id, partition and order."""
-    places = [r.topic_partition for r in audit.ranges]
+    """Return a function that judges endings that arrive by producer id, partition and order."""
+    partitions = [r.topic_partition for r in audit.ranges]
     covered, skew, most = of_producers(audit.covered), audit.skew, audit.most
 
     def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -93,10 +93,10 @@ def _judge(audit: TransactionsRequest) -> Any:
             for row in rows:
                 data, mark = json.loads(row["ending"])
                 ending = Ending(data and Data(*data), mark and Mark(*mark))
-                endings.setdefault(places[row["piece"]], {}).setdefault(pid, []).append(ending)
+                endings.setdefault(partitions[row["piece"]], {}).setdefault(pid, []).append(ending)
             torn_here = judge(covered.get(pid, []), endings, skew)
             findings += len(torn_here)
-            torn += torn_here[: max(0, most - len(torn))]  # ids come in the order of findings
+            torn += torn_here[: max(0, most - len(torn))]  # ids arrive in the order of findings
         yield from beside
         yield audits.answer_row(
             audits.answer_json(TransactionsFound(findings=findings, torn=tuple(torn)))

@@ -1,8 +1,8 @@
-"""The audits' jobs share these: a task's reading of Kafka, frames of its results, the answer.
+"""What the audits' jobs share: reading Kafka in tasks, frames of results, and the answer.
 
-Partitions are read by the tasks themselves. What a task cannot read Spark tries again; what its
-last try cannot read is part of what was found. Only where the cluster cannot be reached at all, or
-our own code fails, the job does.
+The tasks read the partitions. Spark retries what a task cannot read, and what the last try cannot
+read is reported in the findings. The job fails only if the cluster cannot be reached at all or our
+own code fails.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class StageProgress:
-    """The stage of a job, and how far it is."""
+    """The stage of a job, and how far that stage has come."""
 
     def __init__(
         self, spark: "SparkSession", progress: job.JobProgress, request: AuditRequest, stages: int
@@ -53,9 +53,9 @@ class StageProgress:
         self._number, self._name = -1, ""
 
     def stage(self, name: str) -> CountRecords:
-        """Begin a stage, which the progress names from now on."""
+        """Begin a stage and report its name from now on."""
         self._number, self._name = self._number + 1, name
-        if executors.is_connect(self._spark):  # which has nothing that counts across tasks
+        if executors.is_connect(self._spark):  # Spark Connect has nothing that counts across tasks
             self._tell(self._number, lambda: None)
             return lambda offsets: None
         done = self._spark.sparkContext.accumulator(0)
@@ -63,7 +63,7 @@ class StageProgress:
         return done.add
 
     def end(self) -> None:
-        """End the progress: everything is read."""
+        """End the progress: everything was read."""
         self._tell(self._stages, lambda: self._offsets)
 
     def _tell(self, stages_done: int, records: Callable[[], int | None]) -> None:
@@ -82,45 +82,45 @@ class StageProgress:
 
 
 def reading(spark: "SparkSession", request: AuditRequest, tasks: int) -> Reading:
-    """Return how each of so many tasks reads: those that run at once share the rate."""
+    """Return how each of so many tasks reads: tasks that run at once share the rate."""
     if request.max_rate is None:
         return Reading(request.check_crc)
     return Reading(request.check_crc, request.max_rate / executors.at_once(spark, tasks))
 
 
 class Unread:
-    """A partition that a task could not read, and what becomes of it.
+    """Reports a partition that a task could not read.
 
-    Its methods give what is told of it as found; where another try may read it, and Spark has one
-    left, they raise for that.
+    The methods return what the findings say about the partition. They raise instead if another try
+    may succeed and Spark has one left.
     """
 
     def __init__(self, spark: "SparkSession") -> None:
         self._tries = executors.tries(spark)
 
     def lasting(self, failed: Sequence[Missing]) -> tuple[Missing, ...]:
-        """In a task: of partitions as `eoctl.engine.audit_reading` could not read them."""
+        """Return, in a task, the partitions that `eoctl.engine.audit_reading` could not read."""
         passing = [one for one in failed if one.error not in LASTING]
         if passing and not executors.last_try(self._tries):
             raise IncompleteError(passing[0].detail)
         return tuple(failed)
 
     def of(self, key: TopicPartition, error: EoctlError) -> tuple[Missing, ...]:
-        """In a task: of the partition whose reading raised an error."""
+        """Return, in a task, the partition whose reading raised an error."""
         if not executors.lasting(error) and not executors.last_try(self._tries):
             raise error
         return (not_read(key, error),)
 
 
 def buckets(request: AuditRequest) -> int:
-    """Return into how many tasks the judging is divided."""
+    """Return the number of tasks that share the judging."""
     return max(1, math.ceil(request.offsets / BUCKET_OFFSETS))
 
 
 def stream(
     access: Access, make: Callable[[Cluster], AsyncGenerator[T, None]]
 ) -> Generator[T, None, None]:
-    """Yield, in a task, what an asynchronous generator with an open cluster yields."""
+    """Yield, in a task, what an asynchronous generator yields, given an open cluster."""
 
     async def given() -> AsyncGenerator[T, None]:
         async with (
@@ -143,9 +143,9 @@ def stream(
 def frame(
     spark: "SparkSession", give: Give, count: int, ddl: str, refusals: executors.Refusals
 ) -> "DataFrame":
-    """Return a frame of what tasks 0 to count - 1 give, a task each.
+    """Return a frame of what tasks 0 to count - 1 give.
 
-    An EoctlError that no retry fixes goes to `refusals`, any other is Spark's to retry.
+    An EoctlError that no retry fixes goes to `refusals`; Spark retries after any other.
     """
     executors.ship(spark)
 
@@ -161,7 +161,7 @@ def frame(
 
 
 def batch(columns: Mapping[str, Any], ddl: str) -> "pa.RecordBatch":
-    """Columns of equal length; those that are not given are null."""
+    """Return a batch of columns of equal length; a column that is not given is null."""
     import pyarrow as pa
 
     kinds = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
@@ -174,7 +174,7 @@ def batch(columns: Mapping[str, Any], ddl: str) -> "pa.RecordBatch":
 
 
 def beside(piece: int, result: AuditResult, ddl: str) -> "pa.RecordBatch":
-    """A row that only says what was found of a piece."""
+    """Return a row with only what was found in a piece."""
     return batch({"piece": [piece], "told": [answer_json(result)]}, ddl)
 
 
@@ -190,9 +190,9 @@ def answers(
     what: str,
     refusals: executors.Refusals,
 ) -> tuple[list[F], list[bytes]]:
-    """Return what a frame of ANSWER holds: findings, by piece, and contents.
+    """Return what a frame of ANSWER holds: findings, sorted by piece, and contents.
 
-    Raises the errors of tasks, and IncompleteError where the driver takes no more from them.
+    Raises the errors of tasks, and IncompleteError if the results are too large for the driver.
     """
     try:
         collected = executors.collected(spark, rows, what, refusals)
@@ -219,15 +219,15 @@ def answers(
 def answer_row(
     answer: str | None = None, *, piece: int | None = None, content: bytes | None = None
 ) -> "pa.RecordBatch":
-    """One row of ANSWER."""
+    """Return one row of ANSWER."""
     return batch({"piece": [piece], "answer": [answer], "content": [content]}, ANSWER)
 
 
 def apart(
     batches: "Iterator[pa.RecordBatch]", answers_apart: "list[pa.RecordBatch]"
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows that tasks gave; what they said of their pieces in columns `piece` and `told` goes
-    to `answers_apart`, as rows of ANSWER."""
+    """Yield the rows that tasks gave. Their findings (columns `piece` and `told`) are appended to
+    `answers_apart`, as rows of ANSWER."""
     import pyarrow.compute as pc
 
     for one in batches:
@@ -244,13 +244,13 @@ def apart(
 def rows_apart(
     batches: "Iterator[pa.RecordBatch]", answers_apart: "list[pa.RecordBatch]"
 ) -> Iterator[dict[str, Any]]:
-    """See `apart`; row by row."""
+    """Yield what `apart` does, row by row."""
     for one in apart(batches, answers_apart):
         yield from one.to_pylist()
 
 
 def ended(request: AuditRequest, audit: AuditResult, findings: int) -> dict[str, Any]:
-    """A job's result; what was found is in the file that the request names, if it names one."""
+    """Return a job's result. The findings go to the file that the request names, if any."""
     status = Exit.INCOMPLETE if audit.failed else Exit.FINDING if findings else Exit.OK
     result: dict[str, Any] = {"findings": findings, "exit_status": int(status)}
     content = audit.model_dump(mode="json")

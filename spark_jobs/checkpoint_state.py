@@ -1,7 +1,7 @@
-"""The state of a Structured Streaming query, read from its checkpoint by Spark's own data sources.
+"""Read the state of a Structured Streaming query from its checkpoint, with Spark's data sources.
 
-`state-metadata` names the stateful operators, `statestore` reads the keys and values of one of
-them, whichever provider wrote it. Both only read the checkpoint.
+`state-metadata` names the stateful operators. `statestore` reads the keys and values of one of
+them, for every state store provider. Both only read the checkpoint.
 """
 
 import re
@@ -24,14 +24,15 @@ BATCH_REMEDY = "`eoctl restart checkpoint DIR` shows what the checkpoint lacks"
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: "Access", progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job: the entries of one store, as Parquet.
+    """Run the job: write the entries of one store as Parquet.
 
-    request: checkpoint, output; operator, store, join_side and batch, null where there is nothing
-    to choose; key_column, value_column: null is the whole struct; key: null, or only the entries of
-    that key, as text and as bytes (hexadecimal); most: of entries, null is all.
+    request: checkpoint, output; operator, store, join_side and batch, null if there is no choice;
+    key_column, value_column: null for the complete struct; key: null, or a key as text and as bytes
+    (hexadecimal), to read only its entries; most: the most entries to read, null for all.
 
-    Columns of the output: partition (Spark's); key_bytes and value_bytes, where the column holds
-    bytes; key_json, value_json: the column as JSON; key_struct, value_struct: all of it as JSON.
+    Columns of the output: partition (Spark's); key_bytes and value_bytes, if the column holds
+    bytes; key_json, value_json: the column, and key_struct, value_struct: the complete struct, as
+    JSON.
     """
     where = str(request["checkpoint"])
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -63,7 +64,7 @@ def work(
 
 
 def of_spark(error: Exception) -> str | None:
-    """Return the sentence of an error of Spark's, None of any other."""
+    """Return the sentence of an error that Spark raised, None for any other error."""
     if not type(error).__module__.startswith(("pyspark.errors", "py4j")):
         return None
     text = text_of(error)
@@ -79,7 +80,7 @@ def _operators(spark: "SparkSession", where: str) -> list[dict[str, Any]]:
 def _operator(
     operators: Sequence[Mapping[str, Any]], request: Mapping[str, Any], where: str
 ) -> Mapping[str, Any]:
-    """Return the one that the request names, or the only one. Raises UsageError."""
+    """Return the operator that the request names, or the only one. Raises UsageError."""
     matching = [
         o
         for o in operators
@@ -104,9 +105,9 @@ def _operator(
 
 
 def _check_partitions(entries: "DataFrame", operator: Mapping[str, Any], where: str) -> None:
-    """Raises IncompleteError where the folder of a partition is gone.
+    """Raise IncompleteError if the folder of a partition is missing.
 
-    Spark reads the folders that are there: without the last one it misses entries and says nothing.
+    Spark reads the folders that exist: if the last one is missing, it silently omits entries.
     """
     there = entries.rdd.getNumPartitions()
     if there != operator["numPartitions"]:
@@ -139,14 +140,14 @@ def _chosen(entries: "DataFrame", request: Mapping[str, Any]) -> "DataFrame":
 
 
 def _sides(entries: "DataFrame", name: str, request: Mapping[str, Any]) -> dict[str, "Column"]:
-    """Return the named column as bytes and as JSON, and the whole struct as JSON."""
+    """Return the named column as bytes and as JSON, and the complete struct as JSON."""
     import pyspark.sql.functions as F  # noqa: N812 - as PySpark's users know it
     from pyspark.sql.types import BinaryType, DataType, StructType
 
     kind: DataType = entries.schema[name].dataType
     assert isinstance(kind, StructType)
     path = request[f"{name}_column"]
-    # of the fields that it names: a join's rows have one more, and to_json would fail
+    # only of the named fields: a join's rows have one more, and to_json would fail
     column = F.struct(*(F.col(name).getField(n).alias(n) for n in kind.names))
     whole = _json(column)
     for part in path.split(".") if path else _only(kind):
@@ -171,7 +172,7 @@ def _only(kind: Any) -> list[str]:
 
 
 def _json(column: "Column") -> "Column":
-    """Return a column as JSON, whatever its type: what stands in {"x":...}."""
+    """Return a column of any type as JSON: the part of {"x":...} after the colon."""
     import pyspark.sql.functions as F  # noqa: N812 - as PySpark's users know it
 
     text = F.to_json(F.struct(column.alias("x")), {"ignoreNullFields": "false"})

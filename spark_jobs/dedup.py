@@ -1,13 +1,13 @@
-"""`dedup` on Spark: a task looks at, or copies, one partition of the input.
+"""Run `dedup` on Spark: each task checks or copies one partition of the input.
 
-What a task does is `eoctl.engine.dedup_task`'s, as in the local engine, and so is what it commits:
-transactional id, group and metadata. An attempt fences every other one before it reads how far
-they came, here or in the local engine; so a task that is tried again, and a zombie, repeat nothing.
+Tasks do what `eoctl.engine.dedup_task` does for the local engine, and commit the same transactional
+id, group and metadata. An attempt fences all others before it reads how far they came, on Spark or
+in the local engine, so neither a retried task nor a zombie repeats a record.
 """
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from eoctl.stores.storage_address import storage_at
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.shared.source_numbers import Chunk, Scattered
+from recovery.values import replace
 from spark_jobs.session import executors, job
 from spark_jobs.sink import write as sink
 from spark_jobs.sink.taking_over import TakingOver
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROBES = 4
-PATIENCE_SECONDS = 3600.0  # whoever took over may read a long time before it moves the position
+PATIENCE_SECONDS = 3600.0  # an attempt that took over may read long before it moves the position
 
 
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job: {"tallies": {partition: tally}} of a look, {"copied": {partition: tally}} of a copy.
-    A tally of a copy is of the attempt that ended it."""
+    """Run the job. Return {"tallies": T} for a check, {"copied": T} for a copy. T: {partition:
+    tally}; a copy's tally is that of the attempt that finished it."""
     copying, rule = job.understood(_read, request)
     sink.refuse_speculation(spark)
     if copying.memory is not None and copying.shared:
@@ -57,7 +58,7 @@ def work(
 
 
 def _read(request: Mapping[str, Any]) -> tuple[DedupRequest, DedupJob]:
-    """The request, and the job with what all tasks together may read as a rate of each."""
+    """Return the request, and the job with each task's share of the rate limit."""
     copying = DedupRequest.model_validate(request)
     rule = copying.job
     if rule.wish.max_rate is not None:
@@ -71,7 +72,7 @@ def _by_partition(copying: DedupRequest, answers: list[Any]) -> dict[str, Any]:
 
 
 class Tasks:
-    """The tasks' work; pickled with the cluster's access."""
+    """The work of the tasks; pickled with the cluster's access."""
 
     def __init__(self, access: Access, rule: DedupJob, copying: DedupRequest) -> None:
         self.access, self.rule, self.asked = access, rule, copying
@@ -81,7 +82,7 @@ class Tasks:
         return None if self.asked.memory is None else storage_at(self.asked.memory)
 
     def look(self, part: DedupPart, scattered: Scattered | None) -> dict[str, int]:
-        """The tally of one part. scattered: takes in its source records."""
+        """Return the tally of one part. scattered: collects the part's source records."""
 
         async def ask(cluster: Cluster) -> Tally:
             return await dedup_task.look(cluster, self.rule, part, self.memory, scattered)
@@ -89,7 +90,7 @@ class Tasks:
         return asdict(self.access.ask(ask))
 
     def copy(self, part: DedupPart) -> dict[str, int]:
-        """The copy of one part, to its end; the tally."""
+        """Copy one part to its end and return the tally."""
         done: dict[str, int] = _Copying(self, part).run()
         return done
 
@@ -132,8 +133,8 @@ class _Copying(TakingOver):
 
 
 def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
-    """The tally of each part. Raises what the first of them that failed raised, RefusedError for
-    outputs of one source record in two partitions."""
+    """Return the tally of each part. Raises the first failed part's error, and RefusedError if
+    outputs of one source record are in two partitions."""
     parts, wish = tasks.asked.parts, tasks.rule.wish
     executors.ship(spark)
     tasks_and_chunks = "task int, answer string, topic binary, source string, number long, part int"
@@ -176,7 +177,7 @@ def _schema() -> Any:
             ("task", pa.int32()),
             ("answer", pa.string()),
             ("topic", pa.binary()),
-            ("source", pa.string()),  # any number of 19 digits
+            ("source", pa.string()),  # may be any number of 19 digits
             ("number", pa.int64()),
             ("part", pa.int32()),
             ("bits", pa.binary()),
@@ -193,7 +194,7 @@ def _row(
     part: int | None = None,
     bits: bytes | None = None,
 ) -> Any:
-    """A task's answer, or a chunk of the source offsets that it saw."""
+    """Return a row with a task's answer, or with a chunk of the source offsets it saw."""
     import pyarrow as pa
 
     cells = (task, answer, topic, source, number, part, bits)
@@ -203,8 +204,8 @@ def _row(
 
 
 def _scattered_rows(table: Any) -> Any:
-    """An answer as it is; of all partitions' chunks of one stretch of a source, a row where they
-    have an offset in common."""
+    """Return answers as they are. Return a row for a stretch of a source if two partitions' chunks
+    share an offset in it."""
     import pyarrow as pa
 
     schema = pa.schema([("task", pa.int32()), ("answer", pa.string()), ("found", pa.string())])

@@ -1,9 +1,9 @@
-"""`merge replay` on Spark, for logs too big for one process: the same records in the same order.
+"""Run `merge replay` on Spark, for logs too big for one process; the output is identical.
 
-The log is read first, in ranges, and refused where it is not true before anything is sent. Its
-entries are joined with the inputs' records by topic, partition and offset, sorted by the log's
-position within each partition, staged once, and sent by the sink's attempts. These commit what the
-local engine commits, under its transactional ids, so either goes on where the other was killed.
+The log is read first, in ranges, and refused if it is wrong, before anything is sent. Its entries
+are joined with the inputs' records by topic, partition and offset, sorted by their position in the
+log within each partition, staged once, and sent by the sink's attempts. These commit what the local
+engine commits, under its transactional ids, so each engine can resume the other's replay.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ Sources = dict[TopicPartition, SourceRange]
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job: read the log, refuse it or stage the merged stream, send it."""
+    """Run the job: read the log, refuse it or stage the merged stream, then send the stream."""
     replay = job.understood(ReplayRequest.model_validate, request)
     sink.refuse_speculation(spark)
     root, _, name = replay.staging.rpartition("/")
     shared = storage_at(root)
-    shared.delete([name])  # a killed run's: all is read again from its commit
+    shared.delete([name])  # left by a killed run: everything is read again from its commit
     storage = storage_at(f"{replay.staging}/{uuid.uuid4().hex}")
     executors.check_storage(spark, storage, shared, PROBES)
     stages = _Stages(progress)
@@ -70,7 +70,7 @@ def work(
         stages.stage("send", sum(f.rows for f in files))
         answers = _sent(spark, replay, access, storage, files, scans)
     finally:
-        with suppress(EoctlError):  # the next run removes it
+        with suppress(EoctlError):  # the next run removes the files
             shared.delete([name])
     return {
         "sent": {str(a["partition"]): a["sent"] for a in answers},
@@ -79,7 +79,7 @@ def work(
 
 
 class _Stages:
-    """The present one of three stages, and the records of each."""
+    """The current one of three stages, and the number of records in each."""
 
     def __init__(self, progress: job.JobProgress) -> None:
         self._progress, self._number = progress, -1
@@ -91,8 +91,8 @@ class _Stages:
 
 
 class Scan(NamedTuple):
-    """What a part's log names before its position and from there on; the offset after its last
-    entry; the steps of the entries' leader epochs (see `EpochSteps`)."""
+    """What one part's log names before its position and from there on. end: the offset after the
+    last entry. epochs: the entries' leader epochs, see `EpochSteps`."""
 
     before: Sources
     after: Sources
@@ -101,7 +101,7 @@ class Scan(NamedTuple):
 
 
 def _scanned(spark: "SparkSession", replay: ReplayRequest, access: Access) -> list[Scan]:
-    """Read the log of each part. Raises RefusedError for a record that is no entry."""
+    """Read the log of each part. Raises RefusedError for a record that is not an entry."""
     stretches = [
         (number, later, start, end)
         for number, part in enumerate(replay.parts)
@@ -143,8 +143,8 @@ def _epochs_of(part: MergePart) -> EpochSteps:
 async def _scan(
     access: Access, replay: ReplayRequest, part: MergePart, start: int, end: int
 ) -> list[Any]:
-    """[offset after the last entry or None, rows of topic, partition and SourceRange's fields,
-    steps of leader epochs]."""
+    """Read a range of the log. Return the offset after its last entry (or None), rows of topic,
+    partition and SourceRange's fields, and the steps of leader epochs."""
     tail, last, form, epochs = Tail(), None, merge_format(replay.format), EpochSteps()
     merge = TopicPartition(replay.merge, part.partition)
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
@@ -160,17 +160,19 @@ async def _scan(
                 last = offsets[-1] + 1
                 for offset, epoch in zip(offsets, visible.leader_epoch.tolist(), strict=True):
                     epochs.add(offset, epoch)
-    rows = [[*place, s.first, s.last, s.entries, s.rising] for place, s in tail.sources.items()]
+    rows = [
+        [*partition, s.first, s.last, s.entries, s.rising] for partition, s in tail.sources.items()
+    ]
     return [last, rows, epochs.steps]
 
 
 def _joined(before: Sources, after: Sources) -> Sources:
-    """Two stretches of which one follows the other, as one."""
+    """Return two adjacent stretches as one."""
     sources = before | after
-    for place in before.keys() & after.keys():
-        a, b = before[place], after[place]
+    for partition in before.keys() & after.keys():
+        a, b = before[partition], after[partition]
         rising = a.rising and b.rising and a.last < b.first
-        sources[place] = SourceRange(a.first, b.last, a.entries + b.entries, rising)
+        sources[partition] = SourceRange(a.first, b.last, a.entries + b.entries, rising)
     return sources
 
 
@@ -179,34 +181,34 @@ NumberedRange = tuple[int, str, int, int, int]
 
 
 def _judged(replay: ReplayRequest, scans: list[Scan]) -> tuple[list[NumberedRange], list[int]]:
-    """Return what is read of the inputs for each part, and how many entries each has.
+    """Return the input ranges to read for each part, and each part's number of entries.
 
-    Raises RefusedError where the log names what cannot be read, or not in its order.
+    Raises RefusedError if the log names records that cannot be read, or names them out of order.
     """
     inputs, ranges, entries = replay.by_partition, list[NumberedRange](), list[int]()
     for number, (part, scan) in enumerate(zip(replay.parts, scans, strict=True)):
         before, after = scan.before, scan.after
         merge = TopicPartition(replay.merge, part.partition)
-        for place, source in sorted(before.items()):
+        for topic_partition, source in sorted(before.items()):
             if not source.rising:
-                raise goes_back(merge, place)
-        for place, source in sorted(after.items()):
-            if place[0] not in replay.inputs or place not in inputs:
-                raise no_input(merge, place)
-            low, high = inputs[place].low, inputs[place].high
-            refuse_unreadable(place, source.first, (low, high))
+                raise goes_back(merge, topic_partition)
+        for topic_partition, source in sorted(after.items()):
+            if topic_partition[0] not in replay.inputs or topic_partition not in inputs:
+                raise no_input(merge, topic_partition)
+            low, high = inputs[topic_partition].low, inputs[topic_partition].high
+            refuse_unreadable(topic_partition, source.first, (low, high))
             if source.last >= high:
-                raise beyond(place, source.last, high)
-            begin = before[place].last + 1 if place in before else source.first
+                raise beyond(topic_partition, source.last, high)
+            begin = before[topic_partition].last + 1 if topic_partition in before else source.first
             if not source.rising or source.first < begin:
-                raise goes_back(merge, place)
+                raise goes_back(merge, topic_partition)
             if begin < low:
                 raise RefusedError(
                     f"[{begin}, {low}) is gone, and the log may have left out records of it",
-                    where=str(place),
+                    where=str(topic_partition),
                     remedy="begin at a later commit: --from-merge-offset, --output-offset",
                 )
-            ranges.append((number, *place, begin, source.last + 1))
+            ranges.append((number, *topic_partition, begin, source.last + 1))
         entries.append(sum(source.entries for source in after.values()))
     return ranges, entries
 
@@ -218,7 +220,7 @@ def _staged(
     storage: Storage,
     ranges: list[NumberedRange],
 ) -> list[staging.StagedFile]:
-    """A file for each part: its records in the log's order, without those to be dropped."""
+    """Stage a file for each part: its records in the log's order, without those to be dropped."""
     executors.ship(spark)
     parts = replay.parts
     numbers = {part.partition: number for number, part in enumerate(parts)}
@@ -234,9 +236,9 @@ def _staged(
     )
     inputs: dict[TopicPartition, tuple[int, int]] = {}
     for _, topic, partition, start, end in ranges:
-        place = TopicPartition(topic, partition)
-        low, high = inputs.get(place, (start, end))
-        inputs[place] = min(low, start), max(high, end)
+        topic_partition = TopicPartition(topic, partition)
+        low, high = inputs.get(topic_partition, (start, end))
+        inputs[topic_partition] = min(low, start), max(high, end)
     options = {
         "columns": "topic,partition,offset,key,value,headers,timestamp",
         "isolation": replay.isolation,
@@ -257,7 +259,7 @@ def _source(
     storage: Storage,
     options: dict[str, str],
 ) -> "DataFrame":
-    """The Data Source for these ranges of a cut."""
+    """Return the Data Source's frame for these ranges of a cut."""
     file = f"{name}.json"
     storage.put(file, cut_files.dump(replay.cut(ranges)).encode())
     options |= {"cut": storage.shown(file), "range_offsets": str(replay.range_offsets)}
@@ -272,8 +274,8 @@ def _joined_in_order(
     ranges: list[NumberedRange],
     parts: int,
 ) -> "DataFrame":
-    """All entries with their records, part by part in the log's order. What only one side has
-    stays, for it is a reason to refuse: records without an entry come first."""
+    """Return all entries with their records, part by part in the log's order. Rows with only one
+    side remain, as reasons to refuse; those without an entry come first."""
     from pyspark.sql.functions import asc_nulls_first, broadcast, col, lit
 
     kinds = "part int, t string, p int, start bigint, end bigint"
@@ -296,7 +298,7 @@ def _joined_in_order(
 def _refuse_other_rows(
     replay: ReplayRequest, files: list[staging.StagedFile], entries: Iterable[int]
 ) -> None:
-    """Refuse if other rows are staged than entries were counted. Raises RefusedError."""
+    """Raise RefusedError if the number of staged rows is not the number of entries."""
     rows = [f.rows for f in files]
     expected = [n - part.drop_left for n, part in zip(entries, replay.parts, strict=True)]
     if rows != expected:

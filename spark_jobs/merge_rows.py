@@ -1,7 +1,7 @@
-"""The rows of a merge replay inside Spark's tasks: entries decoded, the joined stream checked.
+"""Decode the entries of a merge replay inside Spark's tasks and check the joined stream.
 
-`checked` sees all entries of a partition of the log in their order, each with its record, and
-refuses what the local engine's `recovery.merge.replay.Replay` refuses, in the same words.
+`checked` sees all entries of one partition of the log in order, each with its record, and refuses
+what the local engine's `recovery.merge.replay.Replay` refuses, with the same sentences.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,13 +15,13 @@ from recovery.merge.request import MergePart, ReplayRequest
 from recovery.plurals import counted
 from recovery.shared.app_file import named
 
-REPLACED = "\ufffd"  # stands where the name of a header was no UTF-8, or held it
+REPLACED = "\ufffd"  # in place of a header name that is not UTF-8, or is this character
 
 Through = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
-    """Return a mapInArrow function: the log's records as entries. numbers: partition -> part."""
+    """Return a mapInArrow function: the log's records as entries. numbers: part by partition."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -42,14 +42,14 @@ def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
             if not offsets:
                 continue
             [partition] = set(partitions)
-            places, entries = entries_of(
+            topic_partitions, entries = entries_of(
                 decoder, TopicPartition(topic, partition), offsets, keys, values
             )
             arrays = [
                 [numbers[partition]] * len(offsets),
                 offsets,
-                [place[0] for place in places],
-                [place[1] for place in places],
+                [topic_partition[0] for topic_partition in topic_partitions],
+                [topic_partition[1] for topic_partition in topic_partitions],
                 entries,
             ]
             yield pa.RecordBatch.from_arrays(
@@ -60,8 +60,8 @@ def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
 
 
 def checked(replay: ReplayRequest) -> Through:
-    """For staging: rows as the sink sends them. Raises RefusedError for a log that is not true
-    and for a record that cannot be written as it is."""
+    """Return a function for staging that gives rows as the sink sends them. It raises RefusedError
+    for a wrong log and for a record that cannot be written unchanged."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -75,7 +75,7 @@ def checked(replay: ReplayRequest) -> Through:
 
 
 def _only(batches: Iterator[Any], number: int) -> Iterator[Any]:
-    """The batches, whose rows must all be of one part."""
+    """Yield the batches, whose rows must all belong to one part."""
     import pyarrow.compute as pc
 
     for batch in batches:
@@ -89,7 +89,7 @@ def _checked(replay: ReplayRequest, part: MergePart, batches: Iterator[Any]) -> 
     import pyarrow.compute as pc
 
     merge, drop = TopicPartition(replay.merge, part.partition), part.drop_left
-    left_out: dict[TopicPartition, int] = {}  # of each input, the first record without an entry
+    left_out: dict[TopicPartition, int] = {}  # by input: the first record without an entry
     absent: tuple[int, MergeEntry] | None = None  # the first entry without a record
     for batch in batches:
         without = pc.is_null(batch.column("merge_offset"))
@@ -112,7 +112,7 @@ def _checked(replay: ReplayRequest, part: MergePart, batches: Iterator[Any]) -> 
         yield pa.RecordBatch.from_pydict(columns)
     if absent:
         raise no_record(merge, absent[1])
-    if left_out:  # it lies between two entries, so one of them has told
+    if left_out:  # the record lies between two entries, so one of these has reported it
         raise RefusedError(
             f"{counted(len(left_out), 'input has', 'inputs have')} records that it leaves out",
             where=named(merge),
@@ -125,26 +125,26 @@ def _refuse_untrue(
     left_out: Mapping[TopicPartition, int],
     absent: tuple[int, MergeEntry] | None,
 ) -> tuple[int, MergeEntry] | None:
-    """Refuse at the first entry that is not the next record of its input. An entry without a
-    record is given back until the input's next record, which the refusal names, is known."""
+    """Refuse at the first entry that is not the next record of its input. An entry without a record
+    is returned until the input's next record, which the refusal names, is known."""
     names = ("merge_offset", "topic", "partition", "offset", "there")
     columns = [rows.column(name).to_pylist() for name in names]
     for merge_offset, topic, partition, offset, there in zip(*columns, strict=True):
         entry = MergeEntry(topic, partition, offset)
-        place = entry.topic_partition
-        missed = left_out.get(place)
+        topic_partition = entry.topic_partition
+        missed = left_out.get(topic_partition)
         if absent is None:
             if missed is not None and missed < offset:
                 raise mismatch(merge, merge_offset, entry, missed)
             absent = None if there else (merge_offset, entry)
-        elif place == absent[1].topic_partition and there:
+        elif topic_partition == absent[1].topic_partition and there:
             following = offset if missed is None else min(offset, missed)
             raise mismatch(merge, *absent, following)
     return absent
 
 
 def _refuse_unlike(rows: Any) -> None:
-    """Records that could not be written as they were read. Raises RefusedError."""
+    """Raise RefusedError for records that cannot be written as they were read."""
     import pyarrow.compute as pc
 
     keys = rows.column("headers").flatten().field("key")

@@ -1,13 +1,12 @@
-"""Sending one partition of a merge replay: the sink's attempt with the local engine's commits.
+"""Send one partition of a merge replay: the sink's attempt with the local engine's commits.
 
-What is committed with the rows is the position in the merge log, in the group and under the
-transactional id of `merge replay`: it fences a local replay and is fenced by one, and both
-understand how far the other came. The rows are the same whoever reads them, so no marker of the
-staging is needed: a position says which of them are there.
+The rows are committed together with the position in the merge log, in the group and under the
+transactional id of `merge replay`: a local replay and this one fence each other, and each
+understands how far the other came. All runs send the same rows, so the staging needs no marker: the
+position alone says which rows were sent.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import exactly_once
@@ -18,14 +17,14 @@ from recovery.facts import TopicPartition
 from recovery.merge.replay import ReplayPosition
 from recovery.merge.request import MergePart
 from recovery.shared.log_position import EpochSteps
+from recovery.values import Value
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink.commit import Attempt, Work
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """The work of one part; its job is the group. end: the offset after the last entry. epochs:
-    the steps of the entries' leader epochs, as `EpochSteps` takes them."""
+class Sending(Value):
+    """The work of one part; its job is the group. end: the offset after the last entry. epochs: the
+    steps of the entries' leader epochs, as `EpochSteps` takes them."""
 
     work: Work
     part: MergePart
@@ -41,7 +40,7 @@ class ReplayAttempt(Attempt):
         super().__init__(sending.work)
         self._part, self._end = sending.part, sending.end
         self._epochs = EpochSteps(sending.epochs)
-        self._place: TopicPartition = TopicPartition(sending.merge, sending.part.partition)
+        self._partition: TopicPartition = TopicPartition(sending.merge, sending.part.partition)
 
     @property
     def ids(self) -> tuple[str, str]:
@@ -49,9 +48,9 @@ class ReplayAttempt(Attempt):
         return f"{group}-{self._part.partition}", group
 
     def position(self) -> int | None:
-        """See Attempt: by the position that is committed in the merge log.
+        """Return the first row to send, from the position committed in the merge log.
 
-        Raises RefusedError when somebody else committed, or the commit is gone.
+        Raises RefusedError if somebody else committed, or the commit is gone.
         """
         part, raw = self._part, self._committed()
         at = None if raw is None else ReplayPosition.committed(raw.offset, raw.metadata)
@@ -59,14 +58,14 @@ class ReplayAttempt(Attempt):
             if part.committed != (None if raw is None else (raw.offset, raw.metadata)):
                 raise RefusedError(
                     "what replays committed for it has changed since it was counted",
-                    where=str(self._place),
-                    remedy="run the same command again: it counts again",
+                    where=str(self._partition),
+                    remedy="run the same again: it counts anew",
                 )
             return 0
         if at.merge_offset < part.position:
             raise RefusedError(
                 f"{at.merge_offset} is committed for it, after {part.position} was",
-                where=str(self._place),
+                where=str(self._partition),
                 remedy="find out who commits in the group " + self.work.job,
             )
         if at.merge_offset >= self._end and not at.drop_left:
@@ -81,11 +80,11 @@ class ReplayAttempt(Attempt):
             assert last.position is not None
             offset = last.position + 1
         metadata = ReplayPosition(offset, 0, self._part.base).metadata
-        return {self._place: Committed(offset, metadata, self._epochs.of(offset - 1))}
+        return {self._partition: Committed(offset, metadata, self._epochs.of(offset - 1))}
 
     def _committed(self) -> Committed | None:
         async def ask(cluster: Cluster) -> Committed | None:
-            positions = await exactly_once.committed(cluster, self.work.job, [self._place])
-            return positions.get(self._place)
+            positions = await exactly_once.committed(cluster, self.work.job, [self._partition])
+            return positions.get(self._partition)
 
         return self.work.access.ask(ask, markers.ANSWER_SECONDS)

@@ -1,8 +1,8 @@
-"""`state rebuild` on Spark: the same tasks as the local engine's, run by executors.
+"""Run `state rebuild` on Spark: executors run the local engine's tasks.
 
-Each task reads its range from Kafka itself, combines it, writes its files into the output's
-storage, notes there what it has done and sends home one row; the job's process publishes. No
-record passes through the JVM.
+Each task reads its range from Kafka, combines it, writes its files into the output's storage,
+records there what it has done and returns one row; the job's process publishes. No record passes
+through the JVM.
 """
 
 import base64
@@ -35,9 +35,9 @@ PROBES = 4
 
 
 class SparkEngine:
-    """Runs tasks of a rebuild on Spark's executors: call it with tasks, it gives their rows.
+    """Runs tasks of a rebuild on Spark's executors: call it with tasks, and it returns their rows.
 
-    storage: seen by executors and by this process. counters: of all tasks so far, see `Counters`.
+    storage: seen by executors and by this process. counters: over all tasks so far, see `Counters`.
     Raises what tasks raise.
     """
 
@@ -56,7 +56,7 @@ class SparkEngine:
         self._check(min(PROBES, len(tasks)))
         tasks = sharing_rate(tasks, executors.at_once(self._spark, len(tasks)))
         progress_folder = None
-        if isinstance(self._storage, LocalFolder):  # objects would be written once a second
+        if isinstance(self._storage, LocalFolder):  # an object store would get a file a second
             progress_folder = self._storage.path / "runs" / f"progress-{uuid.uuid4().hex}"
             private.make_folder(progress_folder)
         ended = executors.EndedTasks(self._spark)
@@ -83,7 +83,7 @@ class SparkEngine:
             yield row
 
     def _check(self, tasks: int) -> None:
-        """Try once, by a Spark job, whether workers write where this session reads."""
+        """Check with one Spark job that workers write where this session reads."""
         shared = self._storage
         if isinstance(shared, LocalFolder):
             folder = shared.path
@@ -93,7 +93,7 @@ class SparkEngine:
     def _looking(
         self, tasks: "Sequence[Task]", progress_folder: Path | None, ended: executors.EndedTasks
     ) -> Callable[[], dict[str, Any]]:
-        """Return what gives the progress of these tasks: by their files, or by those that ended."""
+        """Return a function that gives the progress, from the tasks' files or from ended tasks."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
         reading, stage = total > 0, self._stages
         stages = max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1)
@@ -116,10 +116,10 @@ class SparkEngine:
 
 @dataclass
 class Counters:
-    """What the tasks of a rebuild did, for the job's record.
+    """Counts what the tasks of a rebuild did, for the job's record.
 
-    kept: of the tasks, those that an earlier run had ended. offsets, bytes, task_seconds: read by
-    this run's. peak_bytes: the most memory that one process had.
+    kept: the tasks that an earlier run had ended. offsets, bytes, task_seconds: of this run's
+    reading. peak_bytes: the most memory that one process used.
     """
 
     tasks: int = 0
@@ -142,10 +142,10 @@ class Counters:
 
 
 def _work(tasks: "list[Task]", progress_folder: str | None, ended: executors.EndedTasks) -> Any:
-    """The function that Spark calls with a task's number; it closes over the tasks.
+    """Return the function that Spark calls with a task's number; it closes over the tasks.
 
-    A task keeps its row itself: what Spark collects comes when all are done, and a job that is
-    killed before that has collected nothing. A task that is tried again may have kept its row.
+    A task keeps its row: Spark collects rows only when all tasks have ended, so a job that is
+    killed earlier has collected none. A task that is tried again may have kept its row already.
     """
 
     def work(number: int) -> str:
@@ -167,7 +167,7 @@ def _work(tasks: "list[Task]", progress_folder: str | None, ended: executors.End
 
 
 class _Teller:
-    """Writes how far a task is into a file of its own attempt, once a second."""
+    """Writes a task's progress into a file of the attempt, once a second."""
 
     def __init__(self, folder: str, number: int) -> None:
         self._path = Path(folder) / f"{number}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -188,7 +188,7 @@ class _Teller:
 
 
 def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
-    """Bytes and records of each task; of one that was tried twice, the attempt that is further."""
+    """Return bytes and records of each task; if a task was tried twice, of the further attempt."""
     best: dict[int, tuple[int, int]] = {}
     for path in folder.glob("[0-9]*"):
         with suppress(OSError, ValueError):
@@ -202,7 +202,7 @@ def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """The job: rebuild, publish, say where. An exported job's request is a wish, resolved here."""
+    """Run the job: rebuild, publish, return where. An exported job's request is resolved here."""
     from eoctl.engine.rebuild import RebuildRequest, rebuild
     from eoctl.engine.rebuild_wish import RebuildWish, begin
 

@@ -6,21 +6,21 @@
     register(spark, Access({"bootstrap.servers": "b1:9092", "sasl.password": "env:KAFKA_PASSWORD"}))
     df = spark.read.format("eoctl-kafka").option("topics", "orders").load()
 
-Where ranges begin and end is decided once, at load, so that every action on the DataFrame reads
-the same. Credentials are no options (Spark shows those): the source closes over them. Under
-Spark Connect a DataFrame is loaded again by each action, so there name the topics in `register`,
-which decides on the spot, or give a cut file.
+The start and the end of each range are decided once, at load, so that every action on the DataFrame
+reads the same records. Credentials are not options (Spark shows options): the source closes over
+them. Under Spark Connect each action loads the DataFrame again, so name the topics in `register`,
+which decides the ranges at once, or give a cut file.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from eoctl.kafka.connection.access import Access
 from recovery.errors import EoctlError, RefusedError
+from recovery.values import replace
 from spark_jobs import source_columns, source_options
 from spark_jobs.session import executors
 from spark_jobs.source_options import NAME
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-MANY = 1 << 20  # tasks: as many as there are
+MANY = 1 << 20  # tasks: as many as exist
 UNSAFE = (
     "a Python writer of Spark's commits on the driver, after its tasks have sent: "
     "rows would be lost or doubled"
@@ -42,10 +42,10 @@ STREAM_SINK = "spark_jobs.sink.foreach.foreach_batch (docs/spark.md)"
 
 
 def register(spark: "SparkSession", access: Access, name: str = NAME, **options: str) -> None:
-    """Make `spark.read.format(name)` known to a session; our code goes to its executors first.
+    """Make `spark.read.format(name)` known to a session and send our code to its executors.
 
-    options: of every load. With one that says what is read (`topics`, `subscribe`, `cut`, ...),
-    the ranges are decided here and now.
+    options: apply to every load. If one says what is read (`topics`, `subscribe`, `cut`, ...), the
+    ranges are decided here and now.
     """
     executors.ship(spark)
     spark.dataSource.register(
@@ -67,10 +67,10 @@ def kafka_source(
     each_action_loads: bool = False,
     most_at_once: int = MANY,
 ) -> type[DataSource]:
-    """A DataSource class that closes over the access, and over ranges if `given` names them.
+    """Return a DataSource class that closes over the access, and over ranges if `given` names them.
 
-    each_action_loads: refuse to decide ranges at load (Spark Connect). most_at_once: tasks that
-    Spark runs beside each other, where that is known. Raises what `spans` does.
+    each_action_loads: refuse to decide ranges at load (Spark Connect). most_at_once: how many tasks
+    Spark runs in parallel, if that is known. Raises what `spans` does.
     """
     fixed = source_options.understood(given or {})
     decided = None

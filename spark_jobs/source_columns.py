@@ -63,12 +63,12 @@ the latest; sequence: the first."""
 
 
 def never_null(column: str) -> bool:
-    """True if the column has a value in every row. A producer may write no timestamp (-1)."""
+    """Return True if no row lacks a value. A producer may write no timestamp (-1)."""
     return column not in ("key", "value", "timestamp", "headers")
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """The columns as Spark's CREATE TABLE words."""
+    """Return the columns as in Spark's CREATE TABLE."""
     return ", ".join(
         f"`{name}` {kind}{' NOT NULL' if never_null(name) else ''}"
         for name, kind in columns.items()
@@ -78,7 +78,7 @@ def ddl(columns: Mapping[str, str]) -> str:
 def records(
     batch: ColumnBatch, topic: str, partition: int, schema: "pa.Schema"
 ) -> "pa.RecordBatch":
-    """The columns that `schema` (of RECORD) names."""
+    """Return the columns that `schema` (of RECORD) names."""
     import pyarrow as pa
 
     scan = batch.batches.scan
@@ -104,7 +104,7 @@ def records(
 def batch_rows(
     batches: Batches, topic: str, partition: int, schema: "pa.Schema"
 ) -> "pa.RecordBatch":
-    """The columns that `schema` (of BATCH) names."""
+    """Return the columns that `schema` (of BATCH) names."""
     import pyarrow as pa
 
     from recovery.formats.batches import LOG_OVERHEAD
@@ -163,8 +163,8 @@ def _bool(values: "NDArray[np.bool_]") -> "pa.Array":
 
 
 def _timestamp(millis: "NDArray[np.int64]") -> "pa.Array":
-    """Spark's microseconds in UTC, null where there is none. Raises RefusedError for what no
-    timestamp of Spark can be: some producers write nanoseconds."""
+    """Return Spark's microseconds in UTC, null if there are none. Raises RefusedError for what
+    Spark's timestamps cannot express: some producers write nanoseconds."""
     import pyarrow as pa
 
     if len(millis) and max(-int(millis.min()), int(millis.max())) > LAST_MS:
@@ -189,7 +189,7 @@ def _repeated(text: str, count: int) -> "pa.Array":
 
 
 def _words(words: tuple[str, ...], which: "NDArray[Any]") -> "pa.Array":
-    """words[i] for each i."""
+    """Return words[i] for each i."""
     import numpy as np
     import pyarrow as pa
 
@@ -202,7 +202,7 @@ def _words(words: tuple[str, ...], which: "NDArray[Any]") -> "pa.Array":
 
 
 def _headers(batch: ColumnBatch, kind: "pa.DataType") -> "pa.Array":
-    """Return headers as Spark's own source does: null for none, U+FFFD where a name is no UTF-8."""
+    """Return headers as Spark's own source does: null for none, U+FFFD in a name not in UTF-8."""
     import pyarrow as pa
 
     rows = [

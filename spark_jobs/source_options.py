@@ -1,8 +1,8 @@
-"""The Data Source's options, understood: which partitions, from where to where.
+"""Parse the Data Source's options: which partitions to read, and the start and end of each.
 
-There are two vocabularies, which are not mixed: eoctl's own (`topics`, `start`, `end`, `cut`), and
-that of Spark's Kafka source (`subscribe`, `startingOffsets`, ...), whose options mean what they
-mean there: Spark's Structured Streaming + Kafka Integration Guide, and KafkaSourceProvider.scala.
+There are two vocabularies, which cannot be mixed: eoctl's own (`topics`, `start`, `end`, `cut`),
+and that of Spark's Kafka source (`subscribe`, `startingOffsets`, ...), whose options mean what
+Spark documents: Structured Streaming + Kafka Integration Guide, and KafkaSourceProvider.scala.
 """
 
 import difflib
@@ -10,8 +10,9 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
@@ -20,6 +21,7 @@ from eoctl.kafka.connection.property_names import SECRET_KEY
 from recovery.errors import UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.offset_bounds import MAX_OFFSET, Bound, parse_bound
+from recovery.values import Value
 
 NAME = "eoctl-kafka"
 RANGE_OFFSETS = 5_000_000
@@ -87,28 +89,26 @@ OF_TASKS = ("range_offsets", "maxrecordsperpartition", "minpartitions", "headers
 LATEST, EARLIEST = -1, -2  # as offsets in the JSON of startingOffsets and endingOffsets
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One end of the ranges, the start or the end.
+class Edge(Value):
+    """The start or the end of the ranges.
 
-    every: the bound of all partitions, None where each has its own. latest: what `latest` means,
-    and an instant after the last record; None: Bound's own rule. must_match: such an instant is
-    refused.
+    every: the bound of all partitions, None if each has its own. latest: what `latest` means, and
+    an instant after the last record; None: Bound's own rule. must_match: refuse such an instant.
     """
 
     option: str
     every: Bound | None = None
-    each: Mapping[TopicPartition, Bound] = field(default_factory=dict)
+    each: Mapping[TopicPartition, Bound] = msgspec.field(default_factory=dict)
     latest: Bound | None = None
     must_match: bool = False
 
-    def bound(self, place: TopicPartition) -> Bound:
-        """Return the bound of one of the partitions that `check` has passed."""
-        return self.each[place] if self.every is None else self.every
+    def bound(self, partition: TopicPartition) -> Bound:
+        """Return the bound of a partition that `check` has accepted."""
+        return self.each[partition] if self.every is None else self.every
 
     def resolve(self, facts: PartitionFacts, offset_at_time: int | None) -> int:
-        """Return the offset meant, as `Bound.resolve` does. Raises UsageError for an instant that
-        must have a record after it and has none."""
+        """Return the offset meant, as `Bound.resolve` does. Raises UsageError for an instant
+        without a record after it if the edge requires one."""
         bound = self.bound(facts.topic_partition)
         if bound.kind != "time" or self.latest is None:
             return bound.resolve(facts, offset_at_time)
@@ -124,12 +124,18 @@ class Edge:
         return last
 
     def check(self, chosen: set[TopicPartition]) -> None:
-        """Raise UsageError unless each of these partitions, and no other, has a bound."""
+        """Raise UsageError unless exactly these partitions have a bound."""
         if self.every is not None:
             return
         for (topic, partition), lacks in [
-            *((place, "is missing") for place in sorted(chosen - self.each.keys())),
-            *((place, "is not read") for place in sorted(self.each.keys() - chosen)),
+            *(
+                (topic_partition, "is missing")
+                for topic_partition in sorted(chosen - self.each.keys())
+            ),
+            *(
+                (topic_partition, "is not read")
+                for topic_partition in sorted(self.each.keys() - chosen)
+            ),
         ]:
             raise UsageError(
                 f"{topic}-{partition} {lacks}",
@@ -138,12 +144,11 @@ class Edge:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which partitions are read, and from where to where.
+class Wanted(Value):
+    """Which partitions are read, and the start and end of each.
 
-    One of topics, pattern and assigned says which. stable: the ranges must end at or below the
-    last stable offset. fail_on_data_loss: a start that is below the log start is refused.
+    One of topics, pattern and assigned is given. stable: the ranges must end at or below the last
+    stable offset. fail_on_data_loss: refuse a start below the log start.
     """
 
     start: Edge
@@ -158,7 +163,7 @@ class Wanted:
 def understood(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options by their lower-case names, without Spark's own `path`.
 
-    Raises UsageError for options we don't have; a value is never quoted.
+    Raises UsageError for unknown options; its message never quotes a value.
     """
     given = {key.lower(): value for key, value in options.items()}
     given.pop("path", None)
@@ -188,12 +193,12 @@ def understood(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def selects(options: Mapping[str, str]) -> bool:
-    """Return True if options say what is read."""
+    """Return True if options name what is read."""
     return any(key.lower() in (*SELECTIONS, "topics", "cut") for key in options)
 
 
 def _one_vocabulary(given: Mapping[str, str]) -> None:
-    """Raise UsageError where options say the same thing twice, or belong to different words."""
+    """Raise UsageError if options repeat one another or mix the two vocabularies."""
     selections = [key for key in (*SELECTIONS, "topics", "cut") if key in given]
     if len(selections) > 1:
         first, second = (EVERY[key] for key in selections[:2])
@@ -217,17 +222,17 @@ def _one_vocabulary(given: Mapping[str, str]) -> None:
 def of_ranges(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that decide what is read by which task."""
     keys = {*OF_RANGES, *OF_TASKS}
-    if any(key in given for key in SELECTIONS):  # `latest` is another offset
+    if any(key in given for key in SELECTIONS):  # `latest` is a different offset then
         keys |= {"isolation", ISOLATION}
     properties = {key for key in given if key.startswith(PROPERTY) and key != ISOLATION}
     return {key: given[key] for key in keys | properties if key in given}
 
 
 def connection(access: Access, given: Mapping[str, str]) -> Access:
-    """Return the access with the properties that are in options.
+    """Return the access with the properties given as options added.
 
-    Raises UsageError for one that the access has otherwise: credentials given to register() go to
-    no other server.
+    Raises UsageError if the access has another value: credentials given to register() go to no
+    other server.
     """
     properties = dict(access.properties)
     for key, value in given.items():
@@ -251,7 +256,7 @@ def connection(access: Access, given: Mapping[str, str]) -> Access:
 
 
 def committed(given: Mapping[str, str]) -> bool:
-    """Return whether only what is committed is read. Raises UsageError."""
+    """Return whether only committed records are read. Raises UsageError."""
     key = "isolation" if "isolation" in given else ISOLATION
     isolation = given.get(key, "read_committed").lower()
     if isolation not in ("read_committed", "read_uncommitted"):
@@ -262,7 +267,7 @@ def committed(given: Mapping[str, str]) -> bool:
 
 
 def flag(given: Mapping[str, str], key: str, *, default: str = "false") -> bool:
-    """Return an option that is true or false. Raises UsageError."""
+    """Return the value of an option that is true or false. Raises UsageError."""
     value = given.get(key, default).lower()
     if value not in ("true", "false"):
         raise UsageError("write true or false", where=f"option {EVERY[key]}")
@@ -270,7 +275,7 @@ def flag(given: Mapping[str, str], key: str, *, default: str = "false") -> bool:
 
 
 def number(given: Mapping[str, str], key: str) -> int | None:
-    """Return an option that is a number above 0, None where it is not given. Raises UsageError."""
+    """Return the value of an option above 0, None if it is not given. Raises UsageError."""
     value = given.get(key)
     if value is None:
         return None
@@ -280,10 +285,10 @@ def number(given: Mapping[str, str], key: str) -> int | None:
 
 
 def wanted(given: Mapping[str, str], *, stream: bool = False) -> Wanted:
-    """Return what is read, of options that `understood` has passed.
+    """Return what is read, from options that `understood` has accepted.
 
-    stream: of a stream, whose end means nothing, and which may start at the end: with the words
-    of Spark's Kafka source it does so unless they say otherwise. Raises UsageError.
+    stream: of a stream, whose end has no meaning. It may start at the end, and does so by default
+    with the vocabulary of Spark's Kafka source. Raises UsageError.
     """
     for key in [k for k in given if k in (NOT_OF_STREAMS if stream else _OF_STREAMS)]:
         why = NOT_OF_STREAMS[key] if stream else "it is of streams: readStream"
@@ -318,7 +323,7 @@ def wanted(given: Mapping[str, str], *, stream: bool = False) -> Wanted:
 
 
 def can_stream(given: Mapping[str, str]) -> bool:
-    """Return True if options may be those of a stream."""
+    """Return True if options may belong to a stream."""
     try:
         wanted(given, stream=True)
     except UsageError:
@@ -366,16 +371,16 @@ def _json(text: str, where: str, example: str) -> dict[str, Any]:
 def _assigned(text: str) -> frozenset[TopicPartition]:
     where, example = "option assign", KAFKA_OPTIONS["assign"]
     made = _json(text, where, example)
-    places = [
+    partitions = [
         TopicPartition(topic, p) for topic, ps in made.items() if isinstance(ps, list) for p in ps
     ]
     if (
-        not places
+        not partitions
         or not all(isinstance(ps, list) for ps in made.values())
-        or not all(type(p) is int and p >= 0 for _, p in places)
+        or not all(type(p) is int and p >= 0 for _, p in partitions)
     ):
         raise UsageError("it names no partitions", where=where, remedy=f"write {example}")
-    return frozenset(places)
+    return frozenset(partitions)
 
 
 def _edge(
@@ -389,7 +394,7 @@ def _edge(
 ) -> Edge:
     """Return the start (keys: STARTS) or the end (ENDS)."""
     default, refused = (earliest, latest) if keys is STARTS else (latest, earliest)
-    if stream:  # it may start anywhere
+    if stream:  # a stream may start anywhere
         default, refused = latest, Bound("", "")
     key = next((key for key in keys if key in given), keys[-1])
     name = EVERY[key]

@@ -1,9 +1,10 @@
-"""Which offsets a batch of the Data Source reads, and how they are shared out to tasks."""
+"""Decide which offsets a batch of the Data Source reads, and how tasks share them."""
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -20,6 +21,7 @@ from recovery.shared.cut import Cut
 from recovery.shared.cut import ranges as parts
 from recovery.shared.offset_bounds import MAX_OFFSET, range_problem
 from recovery.shared.stream_offset import Position
+from recovery.values import replace
 from spark_jobs import source_options
 from spark_jobs.source_options import RANGE_OFFSETS, Edge, Wanted, flag, number
 
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Span(HasPartition, InputPartition):
-    """One task's reading: offsets [start, end) of a partition; transactional records at or above
+    """One task's range: offsets [start, end) of a partition; transactional records at or above
     last_stable_offset are open."""
 
     topic: str
@@ -51,9 +53,9 @@ class Span(HasPartition, InputPartition):
 
 
 async def patient(ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what the cluster answers; ask again where it may be between two leaders.
+    """Return what the cluster answers; ask again while a partition may be between two leaders.
 
-    Raises what `ask` raises in the end.
+    Raises what the last call of `ask` raises.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -66,24 +68,24 @@ async def patient(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def spans(access: Access, given: Mapping[str, str]) -> list[Span]:
-    """The ranges that options mean, in offsets, as the cluster is now.
+    """Return the ranges that options mean, in offsets, as the cluster is now.
 
-    Raises UsageError, IncompleteError for what cannot be seen, RefusedError for a cut of other
-    topics than those that have its names now.
+    Raises UsageError, IncompleteError for what cannot be seen, RefusedError for a cut of topics
+    that were recreated since under the same names.
     """
     return shared_out([s for s in asyncio.run(_spans(access, given)) if s.start < s.end], given)
 
 
 def shared_out(whole: list[Span], given: Mapping[str, str]) -> list[Span]:
-    """Return the tasks' spans, of those of whole partitions. Raises UsageError."""
+    """Return the tasks' spans, made from spans of complete partitions. Raises UsageError."""
     key = "range_offsets" if "range_offsets" in given else "maxrecordsperpartition"
     most, least = number(given, key) or RANGE_OFFSETS, number(given, "minpartitions") or 1
     if len(whole) < least:
         most = min(most, max(1, sum(s.end - s.start for s in whole) // least))
-    if flag(given, "headers_only"):  # a batch on an edge would be in two parts
+    if flag(given, "headers_only"):  # else a batch that crosses an edge would be in two parts
         most = MAX_OFFSET
     return [
-        replace(s, start=start, end=end)
+        dataclasses.replace(s, start=start, end=end)
         for s in whole
         for start, end in parts(s.start, s.end, most)
     ]
@@ -114,7 +116,7 @@ async def first_positions(
 ) -> tuple[list[PartitionFacts], dict[TopicPartition, Position]]:
     """Return where a new stream begins in each partition, and the partitions.
 
-    Raises as `spans` does. The end of `wanted` is not heeded: a stream has none.
+    Raises as `spans` does. The end of `wanted` is ignored: a stream has none.
     """
     facts = await partitions(cluster, wanted)
     starts = await _bounds(cluster, facts, wanted.start)
@@ -132,8 +134,8 @@ async def partitions(
 ) -> list[PartitionFacts]:
     """Return the partitions that are read, as they are now.
 
-    lossy: without those that do not exist. Raises IncompleteError for what is not seen, UsageError
-    for an assigned one that does not exist.
+    lossy: leave out those that do not exist. Raises IncompleteError for what cannot be seen,
+    UsageError for an assigned partition that does not exist.
     """
     topics = list(wanted.topics) or sorted({topic for topic, _ in wanted.assigned})
     if (pattern := wanted.pattern) is not None:
@@ -151,14 +153,14 @@ async def partitions(
 
 
 async def existing(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFacts]:
-    """Return the partitions of those topics that exist. Raises IncompleteError for a gap."""
+    """Return the existing partitions of those topics. Raises IncompleteError for a gap."""
     metadata = await cluster.metadata(topics)
     there = [t for t in topics if metadata.topics[t].error != "UNKNOWN_TOPIC_OR_PARTITION"]
     return await cut_offsets.offsets(cluster, there) if there else []
 
 
 async def _bounds(cluster: Cluster, facts: list[PartitionFacts], edge: Edge) -> list[int]:
-    """Return one end of the ranges, in every partition. Raises UsageError where it has none."""
+    """Return the start or the end of every partition's range. Raises UsageError if one has none."""
     edge.check({f.topic_partition for f in facts})
     at: dict[TopicPartition, int | None] = {}
     bounds = {f.topic_partition: edge.bound(f.topic_partition) for f in facts}

@@ -1,4 +1,4 @@
-"""How the Data Source's tasks read their ranges, and how its errors reach whoever asked.
+"""Read the Data Source's ranges in tasks, and pass its errors on to the user.
 
 Batches and streams read in the same way.
 """
@@ -7,7 +7,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from recovery.errors import EoctlError, IncompleteError, UsageError
 from recovery.facts import PartitionFacts
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.shared.stream_offset import Position, StreamOffset
+from recovery.values import Value, replace
 from spark_jobs import source_columns, source_options
 from spark_jobs.source_options import NAME, flag, number
 from spark_jobs.source_ranges import Span, patient
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The options, understood."""
+class Choice(Value):
+    """The parsed options."""
 
     columns: tuple[str, ...]
     headers_only: bool = False
@@ -50,9 +49,9 @@ class Choice:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Let Spark show an error of ours as its sentence, without the stack of its Python worker.
+    """Let Spark show an EoctlError as its sentence, without the stack of its Python worker.
 
-    The worker ends with the error that it tells, so that nothing else loses its stack.
+    The worker ends with the error that it reports, so no other error loses its stack.
     """
     try:
         yield
@@ -62,7 +61,7 @@ def one_sentence() -> Iterator[None]:
 
 
 def choice(given: Mapping[str, str]) -> Choice:
-    """Return the columns to give of each record. Raises UsageError."""
+    """Return the columns to give for each record. Raises UsageError."""
     headers_only = flag(given, "headers_only")
     known = source_columns.BATCH if headers_only else source_columns.RECORD
     named = [c.strip() for c in given.get("columns", "").split(",") if c.strip()]
@@ -86,10 +85,10 @@ def choice(given: Mapping[str, str]) -> Choice:
 
 
 class Reader(DataSourceReader):
-    """Reads spans; made once for each action, from what load has decided.
+    """Reads spans; created once for each action, from what load has decided.
 
-    It takes no filters (pushFilters): Spark 4.3.0 keeps the reader that one action's filters have
-    narrowed, and later actions on the same DataFrame silently lose rows. Narrow with start and end.
+    Accepts no filters (pushFilters): Spark 4.3.0 keeps the reader that one action's filters have
+    narrowed, and later actions on the DataFrame silently lose rows. Narrow with start and end.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Reader(DataSourceReader):
                     remedy=source_columns.ddl(chosen.known),
                 )
         self.access, self.choice, self.spans = access, chosen, spans
-        # Spark 4.0 does not ask: its timestamps are UTC
+        # Spark 4.0 does not ask for it: its timestamps are UTC
         asked = signature(to_arrow_schema).parameters
         zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in asked else {}
         self.arrow = to_arrow_schema(schema, **zone)
@@ -118,7 +117,7 @@ class Reader(DataSourceReader):
         return self.spans
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        if not isinstance(partition, Span):  # what Spark makes of no partitions at all
+        if not isinstance(partition, Span):  # what Spark passes if there are no partitions
             return
         with one_sentence(), asyncio.Runner() as runner:
             stream = self._stream(partition)
@@ -132,8 +131,8 @@ class Reader(DataSourceReader):
 
     async def _stream(self, span: Span) -> "AsyncGenerator[pa.RecordBatch, None]":
         chosen = self.choice
-        place = span.topic_partition
-        offsets = Range(*place, span.start, span.end)
+        partition = span.topic_partition
+        offsets = Range(*partition, span.start, span.end)
         named: dict[str, Any] = {
             "last_stable_offset": span.last_stable_offset,
             "max_rate": chosen.max_rate,
@@ -147,7 +146,7 @@ class Reader(DataSourceReader):
                 headers = read_headers(cluster, offsets, **named)
                 async with aclosing(headers):
                     async for batches in headers:
-                        yield source_columns.batch_rows(batches, *place, self.arrow)
+                        yield source_columns.batch_rows(batches, *partition, self.arrow)
                 await patient(lambda: _refuse_other_log(cluster, span))
                 return
             records = read_columns(cluster, offsets, control=chosen.control, **named)
@@ -157,25 +156,25 @@ class Reader(DataSourceReader):
                         hidden = (batch.outcome == ABORTED) | (batch.outcome == OPEN)
                         batch = batch.select(~hidden) if hidden.any() else batch
                     if len(batch):
-                        yield source_columns.records(batch, *place, self.arrow)
+                        yield source_columns.records(batch, *partition, self.arrow)
             await patient(lambda: _refuse_other_log(cluster, span))
 
 
 async def _refuse_other_log(cluster: Cluster, span: Span) -> None:
-    """Fail a task, whose rows then do not count, if its log is not the one that was planned.
+    """Fail a task, so that its rows do not count, if its log is not the one that was planned.
 
     Raises RefusedError and IncompleteError, see `positions.refuse_other_streams`.
     """
     cluster.forgive()
-    place = span.topic_partition
+    partition = span.topic_partition
     position = Position(span.end, span.leader_epoch)
     if span.record_epoch is not None and span.log_end is not None:
         position = Position(span.log_end, span.leader_epoch, record_epoch=span.record_epoch)
     metadata = (await cluster.metadata([span.topic])).topics[span.topic]
     for p in metadata.partitions:
         if p.partition == span.partition:
-            facts = PartitionFacts(*place, metadata.topic_id, p.leader, p.leader_epoch)
-            offset = StreamOffset({span.topic: span.topic_id}, {place: position})
+            facts = PartitionFacts(*partition, metadata.topic_id, p.leader, p.leader_epoch)
+            offset = StreamOffset({span.topic: span.topic_id}, {partition: position})
             await positions.refuse_other_streams(cluster, offset, [facts])
             return
     raise IncompleteError("the partition is gone", where=f"{span.topic}-{span.partition}")

@@ -1,11 +1,11 @@
-"""The Data Source as a stream: how far it came, and which offsets a batch of it reads.
+"""The Data Source as a stream: how far it has come, and which offsets each batch reads.
 
-Spark keeps the offsets (see `recovery.shared.stream_offset`) in the query's checkpoint and plans
-a batch that was not finished anew from them: equal offsets give equal tasks. Before a batch is
-planned, and after each task's last record, the logs must be those that the offsets were taken of.
+Spark keeps the offsets (see `recovery.shared.stream_offset`) in the query's checkpoint and plans an
+unfinished batch again from them: equal offsets give equal tasks. Before a batch is planned, and
+after each task's last record, the logs must still be those from which the offsets were taken.
 
 Spark makes a reader in a process of its own, which lives as long as the query, and others for the
-tasks. An error that making one raises gets lost in Spark 4.3.0: the first call raises it.
+tasks. Spark 4.3.0 loses an error raised while a reader is made, so the first call raises it.
 """
 
 import asyncio
@@ -53,8 +53,8 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     ) -> None:
         self.access, self.choice, self.given, self.schema = access, chosen, given, schema
         self.target: StreamOffset | None = None
-        self.end: StreamOffset | None = None  # as it was last seen
-        self.noted: set[str] = set()  # positions that are not proven, as printed
+        self.end: StreamOffset | None = None  # as last seen
+        self.noted: set[str] = set()  # printed positions that are not proven
         self.wrong: EoctlError | None = None
         try:
             self.wanted: Wanted = source_options.wanted(given, stream=True)
@@ -65,7 +65,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Let Spark show errors of ours as sentences; and the one with which this was made."""
+        """Let Spark show an EoctlError as its sentence, also the one raised in the constructor."""
         with one_sentence():
             if self.wrong is not None:
                 raise self.wrong
@@ -110,13 +110,13 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
         with self._answering():
             first, last = stream_offset.decode(start), stream_offset.decode(end)
             whole = []
-            for place, position in sorted(last.positions.items()):
-                begin = first.positions.get(place, Position(0)).offset
+            for partition, position in sorted(last.positions.items()):
+                begin = first.positions.get(partition, Position(0)).offset
                 stable = position.last_stable_offset
                 span = Span(
-                    *(*place, begin, position.offset),
+                    *(*partition, begin, position.offset),
                     last_stable_offset=position.offset if stable is None else stable,
-                    topic_id=last.ids[place.topic],
+                    topic_id=last.ids[partition.topic],
                     leader_epoch=position.leader_epoch,
                     record_epoch=position.record_epoch,
                     log_end=position.offset,
@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     async def _latest(
         self, cluster: Cluster, before: StreamOffset, most: int | None
     ) -> StreamOffset:
-        """Return how far the stream may come. Raises what `_standing` raises."""
+        """Return how far the stream may read. Raises what `_standing` raises."""
         facts = await self._standing(cluster, before)
         self._refuse_deleted(before, facts)
         committed, nowhere = self.choice.committed, StreamOffset()
@@ -155,12 +155,12 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     async def _standing(self, cluster: Cluster, before: StreamOffset) -> list[PartitionFacts]:
         """Return the partitions that are read from `before` on, as they are now.
 
-        Raises RefusedError and IncompleteError where the stream cannot go on.
+        Raises RefusedError and IncompleteError if the stream cannot continue.
         """
         lossy = not self.choice.fail_on_data_loss
         facts = await source_ranges.partitions(cluster, self.wanted, lossy=lossy)
-        places = {f.topic_partition for f in facts}
-        gone = sorted(before.positions.keys() - places)
+        topic_partitions = {f.topic_partition for f in facts}
+        gone = sorted(before.positions.keys() - topic_partitions)
         if gone and not lossy:
             topic, partition = gone[0]
             raise IncompleteError(
@@ -179,13 +179,13 @@ class StreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     ) -> list[PartitionFacts]:
         """Return the partitions that a batch reads, as they are now.
 
-        Raises RefusedError and IncompleteError where they are not those that it has to read.
+        Raises RefusedError and IncompleteError if they are not the ones that the batch has to read.
         """
         topics = sorted({s.topic for s in spans})
-        places = {s.topic_partition for s in spans}
+        topic_partitions = {s.topic_partition for s in spans}
         there = await source_ranges.existing(cluster, topics)
-        facts = [f for f in there if f.topic_partition in places]
-        for topic, partition in sorted(places - {f.topic_partition for f in facts}):
+        facts = [f for f in there if f.topic_partition in topic_partitions]
+        for topic, partition in sorted(topic_partitions - {f.topic_partition for f in facts}):
             raise IncompleteError(
                 "it is gone, with records that a batch has to read",
                 where=f"{topic}-{partition}",

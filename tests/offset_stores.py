@@ -22,10 +22,10 @@ def free() -> None:
 
 
 def position(
-    place: TopicPartition, offset: int, output: int | None = None, **more: Any
+    topic_partition: TopicPartition, offset: int, output: int | None = None, **more: Any
 ) -> StoredPartition:
     outputs = () if output is None else (StoredOutput(topic="out", partition=7, offset=output),)
-    start = StoredOffset(topic=place[0], partition=place[1], offset=offset)
+    start = StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=offset)
     return StoredPartition(input=start, output=outputs, **more)
 
 
@@ -51,19 +51,21 @@ def change(
     held: Callable[[], None] = free,
     dissolve: bool = False,
 ) -> None:
-    """write() of (place, before, after)."""
+    """write() of (partition, before, after)."""
 
     async def do() -> None:
         async with open_() as store:
-            writes = [Write(*place, before, after) for place, before, after in changes]
+            writes = [Write(*partition, before, after) for partition, before, after in changes]
             await store.write(writes, held, dissolve=dissolve)
 
     asyncio.run(do())
 
 
-def there_and_back(open_: Open, places: tuple[TopicPartition, TopicPartition], **more: Any) -> None:
+def there_and_back(
+    open_: Open, partitions: tuple[TopicPartition, TopicPartition], **more: Any
+) -> None:
     """Absent, written, read back, refused where it differs, put back to absence."""
-    a, b = places
+    a, b = partitions
     output = more.pop("output", 5)
     empty = read(open_)
     assert empty.entries == ()
@@ -72,8 +74,8 @@ def there_and_back(open_: Open, places: tuple[TopicPartition, TopicPartition], *
     change(open_, (a, None, at_a), (b, None, at_b))
     found = read(open_)
     assert found.exists
-    assert {e.place: e.position for e in found.entries} == {a: first, b: second}
-    assert {e.place: e.kept for e in found.entries} == {a: at_a, b: at_b}
+    assert {e.topic_partition: e.position for e in found.entries} == {a: first, b: second}
+    assert {e.topic_partition: e.kept for e in found.entries} == {a: at_a, b: at_b}
 
     moved = position(a, 7, output, **more)
     at_moved = kept(open_, moved)
@@ -103,22 +105,22 @@ def there_and_back(open_: Open, places: tuple[TopicPartition, TopicPartition], *
     change(open_, (a, at_moved, at_a))
     assert read(open_).entries == found.entries
     change(open_, (a, at_a, None))  # not dissolved: the store itself stays
-    assert [e.place for e in read(open_).entries] == [b]
+    assert [e.topic_partition for e in read(open_).entries] == [b]
     change(open_, (b, at_b, None), dissolve=not empty.exists)
     assert read(open_).entries == ()
     assert read(open_).exists == empty.exists
 
 
-def race(open_: Open, place: TopicPartition, *, insert: bool) -> int:
+def race(open_: Open, partition: TopicPartition, *, insert: bool) -> int:
     """Three processes change one position at once, to 1, 2 and 3: one wins, the others are refused
     and write nothing. Which one won. open_: can be pickled; insert: there is no entry before, else
     it is 0."""
     if not insert:
-        change(open_, (place, None, kept(open_, position(place, 0))))
+        change(open_, (partition, None, kept(open_, position(partition, 0))))
     context = multiprocessing.get_context("forkserver")
     start = time.time() + 2
     racing = [
-        context.Process(target=_racer, args=(open_, place, n, start), kwargs={"insert": insert})
+        context.Process(target=_racer, args=(open_, partition, n, start), kwargs={"insert": insert})
         for n in range(1, 4)
     ]
     for process in racing:
@@ -130,12 +132,14 @@ def race(open_: Open, place: TopicPartition, *, insert: bool) -> int:
     return statuses.index(0) + 1
 
 
-def _racer(open_: Open, place: TopicPartition, offset: int, start: float, *, insert: bool) -> None:
-    before = None if insert else kept(open_, position(place, 0))
-    after = kept(open_, position(place, offset))
+def _racer(
+    open_: Open, partition: TopicPartition, offset: int, start: float, *, insert: bool
+) -> None:
+    before = None if insert else kept(open_, position(partition, 0))
+    after = kept(open_, position(partition, offset))
     time.sleep(max(0.0, start - time.time()))
     try:
-        change(open_, (place, before, after))
+        change(open_, (partition, before, after))
     except RefusedError:
         raise SystemExit(4) from None
 

@@ -96,8 +96,8 @@ class Postgres:
     def url(self, *, user: str = "eoctl", password: str = PASSWORD, port: int | None = None) -> str:
         from urllib.parse import quote
 
-        place = f"127.0.0.1:{port or self.port}"
-        return f"postgresql+psycopg://{user}:{quote(password, safe='')}@{place}/postgres"
+        address = f"127.0.0.1:{port or self.port}"
+        return f"postgresql+psycopg://{user}:{quote(password, safe='')}@{address}/postgres"
 
     def freeze(self) -> None:
         """Stop every process of the server."""

@@ -1,7 +1,7 @@
 """The dashboard: shows the newest frame, hands key presses to the table or page, sends requests.
 
-It never computes what a frame can hold. Everything it draws from the cluster went through
-`visible`, and is drawn as segments, never as markup.
+The app computes nothing that a frame can hold. All data of the cluster goes through `visible`, and
+is drawn as segments, never as markup.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tui.changing import Changing
 from tui.feed.asking import INTERVALS
 from tui.reading import Reading
 from tui.screens.keys import KEYS, Key, bindings, completions, exists
-from tui.screens.views import BY_NAME, OVERVIEW, Place
+from tui.screens.views import BY_NAME, OVERVIEW, Location
 from tui.widgets.table_state import Filter
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Renewed(Message):
-    """A newer frame."""
+    """Says that a newer frame exists."""
 
     def __init__(self, frame: "Frame") -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Renewed(Message):
 
 
 class Failed(Message):
-    """The feed ended; the sentence says why."""
+    """Says that the feed ended, and why."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Failed(Message):
 
 
 class Dashboard(Reading, Changing):
-    """The app: its life, its keys and its commands."""
+    """The app: its lifetime, its keys and its commands."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     ACTIONS: ClassVar[dict[str, Key]] = {k.action.split("(")[0]: k for k in KEYS}
@@ -57,30 +57,30 @@ class Dashboard(Reading, Changing):
     def on_mount(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            # outside the main thread (tests) there are no signals
+            # outside the main thread (tests) signals cannot be handled
             with suppress(ValueError, RuntimeError, NotImplementedError):
                 loop.add_signal_handler(number, self.leave, Exit.INTERRUPTED)
         self.table.title = self.table_title
         self.table.on_cursor = self.show_evidence
         self.table.on_open = self.action_open
-        self.go(self.place)
+        self.go(self.location)
         self.app_resume_signal.subscribe(self, self.resumed)
         self.set_interval(1.0, self.tick)
         self.call_after_refresh(self.begin)
 
     def resumed(self, _: object) -> None:
-        """Behind ctrl+z and fg: the terminal shows an empty screen, so all is drawn again.
+        """Draw everything again after ctrl+z and fg, which leave the terminal empty.
 
-        Textual draws too, but on a busy machine before the terminal is ready for it.
+        Textual draws too, but on a busy machine before the terminal is ready.
         """
         for seconds in (0.1, 1.0):
             self.set_timer(seconds, lambda: self.refresh(layout=True))
 
     def begin(self) -> None:
-        """The first paint is done: start asking.
+        """Start asking, once the first paint is done.
 
-        The feed's thread makes many rows; a key must not wait for it, nor for the collector of
-        garbage to look at all that was loaded at the start.
+        The feed's thread makes many rows; a key must wait neither for that thread nor for the
+        garbage collector to examine everything that was loaded at the start.
         """
         sys.setswitchinterval(0.0002)
         gc.freeze()
@@ -91,25 +91,25 @@ class Dashboard(Reading, Changing):
         self.tell_wants()
 
     def post(self, news: "Frame | str") -> None:
-        """Called by the feed, in its thread. What comes after the app's end is for nobody."""
-        with suppress(RuntimeError):  # its event loop is closed
+        """Pass on what the feed, in its thread, has to say; drop it once the app has ended."""
+        with suppress(RuntimeError):  # the app's event loop is closed
             self.post_message(Failed(news) if isinstance(news, str) else Renewed(news))
 
     def on_unmount(self) -> None:
-        """However the app ends, its feed does too."""
+        """End the feed, however the app ends."""
         self.feed.stop()
 
     def on_renewed(self, message: Renewed) -> None:
         if self.paused and not self.feed.replay:
             return
         self.frame = message.frame
-        shown = self.place.view.name
+        shown = self.location.view.name
         for name, data in message.frame.tables.items():
             if name == shown:
                 self.table.renew(data)
             else:
                 self.states[name].renew(data)
-        if self.place.view.kind == "page":
+        if self.location.view.kind == "page":
             self.show_page()
         else:
             self.show_evidence()
@@ -131,7 +131,7 @@ class Dashboard(Reading, Changing):
                 self.table.drop_gone()
                 if not self.prompt.display:
                     # here and not in the table's own queue: what is typed ahead after `/` must
-                    # find the prompt open, or a name would be taken for commands
+                    # find the prompt open, or else a name would be taken for commands
                     await self.key_pressed(event.key)
                     return
         await super().on_event(event)
@@ -142,13 +142,13 @@ class Dashboard(Reading, Changing):
             await self._check_bindings(key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that do not belong to this screen do not exist."""
+        """Hide keys that do not belong to this screen."""
         key = self.ACTIONS.get(action)
         if key is None:
-            return self.place.view.kind != "page" if action == "sort" else True
+            return self.location.view.kind != "page" if action == "sort" else True
         return exists(
             key,
-            self.place.view,
+            self.location.view,
             replay=self.feed.replay,
             may_change=self.may_change,
             answered=self.answered,
@@ -157,13 +157,15 @@ class Dashboard(Reading, Changing):
     # -- keys --------------------------------------------------------------------------------
 
     def action_stop(self) -> None:
-        """Leave at once; while a change is being made only after a question."""
+        """Leave at once; ask first if a change is being made."""
         if not self.leaving_needs_an_answer():
             self.leave()
 
     def action_view(self, name: str) -> None:
         self.trail.clear()
-        self.go(Place(BY_NAME[name], self.place.about if name == self.place.view.name else ""))
+        self.go(
+            Location(BY_NAME[name], self.location.about if name == self.location.view.name else "")
+        )
 
     def action_open(self) -> None:
         row = self.table.current
@@ -176,11 +178,11 @@ class Dashboard(Reading, Changing):
         elif name == "run":
             self.show_run(int(about))
         else:
-            self.go(Place(BY_NAME[name], about), remember=True)
+            self.go(Location(BY_NAME[name], about), remember=True)
 
     def action_leave(self) -> None:
-        """esc: the filter first, then back."""
-        if self.place.view.kind != "page" and self.table.state.filter is not None:
+        """Clear the filter if there is one, else go back (esc)."""
+        if self.location.view.kind != "page" and self.table.state.filter is not None:
             self.table.state.filter = None
             self.table.settle()
             self.tick()
@@ -199,7 +201,7 @@ class Dashboard(Reading, Changing):
         self.tick()
 
     def action_refresh(self) -> None:
-        if self.place.view.kind != "page":
+        if self.location.view.kind != "page":
             self.table.settle()
         self.feed.wake()
         self.say("asking")
@@ -213,7 +215,7 @@ class Dashboard(Reading, Changing):
         self.pace(INTERVALS[max(0, min(now + step, len(INTERVALS) - 1))])
 
     def pace(self, seconds: float) -> None:
-        """Ask every so many seconds."""
+        """Set the seconds between two rounds."""
         self.feed.pace(seconds)
         self.say(f"every {age_words(seconds)}, or less often where that would cost too much")
 
@@ -223,7 +225,7 @@ class Dashboard(Reading, Changing):
         self.prompt.ask("/", self._filter_typed, self._filter_done)
 
     def _filter_typed(self, text: str) -> None:
-        """The table follows what is typed, as soon as it is a regular expression."""
+        """Filter the table by the typed text, as soon as that is a regular expression."""
         try:
             self.table.state.filter = Filter.parse(text) if text.removeprefix("!") else None
         except re.error as error:
@@ -234,7 +236,7 @@ class Dashboard(Reading, Changing):
         self.tick()
 
     def _filter_done(self, text: str | None) -> None:
-        """All that was typed; esc takes the filter away."""
+        """Apply the finished text; esc (None) removes the filter."""
         self._filter_typed(text or "")
         self.tick()
 
@@ -245,12 +247,12 @@ class Dashboard(Reading, Changing):
         self.prompt.ask(":", self._command_typed, self._command_done, begin)
 
     def _command_typed(self, text: str) -> None:
-        """The words that a command may begin with, in the status line."""
+        """Show in the status line which words the command may begin with."""
         names = completions(text.split(" ")[0])
         self.say("  ".join(names) if names else "no such command", "dim" if names else "look")
 
     def _command_done(self, text: str | None) -> None:
-        """Do what was typed."""
+        """Run the finished command."""
         self.message = ("", "text")
         word, _, rest = (text or "").strip().partition(" ")
         try:
@@ -260,12 +262,12 @@ class Dashboard(Reading, Changing):
         self.tick()
 
     def _command(self, word: str, rest: str) -> None:
-        """Do a command. Raise UsageError if it is none, or its words are wrong."""
+        """Run a command. Raise UsageError if it is unknown, or its words are wrong."""
         from tui import commands
 
         if word in BY_NAME:
-            self.go(commands.place_of(word, rest), remember=True)
-            if self.place.view.kind != "page" and rest:
+            self.go(commands.location_of(word, rest), remember=True)
+            if self.location.view.kind != "page" and rest:
                 self._filter_typed(rest)
         elif word in ("ctx", "context"):
             self.other_cluster(rest)
@@ -283,7 +285,7 @@ class Dashboard(Reading, Changing):
             raise UsageError(f"no command {visible(word)!r}; ? lists them")
 
     def other_cluster(self, name: str) -> None:
-        """Show the same screens of another cluster (`:ctx`)."""
+        """Show another cluster on the same screens (`:ctx`)."""
         if self.connect is None:
             self.say("a recording has one cluster", "look")
             return
@@ -296,5 +298,5 @@ class Dashboard(Reading, Changing):
         self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
         self.forget()
         self.trail.clear()
-        self.go(Place(OVERVIEW))
+        self.go(Location(OVERVIEW))
         self.begin()

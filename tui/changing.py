@@ -1,4 +1,4 @@
-"""The keys that change: remedies, plans, jobs, forms; each through a screen that asks."""
+"""The keys for changes: remedies, plans, jobs, forms; each leads to a screen that asks."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ class Changing(Layout):
         """Plan the remedy of the cursor's row, of the marked rows, or of the page."""
         from tui.screens import plans
 
-        if self.place.view in (PLANS, CHANGE):
+        if self.location.view in (PLANS, CHANGE):
             self._plan("Carry out", plans.begun_or_planned, "reading the plan")
             return
         if self.snapshot is None or not isinstance(self.feed, LiveFeed):
@@ -43,7 +43,7 @@ class Changing(Layout):
     def _plan_remedies(
         self, feed: LiveFeed, judged: "Sequence[TxnHangingRow]", cluster_id: str | None
     ) -> None:
-        """Plan what frees these transactions; says so where nothing may be carried out."""
+        """Plan what frees these transactions; say so if nothing may be carried out."""
         from tui.screens.change import ChangeScreen
         from tui.screens.remedy import ACTIONS, ready
 
@@ -53,7 +53,7 @@ class Changing(Layout):
                 why = f"{judged[0].remedy.action}: {judged[0].remedy.does}"
             self.say(f"no remedy that eoctl could carry out: {why}", "look")
             return
-        # of marked rows also those without a remedy: the plan says why they are left out
+        # also marked rows without a remedy: the plan says why they are left out
         make = partial(ready, feed.context, feed.settings, feed.sample_interval, judged, cluster_id)
         saying = "planning: two looks at the cluster, some seconds apart"
         self.push_screen(ChangeScreen("Remedy", make, saying), self._changed)
@@ -69,7 +69,7 @@ class Changing(Layout):
         self._plan("Verify", plans.verify, "looking at the cluster")
 
     def _plan(self, title: str, make: "Callable[[str], Ready]", saying: str) -> None:
-        """Show what is made of the plan or entry that is meant; `make` runs in a thread."""
+        """Show what `make` returns, in a thread, for the selected plan or entry."""
         from tui.screens.change import ChangeScreen
 
         about = self._meant("change")
@@ -86,7 +86,7 @@ class Changing(Layout):
             self.feed.wake()
 
     def _refused_as_silent(self) -> bool:
-        """Return True, and say so, where the cluster does not answer: old data decides nothing."""
+        """Return True, and say so, if the cluster does not answer: old data decides nothing."""
         if self.snapshot is None or not self.snapshot.silent:
             return False
         at = (rfc3339(looked_at(self.snapshot)) or "")[11:19]
@@ -96,14 +96,14 @@ class Changing(Layout):
 
     def _meant(self, page: str) -> str | None:
         """Return the page's subject, or what the cursor's row opens."""
-        if self.place.view.name == page:
-            return self.place.about if self.answered else None
+        if self.location.view.name == page:
+            return self.location.about if self.answered else None
         row = self.table.current
         return row.opens[1] if row is not None and row.opens is not None else None
 
     def _is_of_this_cluster(self) -> bool:
-        """Return True if the plan or entry that is meant is about the cluster on the screen."""
-        if self.place.view is CHANGE:
+        """Return True if the selected plan or entry belongs to the cluster on the screen."""
+        if self.location.view is CHANGE:
             about = self.answer.cluster_id if self.answer is not None else None
         else:
             row = self.table.current
@@ -111,8 +111,8 @@ class Changing(Layout):
         return self.snapshot is not None and about is not None and about == self.snapshot.cluster_id
 
     def _judged(self) -> "list[TxnHangingRow]":
-        """The judged transactions meant: bound to the rows' keys as they are at the key press."""
-        if self.place.view.kind == "page":
+        """Return the selected judged transactions, bound to the rows' keys as of the key press."""
+        if self.location.view.kind == "page":
             return self.holders[:1]
         state = self.table.state
         keys = [k for k in state.order if k in state.selected] or [state.cursor or ""]
@@ -122,7 +122,7 @@ class Changing(Layout):
     # -- jobs and forms ----------------------------------------------------------------------
 
     def action_cancel(self) -> None:
-        """Stop the job that is meant, after a question."""
+        """Stop the selected job, after asking."""
         about = self._meant("job")
         if about is None:
             self.say("there is no job here")
@@ -148,9 +148,9 @@ class Changing(Layout):
         self.feed.wake()
 
     def fill_in(self, name: str, ask_command: "Callable[[str], None]") -> None:
-        """Fill in a form and start what it makes.
+        """Fill in a form and start its command.
 
-        ask_command: called with the beginning of a command, where that is all that the form makes.
+        ask_command: called with the start of a command, if the form makes no more than that.
         """
         from tui.screens.forms import BY_NAME as FORMS
         from tui.screens.recover import FormScreen
@@ -186,13 +186,13 @@ class Changing(Layout):
         self.push_screen(RunScreen(run, asks=asks), confirmed)
 
     def show_run(self, number: int) -> None:
-        """Look at a command that was started from a form."""
+        """Show a command that was started from a form."""
         from tui.screens.recover import RunScreen
 
         self.push_screen(RunScreen(self.runs[number], asks=False))
 
     def leaving_needs_an_answer(self) -> bool:
-        """Return True after asking whether to leave, if a change is being made."""
+        """Return True, after asking whether to leave, if a change is being made."""
         from tui.screens.change import ChangeScreen
 
         acting = any(isinstance(s, ChangeScreen) and s.acting for s in self.screen_stack)
@@ -206,7 +206,7 @@ class Changing(Layout):
         return True
 
     def _if_yes(self, title: str, question: str, keys: str, do: "Callable[[], None]") -> None:
-        """Ask, and do it if `y` is pressed."""
+        """Ask, and call `do` if `y` is pressed."""
 
         def answered(letter: str | None) -> None:
             if letter == "Y":

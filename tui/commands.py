@@ -1,13 +1,13 @@
-"""The words of commands typed after `:`, as values. Each function raises UsageError."""
+"""Parse commands typed after `:` into values. Each function raises UsageError."""
 
 from recovery.errors import UsageError
 from tui.screens.keys import TAKES
-from tui.screens.views import BY_NAME, JOB, WHY, Place
+from tui.screens.views import BY_NAME, JOB, WHY, Location
 from tui.widgets.palette import THEMES
 
 
-def place_of(word: str, rest: str) -> Place:
-    """Return the place that a screen's word leads to. rest: what it is about, or a filter."""
+def location_of(word: str, rest: str) -> Location:
+    """Return the place that a screen's name leads to. rest: the subject, or a filter."""
     from recovery.selectors import parse_selector
 
     view = BY_NAME[word]
@@ -16,11 +16,11 @@ def place_of(word: str, rest: str) -> Place:
     if view.name in TAKES and view is not WHY and not rest:
         raise UsageError(f"which one? :{word} {TAKES[view.name]}")
     about = f"job {rest}" if view is JOB else rest
-    return Place(view, about if view.kind == "page" else "")
+    return Location(view, about if view.kind == "page" else "")
 
 
 def interval_of(rest: str) -> float:
-    """Return seconds. A number alone is of seconds."""
+    """Return seconds. A number without unit means seconds."""
     from recovery.times import duration
 
     seconds = duration(rest if not rest.isdigit() else f"{rest}s", where=":interval")

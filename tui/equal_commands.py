@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.shell import command as shell_command
-from tui.screens.views import CHANGE, CHECKPOINT, JOBS, PLANS, RECOVER, WHY, Place
+from tui.screens.views import CHANGE, CHECKPOINT, JOBS, PLANS, RECOVER, WHY, Location
 
 if TYPE_CHECKING:
     from recovery.rows.answers import Answer
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def equal_commands(
-    place: Place,
+    location: Location,
     answer: "Answer | None",
     row: "TableRow | None",
     runs: "Sequence[Run]",
     connection: Sequence[str],
 ) -> list[str]:
-    """The command of this screen, and of the cursor's row the page and the remedy.
+    """Return the commands of this screen and, for the cursor's row, of its page and remedy.
 
-    answer: that a page shows. row: of a table. connection: the options after `eoctl`.
+    answer: what a page shows. row: of a table. connection: the options after `eoctl`.
     """
     start = ["eoctl", *connection]
-    view, about = place.view, place.about
+    view, about = location.view, location.about
     argv = [*start, *view.argv]
     if view is CHANGE and about.startswith("plan "):
         plan = answer.extra.get("plan") if answer else None
@@ -38,7 +38,7 @@ def equal_commands(
         argv += ["--", name] if name.startswith("-") else [name]
     if view is RECOVER:
         return [started_command(row, runs, connection)]
-    if view in (PLANS, JOBS):  # of this host, whatever the cluster
+    if view in (PLANS, JOBS):  # these belong to the host, whatever the cluster
         argv = ["eoctl", *view.argv]
     commands = [shell_command(argv)]
     if row is not None:
@@ -62,7 +62,7 @@ def equal_commands(
 def started_command(
     row: "TableRow | None", runs: "Sequence[Run]", connection: Sequence[str]
 ) -> str:
-    """Return what the form of a row starts, with gaps where it asks, or what was started."""
+    """Return what the form of a row starts, with gaps for its fields, or the started command."""
     from tui.screens.forms import BY_NAME as FORMS
     from tui.screens.forms import command_of
 
@@ -74,14 +74,14 @@ def started_command(
 
 
 def _why_argv(about: str) -> list[str]:
-    """The words after `eoctl` for a page of why: of a partition, or of `id NAME`."""
+    """Return the words after `eoctl` for a page of why: of a partition, or of `id NAME`."""
     if about.startswith("id "):
         return ["why", f"--transactional-id={about[3:]}"]
     return ["why", *(["--"] if about.startswith("-") else []), about]
 
 
 def _change_argv(about: str, kind: object) -> list[str]:
-    """The command that shows a plan file of this kind, or an entry."""
+    """Return the command that shows a plan file of this kind, or an entry."""
     word, _, name = about.partition(" ")
     if word == "plan":
         return ["eoctl", "restart" if kind == "restart" else "txn", "apply", name]

@@ -1,4 +1,4 @@
-"""The fixed lines: header, tabs, titles of panes, status, footer. Values in, lines out."""
+"""Draw the fixed lines from values: header, tabs, panes' titles, status, footer."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from tui.screens.views import (
     PLANS,
     RECOVER,
     WHY,
-    Place,
+    Location,
     View,
 )
 from tui.widgets.lines import Line, clipped, line_width, spread
@@ -40,7 +40,7 @@ LOOK, JUDGE, KEEP = "look", "judge", "keep"
 def aged(
     s: "Snapshot | None", feed: "Feed", collected_at: int | None, kind: str
 ) -> tuple[str, str]:
-    """The age of a number and its role: `2s old`, or `STALE 42s` beyond three intervals."""
+    """Return a number's age and its role: `2s old`, or `STALE 42s` beyond three intervals."""
     if collected_at is None or s is None:
         return ("no answer yet", "dim")
     seconds = max(0.0, (feed.now() - collected_at) / 1000)
@@ -52,7 +52,7 @@ def aged(
 def is_stale(s: "Snapshot | None", feed: "Feed", collected_at: int | None, kind: str) -> bool:
     """Return True if the data is older than three intervals of its kind of round."""
     if collected_at is None or s is None or feed.label:
-        return False  # a bundle is all of one time
+        return False  # all of a bundle is from one moment
     limit = STALE_INTERVALS * s.intervals.get(kind, feed.interval)
     return feed.now() - collected_at > limit * 1000
 
@@ -65,7 +65,7 @@ def looked_at(s: "Snapshot | None") -> int | None:
 def head_lines(
     frame: "Frame | None", feed: "Feed", view: View, width: int, *, paused: bool
 ) -> tuple[Line, Line]:
-    """Line 1: context, cluster id, what may be done, age. Line 2: the screens."""
+    """Return line 1 (context, cluster id, what may be done, age) and line 2 (the screens)."""
     s = frame.snapshot if frame else None
     name = visible(s.title) if s else visible(getattr(feed, "title", "connecting"))
     words = [(f" {cut_middle(name, max(12, width // 4))}", "head")]
@@ -103,27 +103,27 @@ def _tabs(here: View, width: int) -> Line:
         title = v.title if full or not v.short else v.short
         parts += [(f" {v.number} {title} ", "tab" if v is here else "dim")]
     own = (f" {here.title} ", "tab")
-    if not here.number and line_width((*parts, own)) <= width:  # else its pane says it
+    if not here.number and line_width((*parts, own)) <= width:  # else the pane shows it
         parts.append(own)
     return clipped(tuple(parts), width)
 
 
 def says(frame: "Frame | None", width: int) -> tuple[Line, ...]:
-    """The overview's sentences."""
+    """Return the overview's sentences."""
     if frame is None:
         return (((" connecting", "dim"),), (), ())
     return tuple(clipped(line, width) for line in frame.says)
 
 
 def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", width: int) -> Line:
-    """Name, counts, filter, sort; on the right how old the rows are."""
+    """Return name, counts, filter and sort order; on the right how old the rows are."""
     state = table.state
     shown = len(state.order) - len(state.gone)
     everything = len(state.data.rows)
     text = count(shown) if shown == everything else f"{count(shown)} of {count(everything)}"
     parts: list[tuple[str, str]] = [(f" {view.title} ", "title"), (f" {text}", "dim")]
     if len(state.order) > table.room:
-        parts.append((f"  line {count(table.place + 1)}", "dim"))
+        parts.append((f"  line {count(table.cursor_index + 1)}", "dim"))
     if state.filter is not None:
         parts.append((f"  /{visible(state.filter.text)}", "key"))
     if state.sort is not None:
@@ -140,7 +140,7 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", 
 
 
 def side_title(s: "Snapshot | None", feed: "Feed", view: View, width: int) -> Line:
-    """Above the evidence: how old the verdicts are."""
+    """Return the title above the evidence: how old the verdicts are."""
     if view in (PLANS, JOBS):
         return ((f" {view.title[:-1]}", "title"),)
     if view is RECOVER:
@@ -152,10 +152,10 @@ def side_title(s: "Snapshot | None", feed: "Feed", view: View, width: int) -> Li
     return spread(((" Verdict", "title"),), (aged(s, feed, at, JUDGE), (" ", "text")), width)
 
 
-def page_title(s: "Snapshot | None", feed: "Feed", place: Place, width: int) -> Line:
-    """Above a page: what it is about and how old it is."""
-    view, about = place.view, place.about
-    answer = page_answer(s, place)
+def page_title(s: "Snapshot | None", feed: "Feed", location: Location, width: int) -> Line:
+    """Return the title above a page: its subject and its age."""
+    view, about = location.view, location.about
+    answer = page_answer(s, location)
     at = answer.collected_at if answer else None
     named = visible(about) if about else "the worst partition" if view is WHY else ""
     left: Line = ((f" {view.title} ", "title"), (f" {named}", "dim"))
@@ -163,12 +163,12 @@ def page_title(s: "Snapshot | None", feed: "Feed", place: Place, width: int) -> 
     return spread(left, (aged(s, feed, at, kind), (" ", "text")), width)
 
 
-def page_answer(s: "Snapshot | None", place: Place) -> "Answer | None":
-    """The answer that this page shows; None while what it is about has not been answered.
+def page_answer(s: "Snapshot | None", location: Location) -> "Answer | None":
+    """Return the answer that this page shows; None until its subject has been answered.
 
-    A snapshot holds the answer of the page before until then: no key may act on that one.
+    Until then a snapshot holds the previous page's answer: no key may act on that one.
     """
-    view = place.view
+    view = location.view
     if s is None:
         return None
     if view in (CHANGE, JOB):
@@ -181,11 +181,11 @@ def page_answer(s: "Snapshot | None", place: Place) -> "Answer | None":
         answer, about = s.why, s.why_about
     else:
         answer, about = s.history, s.history_about
-    return answer if about == place.about else None
+    return answer if about == location.about else None
 
 
 def _problem(s: "Snapshot", feed: "Feed", width: int, *, paused: bool) -> list[str]:
-    """Return of when the data is, why there is none newer, and when the cluster is asked again."""
+    """Return the data's time, why no newer data exists, and when the cluster is asked again."""
     from recovery.times import rfc3339
     from tui.widgets.text import wrapped
 
@@ -213,7 +213,7 @@ def _problem(s: "Snapshot", feed: "Feed", width: int, *, paused: bool) -> list[s
 def status_lines(
     s: "Snapshot | None", feed: "Feed", message: tuple[str, str], width: int, *, paused: bool
 ) -> tuple[Line, ...]:
-    """A message or what is wrong with the asking; on the right what the asking costs."""
+    """Return a message or what is wrong with asking; on the right what asking costs."""
     text, role = message
     if not text and s is not None and s.problem:
         return tuple(((part, "act"),) for part in _problem(s, feed, width, paused=paused))
@@ -229,10 +229,10 @@ def status_lines(
 
 
 def foot_line(view: View, keys: Sequence[Key], width: int, *, paused: bool, returns: bool) -> Line:
-    """The keys of this screen. returns: there is a screen to which `q` goes back."""
+    """Return the keys of this screen. returns: `q` goes back to another screen."""
     parts: list[tuple[str, str]] = []
     room = width
-    # help is always there, whatever else does not fit
+    # help is always shown, whatever else does not fit
     last = [(f" {keys[-1].shown}", "key"), (f" {keys[-1].footer} ", "dim")]
     room -= line_width(tuple(last))
     for k in keys[:-1]:

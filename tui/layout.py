@@ -1,4 +1,4 @@
-"""The parts of the app, which of them the current screen shows, drawn from the newest frame."""
+"""The parts of the app: which ones the current screen shows, drawn from the newest frame."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from tui.screens.views import (
     RECOVER,
     VIEWS,
     WHY,
-    Place,
+    Location,
 )
 from tui.widgets.lines import Bar, Line, Page
 from tui.widgets.table import HEAD_LINES, Table
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from tui.widgets.tables import TableRow
 
 SIDE_BESIDE = 120  # from this width on the evidence is beside the list, else below it
-STRIP_BELOW = 30  # from this height on the strip of a partition is under the list
+STRIP_BELOW = 30  # from this height on a partition's strip is below the list
 SAYS_LINES = 3
 FIXED_LINES = (
     3 + SAYS_LINES
-)  # of the overview: head, says, foot; the status is as high as its words
+)  # of the overview: head, says and foot; the status is as high as its text
 
 
 class Layout(App[str]):
-    """feed: where frames come from. The app's result is the last text that was copied."""
+    """feed: where frames come from. The app returns the text copied last."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -77,13 +77,13 @@ class Layout(App[str]):
         self.frame: Frame | None = None
         self.paused = False
         self.began = False
-        self.runs: list[Run] = []  # what was started from Recover
+        self.runs: list[Run] = []  # commands started from Recover
         self._recover_looks: object = None
         self.failed = ""  # why the feed ended
         self.message: tuple[str, str] = ("", "text")
         self.copied: str | None = None
-        self.place = Place(BY_NAME[view])
-        self.trail: list[Place] = []
+        self.location = Location(BY_NAME[view])
+        self.trail: list[Location] = []
         self.forget()
         self.head = Bar(2, name="head")
         self.says = Bar(SAYS_LINES, name="says")
@@ -91,7 +91,7 @@ class Layout(App[str]):
         self.side = Page(name="side")
         self.page = Page(name="page")
         self.board = Page(name="board", titled=False)
-        self._board: tuple[object, int, int] = (None, 0, 0)  # of which frame, width, lines
+        self._board: tuple[object, int, int] = (None, 0, 0)  # drawn for: frame, width, lines
         self.status = Bar(1, name="status")
         self.prompt = Prompt(self.refocus)
         self.foot = Bar(1, name="foot")
@@ -106,7 +106,7 @@ class Layout(App[str]):
         yield self.foot
 
     def complete(self) -> None:
-        """Mount the parts that the first paint does not show, once, before anything shows them."""
+        """Mount, once and before they are needed, the parts that the first paint does not show."""
         if self.prompt.parent is None and self.middle.is_attached:
             self.middle.mount(self.side, self.board, self.page)
             self.screen_stack[0].mount(self.prompt, before=self.foot)
@@ -117,10 +117,10 @@ class Layout(App[str]):
         self.states[OVERVIEW.name].live = True
 
     def tick(self) -> None:
-        """Renew ages and staleness, once a second and after each frame."""
+        """Update ages and staleness, once a second and after each frame."""
         self.renew_recover()
         self.tell_wants()
-        width, view = self.size.width, self.place.view
+        width, view = self.size.width, self.location.view
         head = fixed_lines.head_lines(self.frame, self.feed, view, width, paused=self.paused)
         self.head.show(head)
         self.says.show(fixed_lines.says(self.frame, width))
@@ -132,21 +132,21 @@ class Layout(App[str]):
                 part.retitle()
 
     def renew_recover(self) -> None:
-        """The list of forms, and of what was started from them."""
+        """Update the list of forms and of the commands started from them."""
         looks = (self.may_change, tuple(run.state for run in self.runs))
         if self.began and looks != self._recover_looks:
             from tui.screens.recover import recover_table
 
             self._recover_looks = looks
             data = recover_table(self.runs, may_change=self.may_change)
-            if self.place.view is RECOVER:
+            if self.location.view is RECOVER:
                 self.table.renew(data)
             else:
                 self.states[RECOVER.name].renew(data)
 
     @property
     def snapshot(self) -> "Snapshot | None":
-        """Return the data that is shown; None before the first frame."""
+        """Return the snapshot that is shown; None before the first frame."""
         return self.frame.snapshot if self.frame else None
 
     @property
@@ -158,34 +158,34 @@ class Layout(App[str]):
     @property
     def row(self) -> "TableRow | None":
         """Return the cursor's row; None on a page."""
-        return self.table.current if self.place.view.kind != "page" else None
+        return self.table.current if self.location.view.kind != "page" else None
 
     @property
     def answer(self) -> "Answer | None":
-        """Return what the page shows; None on a table, and before the page has its answer."""
-        if self.place.view.kind != "page":
+        """Return what the page shows; None on a table, and until the page has its answer."""
+        if self.location.view.kind != "page":
             return None
-        return fixed_lines.page_answer(self.snapshot, self.place)
+        return fixed_lines.page_answer(self.snapshot, self.location)
 
     @property
     def answered(self) -> bool:
-        """Return True if the screen shows its subject. A table does: its keys are its rows'."""
-        return self.place.view.kind != "page" or self.answer is not None
+        """Return True if the screen shows its subject. A table does: its keys act on its rows."""
+        return self.location.view.kind != "page" or self.answer is not None
 
     @property
     def holders(self) -> "list[TxnHangingRow]":
         """Return the judged transactions that the page of why is about."""
-        rows = self.answer.rows if self.place.view is WHY and self.answer is not None else ()
+        rows = self.answer.rows if self.location.view is WHY and self.answer is not None else ()
         found = [getattr(row, "held_by", None) for row in rows]
         return [row for row in found if row is not None]
 
     def say(self, text: str, role: str = "text") -> None:
-        """One sentence in the status line, until the next key."""
+        """Show a sentence in the status line until the next key."""
         self.message = (text, role)
         self.show_status()
 
     def show_status(self) -> None:
-        """The message, else why the feed ended, else what is wrong with the asking."""
+        """Show the message, else why the feed ended, else what is wrong with asking."""
         message = self.message if self.message[0] or not self.failed else (self.failed, "act")
         lines = fixed_lines.status_lines(
             self.snapshot, self.feed, message, self.size.width, paused=self.paused
@@ -193,8 +193,8 @@ class Layout(App[str]):
         self.status.show(lines)
 
     def show_foot(self) -> None:
-        """The keys of this screen."""
-        view = self.place.view
+        """Show the keys of this screen."""
+        view = self.location.view
         keys = footer(
             view, replay=self.feed.replay, may_change=self.may_change, answered=self.answered
         )
@@ -204,18 +204,18 @@ class Layout(App[str]):
         self.foot.show((line,))
 
     def leave(self, status: Exit = Exit.OK) -> None:
-        """End the app, whose return code is the status."""
+        """End the app with the status as its return code."""
         self.feed.stop()
         for run in self.runs:
             run.stop()
         self.exit(self.copied, return_code=status)
 
-    def go(self, place: Place, *, remember: bool = False) -> None:
+    def go(self, location: Location, *, remember: bool = False) -> None:
         """Show a screen."""
-        if remember and place != self.place:
-            self.trail.append(self.place)
-        self.place = place
-        view = place.view
+        if remember and location != self.location:
+            self.trail.append(self.location)
+        self.location = location
+        view = location.view
         if view.kind != "table":
             self.complete()
         paged = view.kind == "page"
@@ -237,13 +237,13 @@ class Layout(App[str]):
         self.tick()
 
     def refocus(self) -> None:
-        """Keys go to the table or the page."""
+        """Send keys to the table or the page."""
         self.screen_stack[0].set_focus(self.scrolled)
 
     def arrange(self) -> None:
-        """Evidence beside the list where there is room, else below it."""
-        width, view = self.size.width, self.place.view
-        # a strip is wide and low: under the list, where there are lines to spare
+        """Place the evidence beside the list if it fits, else below it."""
+        width, view = self.size.width, self.location.view
+        # a strip is wide and low: below the list, if lines are to spare
         under = view in (OVERVIEW, PARTITIONS) or (view in (PLANS, JOBS, RECOVER) and width < 180)
         low = view is PARTITIONS and self.size.height < STRIP_BELOW
         sided = view.kind == "evidence" and not low
@@ -253,25 +253,25 @@ class Layout(App[str]):
         self.middle.set_class(view is RECOVER, "low")
 
     def tell_wants(self) -> None:
-        """Ask the feed for what this screen shows beyond the rest; not before the first paint."""
+        """Ask the feed for what only this screen shows; not before the first paint."""
         if self.began:
             from tui import panes
 
-            drawn = self.place.view is PARTITIONS and self.side.display
+            drawn = self.location.view is PARTITIONS and self.side.display
             cursor = self.table.state.cursor if drawn else None
-            self.feed.want(**panes.wants(self.snapshot, self.place, cursor))
+            self.feed.want(**panes.wants(self.snapshot, self.location, cursor))
 
     def show_page(self) -> None:
-        """The page of this screen, from the newest frame."""
+        """Show the page of this screen, from the newest frame."""
         from tui import panes
 
-        make = panes.page(self.snapshot, self.place, self.states[JOBS.name].data)
+        make = panes.page(self.snapshot, self.location, self.states[JOBS.name].data)
         self.page.show(make, self.page_title)
 
     def show_board(self) -> None:
-        """Below the overview's list: in the lines that the list leaves, or in its own few."""
+        """Show the board below the overview's list: in the lines that this leaves, or in a few."""
         frame, width, lines = self.frame, self.size.width, 0
-        if self.place.view is OVERVIEW and frame is not None:
+        if self.location.view is OVERVIEW and frame is not None:
             from tui.board.drawing import board_lines, height_of
 
             room = self.size.height - FIXED_LINES - len(self.status.lines)
@@ -287,26 +287,26 @@ class Layout(App[str]):
             self.board.show(lambda width: board_lines(board, width, lines), lambda width: ())
 
     def show_evidence(self) -> None:
-        """Beside a list: what the cursor's row stands on."""
-        if self.place.view.kind == "evidence":
+        """Show, beside a list, the evidence for the cursor's row."""
+        if self.location.view.kind == "evidence":
             from tui import panes
 
-            view, row = self.place.view, self.table.current
+            view, row = self.location.view, self.table.current
             self.side.show(panes.beside(self.snapshot, view, row, self.runs), self.side_title)
 
-    # titles are drawn again each second: they show an age
+    # titles are drawn again each second, since they show an age
 
     def page_title(self, width: int) -> Line:
-        return fixed_lines.page_title(self.snapshot, self.feed, self.place, width)
+        return fixed_lines.page_title(self.snapshot, self.feed, self.location, width)
 
     def side_title(self, width: int) -> Line:
-        return fixed_lines.side_title(self.snapshot, self.feed, self.place.view, width)
+        return fixed_lines.side_title(self.snapshot, self.feed, self.location.view, width)
 
     def table_title(self, width: int) -> Line:
-        view = self.place.view
+        view = self.location.view
         return fixed_lines.table_title(self.snapshot, self.feed, view, self.table, width)
 
     @property
     def scrolled(self) -> Table | Page:
-        """Return the part that has the keys: the page or the table."""
-        return self.page if self.place.view.kind == "page" else self.table
+        """Return the part that receives the keys: the page or the table."""
+        return self.page if self.location.view.kind == "page" else self.table

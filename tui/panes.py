@@ -1,4 +1,4 @@
-"""The page of each screen, the pane beside its list, and what it therefore asks of the feed.
+"""The page of each screen, the pane beside its list, and what both need from the feed.
 
 Loaded with the first frame, not before the first paint.
 """
@@ -21,7 +21,7 @@ from tui.screens.views import (
     RECOVER,
     TIMELINE,
     WHY,
-    Place,
+    Location,
     View,
 )
 from tui.widgets.lines import Line
@@ -36,10 +36,10 @@ RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
 Make = Callable[[int], Sequence[Line]]
 
 
-def page(s: "Snapshot | None", place: Place, jobs: "TableData") -> Make:
-    """The page of a place. jobs: the table of jobs, which knows how fast a job runs."""
-    about = place.about
-    if place.view is JOB:
+def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
+    """Return the page of a place. jobs: the table of jobs, which knows how fast a job runs."""
+    about = location.about
+    if location.view is JOB:
         row = jobs.by_key.get(about.removeprefix("job "))
         rate = row.cells[RATE] if row and row.sort[RATE] is not None else None
         return lambda width: plan_and_job_pages.job_page(s, about, width, rate)
@@ -49,7 +49,7 @@ def page(s: "Snapshot | None", place: Place, jobs: "TableData") -> Make:
         CHANGE.name: plan_and_job_pages.change_page,
         MERGE.name: merge_page,
         CHECKPOINT.name: checkpoint_page,
-    }[place.view.name]
+    }[location.view.name]
     return lambda width: make(s, about, width)
 
 
@@ -68,12 +68,12 @@ def beside(s: "Snapshot | None", view: View, row: "TableRow | None", runs: "Sequ
     return lambda width: pages.evidence_page(source, width)
 
 
-def wants(s: "Snapshot | None", place: Place, drawn: str | None) -> dict[str, object]:
-    """Return the fields of Wants: what a place shows beyond what is always collected.
+def wants(s: "Snapshot | None", location: Location, drawn: str | None) -> dict[str, object]:
+    """Return the fields of Wants: what a location shows beyond what is always collected.
 
     drawn: the partition beside the list, whose log is drawn.
     """
-    view, about = place.view, place.about
+    view, about = location.view, location.about
     return {
         "producers": view.name == "producers",
         "why": about if view is WHY else None,
@@ -86,7 +86,7 @@ def wants(s: "Snapshot | None", place: Place, drawn: str | None) -> dict[str, ob
 
 
 def _partition_of_page(s: "Snapshot | None", about: str) -> str | None:
-    """Return the partition that a page of why is about, once that is known: its log is drawn."""
+    """Return the partition of a page of why, once it is known: its log is drawn."""
     if about.startswith("id "):
         return None  # an id has no log
     if about or s is None or s.why is None or s.why_about != "":

@@ -1,4 +1,4 @@
-"""The line in which a filter or a command is typed. tab completes, esc leaves, enter does it."""
+"""The line for typing a filter or a command. tab completes, esc leaves, enter submits."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ OnAnswer = Callable[[str | None], None]
 class Prompt(Input):
     """Hidden until `ask`. typed: called with each change; done: with the text, or None for esc.
 
-    on_close: called before `done`, to put the focus back.
+    on_close: called before `done`, to restore the focus.
     """
 
     DEFAULT_CSS = """
@@ -30,12 +30,12 @@ class Prompt(Input):
         self._done: OnAnswer = lambda text: None
 
     def ask(self, sign: str, typed: Typed, done: OnAnswer, value: str = "") -> None:
-        """Show the line. sign: what it begins with, `/` or `:`."""
+        """Show the line. sign: its first character, `/` or `:`."""
         self._sign, self._typed, self._done = sign, typed, done
         self.value = sign + value
         self.display = True
         self.cursor_position = len(self.value)
-        # at once: what is typed next is already on its way
+        # at once: the next key is already on its way
         self.screen.set_focus(self)
 
     def on_input_changed(self, event: Input.Changed) -> None:

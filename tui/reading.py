@@ -1,4 +1,4 @@
-"""The keys that read: moving, sorting, JSON, equal commands, copying, writing, help."""
+"""The keys for reading: moving, sorting, JSON, equal commands, copying, writing, help."""
 
 import datetime
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Reading(Layout):
         self.tick()
 
     def action_sort(self, letter: str) -> None:
-        """Sort by the column of this letter, or as the rows came."""
+        """Sort by the column of this letter, or in the order the rows arrived."""
         state = self.table.state
         if letter == UNSORTED:
             state.sort, state.descending = None, False
@@ -49,7 +49,7 @@ class Reading(Layout):
         self.tick()
 
     def action_sort_menu(self) -> None:
-        """The columns and their letters."""
+        """Show the columns and their letters."""
 
         def chosen(letter: str | None) -> None:
             if letter is not None:
@@ -58,7 +58,7 @@ class Reading(Layout):
         self.push_screen(overlays.sort_menu(self.table.state.data.columns), chosen)
 
     def action_json(self) -> None:
-        """The cursor's row, or the page's answer."""
+        """Show the cursor's row, or the page's answer, as JSON."""
         from tui.screens import pages
 
         sources: Sequence[object] = self.answer.rows if self.answer else ()
@@ -72,11 +72,11 @@ class Reading(Layout):
         self.push_screen(Overlay("JSON", make, copies="\n".join(texts)))
 
     def action_equal(self) -> None:
-        """Commands to paste; none of them changes anything."""
+        """Show commands to paste; none of them changes anything."""
         from tui.equal_commands import equal_commands
 
         connection = self.snapshot.argv if self.snapshot else ()
-        commands = equal_commands(self.place, self.answer, self.row, self.runs, connection)
+        commands = equal_commands(self.location, self.answer, self.row, self.runs, connection)
 
         def make(width: int) -> Sequence[Line]:
             lines: list[Line] = []
@@ -88,7 +88,7 @@ class Reading(Layout):
         self.push_screen(Overlay(title, make, copies=commands[-1]))
 
     def action_copy(self) -> None:
-        """The underlined cell, exactly as the cluster has it where it is a name."""
+        """Copy the underlined cell; a name exactly as the cluster has it."""
         row = self.table.current
         if row is None:
             self.say("there is no row")
@@ -100,10 +100,10 @@ class Reading(Layout):
         self.say(f"copied (also printed at the end): {visible(self.copied)}", "key")
 
     def action_write(self) -> None:
-        """The rows shown as CSV, or the page as text, into a new file in the working directory."""
+        """Write the rows as CSV, or the page as text, to a new file in the working directory."""
         now = datetime.datetime.fromtimestamp(self.feed.now() / 1000, datetime.UTC)
-        stem = f"eoctl-{self.place.view.name}-{now:%Y%m%dT%H%M%SZ}"
-        if self.place.view.kind == "page":
+        stem = f"eoctl-{self.location.view.name}-{now:%Y%m%dT%H%M%SZ}"
+        if self.location.view.kind == "page":
             path, text = Path(f"{stem}.txt"), self.page.text() + "\n"
         else:
             path, text = Path(f"{stem}.csv"), self._csv()
@@ -129,13 +129,13 @@ class Reading(Layout):
         return "".join(f"{line}\n" for line in lines)
 
     def action_help(self) -> None:
-        """Every key and command, and the verdicts that the page or the cursor's row is about."""
+        """Show every key and command, and the verdicts of the page or the cursor's row."""
         from tui.screens import pages
 
         judged = [self.row.source] if self.row is not None else self.holders
         make = partial(
             pages.help_page,
-            self.place.view,
+            self.location.view,
             replay=self.feed.replay,
             may_change=self.may_change,
             verdicts=pages.verdicts_of(judged),
@@ -155,7 +155,7 @@ class Reading(Layout):
 
 
 def _uncut(texts: Sequence[str], role: str, width: int) -> list[Line]:
-    """Return lines in which nothing is cut: what is longer goes on in the next."""
+    """Return lines without cutting any: longer ones continue on the next line."""
     return [
         ((text[n : n + width], role),) for text in texts for n in range(0, len(text) or 1, width)
     ]

@@ -14,6 +14,7 @@ from eoctl.render.tables import choose_columns, render_table, sort_rows
 from eoctl.render.words import not_seen
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
+from recovery.values import replace
 
 _ROW = "(row)"  # the row itself, carried along while its cells are sorted
 
@@ -28,7 +29,7 @@ def emit(
     if output.sort_by is not None:
         cells = [{**view.cells(row), _ROW: row} for row in answer.rows]
         rows: list[Any] = [c[_ROW] for c in sort_rows(cells, view.columns, output.sort_by)]
-        answer = answer.but(rows=rows)
+        answer = replace(answer, rows=rows)
     shown = formats.Envelope(
         name=answer.schema,
         cluster_id=answer.cluster_id,

@@ -133,6 +133,7 @@ class Connection(Ranked):
     def several(self, all_contexts: bool) -> list["Context"]:
         """The clusters meant: --context a,b or --all-contexts, else the one."""
         from eoctl.settings.context import contexts, load_config, resolve
+        from recovery.values import replace
 
         if all_contexts:
             names = list(contexts(load_config()))
@@ -150,7 +151,7 @@ class Connection(Ranked):
                 where="--bootstrap-server",
                 remedy="name one context",
             )
-        return [_warned(resolve(self.connect.but(context=name))) for name in names]
+        return [_warned(resolve(replace(self.connect, context=name))) for name in names]
 
     def name_in_force(self) -> str | None:
         """The context that would be used, or None."""

@@ -37,7 +37,7 @@ AddHeaders = Callable[[TopicPartition, Buffer, HeaderScan], None]
 async def read_sequences(
     cluster: Cluster, ranges: Sequence[Resolved], reading: Reading, most: int
 ) -> SequencesFound:
-    """Every batch of the ranges against its producer's batch before it; most: in each of them."""
+    """Judge each batch of the ranges by its producer's previous one. most: findings per range."""
     audits = {
         r.topic_partition: SequenceAudit(
             r.start, from_beginning=r.start == r.log_start_offset == 0, most=most
@@ -81,7 +81,7 @@ async def read_transactions(
 async def read_chunks(
     cluster: Cluster, ranges: Sequence[Resolved], add: AddHeaders, reading: Reading
 ) -> Failed:
-    """Every response of all ranges at read_uncommitted, and which partitions could not be read.
+    """Add every response of all ranges at read_uncommitted; return the unreadable partitions.
 
     add: see Pump.run.
     """
@@ -104,7 +104,7 @@ def columns(
     reading: Reading,
     on_progress: Callable[[int, int], None],
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """The records of a partition from the range's start to `end`; outcomes as at its LSO.
+    """Yield the records of a partition from the range's start to `end`; outcomes as at its LSO.
 
     on_progress: see `read_columns`; use with aclosing.
     """
@@ -129,7 +129,7 @@ async def visible(
 
 
 def seen_by_readers(part: ColumnBatch) -> "NDArray[np.bool_]":
-    """bool[n]: which records a read_committed reader gets."""
+    """Return bool[n]: which records a read_committed reader gets."""
     outcome = part.outcome
     is_visible: NDArray[np.bool_] = (outcome == NONE) | (outcome == COMMITTED)
     return is_visible

@@ -1,6 +1,6 @@
 """A dedup's memory of an input partition, kept between runs so that it is not read again.
 
-Only a shortcut: a run without it reads the input from the job's first offset and comes to the same.
+Only a shortcut: a run without it reads the input from the job's first offset, with equal results.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from recovery.errors import EoctlError
 
 
 def own_folder() -> Path:
-    """Return the folder on this host that keeps it."""
+    """Return the folder on this host for such memories."""
     return state_dir() / "dedup"
 
 
@@ -27,7 +27,7 @@ def _name(job: str, partition: int) -> str:
 def save(
     storage: Storage, job: str, partition: int, position: int, settings: str, memory: dict[str, Any]
 ) -> None:
-    """Keep the memory of all records below `position`. A failure to write is no failure."""
+    """Keep the memory of all records below `position`. A failure to write is ignored."""
     content = {"settings": settings, "position": position, "memory": memory}
     with suppress(EoctlError, OSError):
         storage.put(_name(job, partition), json.dumps(content).encode("ascii"))

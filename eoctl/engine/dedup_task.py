@@ -1,8 +1,8 @@
-"""One input partition of a dedup, checked or copied: what both engines run, one task per partition.
+"""Check or copy one input partition of a dedup: both engines run this, one task per partition.
 
 A copy's transactions hold records and the position up to which the input was read. A copy opens its
-`Writer` first, which fences the previous copy, and only then asks what is `left`. If it is killed
-anywhere, on either engine, the next copy continues from there.
+`Writer` first, which fences the previous copy, and only then asks what is `left`. If a copy is
+killed at any point, on either engine, the next one continues from there.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def look(
     """Return what copying the part would do. memory: where the ids seen are kept.
 
     scattered: takes in which source records have outputs here. Raises RefusedError, with the
-    reason, where the copy would not be right, IncompleteError.
+    reason, if the copy would be wrong, IncompleteError.
     """
     ids = await _remembered(cluster, job, part, memory)
     before = Tally(**asdict(ids.tally))
@@ -58,15 +58,15 @@ async def look(
 
 
 async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | None:
-    """Return the uncopied rest of a part, None without one.
+    """Return the part of a partition that is not copied yet, None if none is left.
 
-    Raises RefusedError where another job is at work.
+    Raises RefusedError if another job is at work.
     """
-    place = TopicPartition(job.wish.source, part.partition)
-    name = str(place)
-    # before the position: what another attempt writes in between comes with one
+    topic_partition = TopicPartition(job.wish.source, part.partition)
+    name = str(topic_partition)
+    # before the position: what another attempt writes in between comes with a position
     output = (await partitions(cluster, job.wish.output))[part.partition]
-    standing = (await committed(cluster, job.wish.group, [place])).get(place)
+    standing = (await committed(cluster, job.wish.group, [topic_partition])).get(topic_partition)
     if standing is None:
         if part.start != part.begin:
             raise RefusedError("its position is gone since the plan", where=name)
@@ -79,7 +79,7 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
             )
         return part
     beside = job.beside(standing.metadata, name)
-    await refuse_other_log(cluster, {place: standing})
+    await refuse_other_log(cluster, {topic_partition: standing})
     if standing.offset < part.start:
         raise RefusedError(
             f"the job is at offset {standing.offset}, planned was [{part.start}, {part.end}): its "
@@ -132,10 +132,10 @@ def stable(facts: PartitionFacts) -> int:
 
 
 async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
-    """Without a position only an output that holds no record is a beginning.
+    """Refuse an output that holds records, if no position was committed.
 
-    What a run sent that was killed in its first transaction is none: it is aborted, or open and
-    will be aborted by the copy's `Writer.open`.
+    Records of a run that was killed in its first transaction do not count: they are aborted, or
+    open and will be aborted by the copy's `Writer.open`.
     """
     where = str(output.topic_partition)
     refused = RefusedError(
@@ -159,17 +159,17 @@ async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
 async def refuse_other_log(
     cluster: Cluster, standing: Mapping[TopicPartition, CommittedPosition]
 ) -> list[str]:
-    """Refuse positions of logs that were cut off since; a sentence for each one not proven.
+    """Refuse positions of logs that were cut off since; return a sentence per unproven position.
 
     Raises RefusedError with the offset of the divergence, IncompleteError.
     """
-    in_logs = {place: at.in_log for place, at in standing.items()}
+    in_logs = {topic_partition: at.in_log for topic_partition, at in standing.items()}
     remedy = "begin again with an empty output and another --job"
     return await positions.refuse_other_logs(cluster, in_logs, remedy)
 
 
 def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
-    """Everything in [start, end) must be there and decided, or records would be skipped."""
+    """Refuse unless all of [start, end) exists and is decided: else records would be skipped."""
     assert facts.log_start_offset is not None
     name = str(facts.topic_partition)
     if start < facts.log_start_offset:
@@ -220,7 +220,7 @@ async def _remembered(
                 remedy=remedy,
             )
         await _read(cluster, job, partition, (begin, start), memory, None)
-    if memory.tally.records != part.seen:  # of the offsets: compaction leaves the log's start
+    if memory.tally.records != part.seen:  # in offsets: compaction leaves the log's start
         raise RefusedError(
             f"{counted(part.seen, 'record was', 'records were')} copied from offsets "
             f"[{part.begin}, {start}), and the log still holds {count(memory.tally.records)}: a "
@@ -253,7 +253,7 @@ async def _read(
     read = read_columns(
         cluster,
         Range(job.wish.source, partition, start, end),
-        last_stable_offset=end,  # as it was when the range was chosen: a leader may lag since
+        last_stable_offset=end,  # as when the range was chosen: a leader may lag since
         max_rate=rate,
         progress=more,
         nearest=True,
@@ -273,8 +273,8 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
 
     epochs = copying.epochs
     if start == end:  # nothing to read: ask about the record before it
-        place = TopicPartition(wish.source, partition)
-        epoch = (await positions.record_epochs(cluster, {place: end}))[place]
+        topic_partition = TopicPartition(wish.source, partition)
+        epoch = (await positions.record_epochs(cluster, {topic_partition: end}))[topic_partition]
         epochs.add([] if epoch is None else [(end - 1, end - 1, epoch)])
 
     async def commit(at: int) -> None:
@@ -298,7 +298,7 @@ async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tal
         while True:
             next_one = asyncio.ensure_future(anext(read, None))
             try:
-                # a slow --max-rate, or a leader that dies: no transaction grows old over them
+                # if --max-rate is low, or a leader dies, no transaction must grow old over them
                 if not (await asyncio.wait({next_one}, timeout=copying.seconds_left))[0]:
                     await asyncio.to_thread(copying.commit, at, memory.tally.records)
                 records = await next_one
@@ -342,7 +342,7 @@ class _Copy:
         before = memory.tally.records
         copied = memory.judge(records)
         chosen = records.select(copied)
-        visible_before = (before + 1 + copied.nonzero()[0]).tolist()  # with each of the chosen
+        visible_before = (before + 1 + copied.nonzero()[0]).tolist()  # for each, itself included
         output, times = self.job.wish.output, chosen.timestamp.tolist()
         for i in range(len(chosen)):
             if self._until is None:
@@ -360,7 +360,7 @@ class _Copy:
             self._sent += 1
             if self._sent >= TRANSACTION_RECORDS or time.monotonic() > self._until:
                 self.commit(int(chosen.offset[i]) + 1, visible_before[i])
-        # repeats alone send nothing: the transaction must not time out over them
+        # nothing is sent for repeats alone: the transaction must not time out over them
         if self._until is not None and time.monotonic() > self._until:
             self.commit(position, memory.tally.records)
         self._told("batch")
@@ -371,8 +371,8 @@ class _Copy:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def commit(self, position: int, visible_records: int) -> None:
-        """Commit the sent records and the position, even if nothing was sent. ids_known: visible
-        records from the job's first offset to the position."""
+        """Commit the sent records and the position, even if nothing was sent. visible_records:
+        their number from the job's first offset to the position."""
         self._ensure_held()
         if self._until is None:
             self._writer.begin()

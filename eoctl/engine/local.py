@@ -1,4 +1,4 @@
-"""The local engine: a rebuild's tasks in processes of this machine, without Spark.
+"""The local engine runs a rebuild's tasks in processes of this machine, without Spark.
 
 Workers end with their parent, however it ends, and leave interrupts to it.
 """
@@ -23,10 +23,10 @@ WATCH_SECONDS = 1.0
 
 
 class LocalEngine:
-    """Call with tasks; their rows come as they are done. Use as `with LocalEngine(2) as engine`.
+    """Call with tasks; yields their rows as they finish. Use as `with LocalEngine(2) as engine`.
 
-    A failed task ends the others. progress is called with bytes and offsets more. bound: on the
-    monotonic clock, no task outlasts it.
+    A failed task ends the others. progress is called with further bytes and offsets. bound: when
+    all tasks end at the latest (monotonic clock).
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LocalEngine:
                 yield answer
 
     def start(self, workers: int) -> None:
-        """Start this many workers, or as many as allowed; may be called ahead of the tasks."""
+        """Start this many workers, or as many as allowed; may be called before tasks exist."""
         spawn = multiprocessing.get_context("spawn")  # threads of this process don't survive a fork
         while len(self._workers) < min(workers, self._most):
             ours, theirs = spawn.Pipe()
@@ -103,7 +103,7 @@ class LocalEngine:
 
 
 def _work(connection: Connection, parent: int) -> None:
-    """The life of a worker: a task, its row, the next task."""
+    """Run a worker: receive a task, send its row, repeat."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import crc32c  # noqa: F401 - loaded ahead of the first task, as is what follows
     import pyarrow.parquet  # noqa: F401
@@ -122,7 +122,7 @@ def _work(connection: Connection, parent: int) -> None:
             answer = IncompleteError(
                 str(error) or "out of memory", where=f"{task.topic}-{task.partition}"
             )
-        except Exception as error:  # its report needs the place; not every exception can travel
+        except Exception as error:  # the report needs the place; not every exception can be pickled
             answer = RuntimeError("".join(traceback.format_exception(error)))
         with suppress(OSError):  # the parent has ended
             connection.send(answer)
@@ -135,7 +135,7 @@ def _watch(parent: int) -> None:
 
 
 def _telling(connection: Connection) -> Callable[[int, int], None]:
-    """Progress, sent a few times a second."""
+    """Return a function that sends progress a few times a second."""
     held = [0, 0]
     due = time.monotonic() + TOLD_SECONDS
 

@@ -1,4 +1,4 @@
-"""A complete rebuild: tasks for an engine, their rows, a second check of the log, the manifest.
+"""Rebuild a state: tasks for an engine, their rows, a second check of the log, the manifest.
 
 Engines differ only in where tasks run. A row is kept on disk as soon as it exists, so that a second
 run of the same request does only what is missing; nothing counts as a result before the manifest,
@@ -11,8 +11,9 @@ import platform
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Run, Task
 from eoctl.host.clock import now_ms
@@ -40,26 +41,26 @@ from recovery.state.manifest import (
     whole,
 )
 from recovery.times import instant, rfc3339
+from recovery.values import Value, replace
 
 RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 """Runs tasks somewhere and gives their rows, in any order, each as soon as it is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildRequest:
+class RebuildRequest(Value):
     """A rebuild with every option resolved; it converts to JSON, and contains no secret.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
-    in ms, where the format has one; it joins the options. started_ms: when the first run of this
+    in ms, if the format has one; it is added to the options. started_ms: when the first run of this
     request began. base: the folder of an earlier state to continue. fresh: the cut was made for
-    this run at the log's end, and all of it is read.
+    this run at the log's end, and everything below it is read.
     """
 
     cut: Cut
     how: Making
     started_ms: int
     configs: Mapping[str, Mapping[str, str | None] | None]
-    retention: Mapping[str, int] = field(default_factory=dict)
+    retention: Mapping[str, int] = msgspec.field(default_factory=dict)
     retention_from: str | None = None
     epoch_per_transaction: bool = True
     notes: tuple[str, ...] = ()
@@ -74,12 +75,13 @@ class RebuildRequest:
         return replace(self.how, options=options)
 
     def to_json(self) -> str:
-        fields = {**asdict(replace(self, cut=None)), "cut": self.cut.model_dump(mode="json")}  # type: ignore[arg-type]
+        without_cut = replace(self, cut=None)  # type: ignore[arg-type]
+        fields = without_cut.as_dict() | {"cut": self.cut.model_dump(mode="json")}
         return json.dumps(fields, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> "RebuildRequest":
-        """Raises UsageError for what another version wrote."""
+        """Return the request in a text. Raises UsageError for what another version wrote."""
         fields = json.loads(text)
         if "how" not in fields:
             raise UsageError(
@@ -95,8 +97,8 @@ class RebuildRequest:
 def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     """Make the state and publish it. name: the engine's, for the manifest.
 
-    Raises RefusedError when the logs changed under the cut, or another rebuild is at work in the
-    folder, and what tasks raise.
+    Raises RefusedError if the logs changed below the cut, or another rebuild is at work in the
+    folder, and whatever tasks raise.
     """
     storage = request.how.storage
     with storage.held():
@@ -111,22 +113,24 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
     storage = request.how.storage
     attempts = state_folder.Attempts(storage)
     rows = _run(_range_tasks(request, access, form), engine, attempts)
-    by_place = _by_place(rows)
-    combined = _by_place(_run(_bucket_tasks(request, by_place, form), engine, attempts))
-    judged, logs = asyncio.run(_look_again(request, access, by_place))
+    by_partition = _by_partition(rows)
+    combined = _by_partition(_run(_bucket_tasks(request, by_partition, form), engine, attempts))
+    judged, logs = asyncio.run(_look_again(request, access, by_partition))
     partitions = []
     notes = list(request.notes)
-    for place in request.cut.places():
-        lost = _compacted(request, place, by_place[place], logs[place])
+    for topic_partition in request.cut.by_partition():
+        lost = _compacted(
+            request, topic_partition, by_partition[topic_partition], logs[topic_partition]
+        )
         counts = lost is not None and lost[1]
         if lost is not None and not counts:
-            notes.append(f"{place[0]}-{place[1]}: {lost[0]}")
+            notes.append(f"{topic_partition[0]}-{topic_partition[1]}: {lost[0]}")
         partition = _partition(
             request,
-            place,
-            by_place[place],
-            combined.get(place, []),
-            logs[place].log_start_offset or 0,
+            topic_partition,
+            by_partition[topic_partition],
+            combined.get(topic_partition, []),
+            logs[topic_partition].log_start_offset or 0,
         )
         if lost is not None and counts:
             partition = partition.model_copy(
@@ -134,7 +138,7 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
             )
         partitions.append(partition)
     cut = request.cut.model_copy(update=judged._asdict())
-    every = [row for values in (by_place, combined) for some in values.values() for row in some]
+    every = [row for values in (by_partition, combined) for some in values.values() for row in some]
     incomplete = tuple(
         f"{p.topic}-{p.partition}: {why}" for p in partitions for why in p.incomplete
     )
@@ -189,23 +193,23 @@ def _run(
 def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
     """Return the tasks that read ranges: the first of each partition, then the second of each.
 
-    So concurrent ones do not all read from the one leader of one partition.
+    So concurrent tasks do not all read from the leader of one partition.
     """
     tasks: list[tuple[int, RangeTask]] = []
     earlier = _earlier(request)
-    for place, p in request.cut.places().items():
+    for topic_partition, p in request.cut.by_partition().items():
         most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
-        known = earlier.get(place)
+        known = earlier.get(topic_partition)
         parts = ranges(known.end if known else p.start, p.end, most)
         for number, (start, end) in enumerate(parts):
             base = known if number == 0 else None
             task = RangeTask(
                 access=access,
-                topic=place.topic,
-                partition=place.partition,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
                 start=start,
                 end=end,
-                how=request.how_of(place.topic),
+                how=request.how_of(topic_partition.topic),
                 in_parts=len(parts) > 1,
                 base_folder=request.base or "",
                 base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
@@ -217,26 +221,28 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
 
 def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
     """Return the partitions of the state that is continued."""
-    return state_folder.read(request.base).by_place() if request.base else {}
+    return state_folder.read(request.base).by_partition() if request.base else {}
 
 
-def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
-    """Rows of each partition, by rising range or bucket."""
-    by_place: dict[TopicPartition, list[TaskRow]] = {}
+def _by_partition(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
+    """Return the rows of each partition, in ascending order of range or bucket."""
+    by_partition: dict[TopicPartition, list[TaskRow]] = {}
     for row in sorted(rows, key=lambda r: (r.start or 0, r.bucket or 0)):
-        by_place.setdefault(row.topic_partition, []).append(row)
-    return by_place
+        by_partition.setdefault(row.topic_partition, []).append(row)
+    return by_partition
 
 
 def _bucket_tasks(
-    request: RebuildRequest, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
+    request: RebuildRequest,
+    by_partition: Mapping[TopicPartition, list[TaskRow]],
+    form: ChangelogFormat,
 ) -> dict[str, Task]:
     """Return the bucket tasks of each partition read in ranges.
 
     As many as its runs fill a task's memory, and at least as many as it had ranges.
     """
     by_key: dict[str, Task] = {}
-    for (topic, partition), rows in by_place.items():
+    for (topic, partition), rows in by_partition.items():
         if len(rows) == 1:
             continue
         size = sum(run.size for row in rows for run in row.runs)
@@ -246,7 +252,7 @@ def _bucket_tasks(
             task = BucketTask(
                 topic=topic,
                 partition=partition,
-                runs=runs,  # one object in all tasks, which is sent once
+                runs=runs,  # one object for all tasks, so it is sent once
                 bucket=bucket,
                 buckets=buckets,
                 seen=seen,
@@ -257,7 +263,7 @@ def _bucket_tasks(
 
 
 def _runs(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Iterator[Run]:
-    """Yield the runs of ranges, by rising range."""
+    """Yield the runs of ranges, in ascending order."""
     before: Mapping[str, Any] = {}
     for row in rows:
         yield from (Run(run.path, before) for run in row.runs)
@@ -272,7 +278,7 @@ def _summary_of(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, 
 
 
 async def _look_again(
-    request: RebuildRequest, access: Access, by_place: Mapping[TopicPartition, list[TaskRow]]
+    request: RebuildRequest, access: Access, by_partition: Mapping[TopicPartition, list[TaskRow]]
 ) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
     """Return what the cut divides, and the logs as they are after reading.
 
@@ -284,7 +290,9 @@ async def _look_again(
             request.cut,
             [(f.topic_partition, f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
         )
-        ends = {place: p.position for place, p in request.cut.places().items()}
+        ends = {
+            topic_partition: p.position for topic_partition, p in request.cut.by_partition().items()
+        }
         standings = await positions.standings(cluster, ends)
         changes += [
             f"{topic}-{partition}: it was cut off at {standing.divergence} and written again"
@@ -298,12 +306,16 @@ async def _look_again(
             )
         earlier = _earlier(request)
         below = {
-            place: _producers(rows, earlier[place].producers if place in earlier else {})
-            for place, rows in by_place.items()
+            topic_partition: _producers(
+                rows, earlier[topic_partition].producers if topic_partition in earlier else {}
+            )
+            for topic_partition, rows in by_partition.items()
         }
         behind = await cut_offsets.behind(cluster, request.cut, below, request.how.max_rate)
-    several = len(by_place) > 1
-    outside = any(row.counts.get("non_transactional") for rows in by_place.values() for row in rows)
+    several = len(by_partition) > 1
+    outside = any(
+        row.counts.get("non_transactional") for rows in by_partition.values() for row in rows
+    )
     judged = judge(
         below,
         behind,
@@ -314,26 +326,29 @@ async def _look_again(
 
 
 def _compacted(
-    request: RebuildRequest, place: TopicPartition, rows: Sequence[TaskRow], log: PartitionFacts
+    request: RebuildRequest,
+    topic_partition: TopicPartition,
+    rows: Sequence[TaskRow],
+    log: PartitionFacts,
 ) -> tuple[str, bool] | None:
-    """See `compacted_from_above`."""
-    p = request.cut.places()[place]
+    """Return what `compacted_from_above` does."""
+    p = request.cut.by_partition()[topic_partition]
     # the cleaner ignores what is above the last stable offset: LogCleanerManager.cleanableOffsets
     stable = log.last_stable_offset
     above = max(0, (p.high_watermark if stable is None else stable) - p.end)
     missing = _added(row.counts for row in rows).get("missing")
     read = sum(row.end - row.start for row in rows if row.start is not None and row.end is not None)
     present = max(1, read - (missing or 0))
-    # of a cut made for this run, only what was appended since can have closed its segment
+    # if the cut was made for this run, only later appends can have closed its segment
     closing = above if request.fresh else present + above
     size = sum(row.bytes_read for row in rows) * closing // present
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     cut = request.cut
     made_ms = instant(cut.created_at, request.started_ms, where="the cut")
-    # a cut made now at an instant of yesterday is as old as that: later records existed
+    # a cut made now at yesterday's instant is as old as that: later records existed
     age_ms = read_ms - (made_ms if cut.instant is None else min(made_ms, cut.instant))
     return compacted_from_above(
-        request.configs.get(place[0]),
+        request.configs.get(topic_partition[0]),
         above,
         missing,
         size,
@@ -353,27 +368,27 @@ def _producers(
 
 def _partition(
     request: RebuildRequest,
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     rows: Sequence[TaskRow],
     combined: Sequence[TaskRow],
     log_start: int,
 ) -> ManifestPartition:
     ends = combined or rows
-    form = request.how_of(place[0]).form()
-    p = request.cut.places()[place]
-    known = _earlier(request).get(place)
+    form = request.how_of(topic_partition[0]).form()
+    p = request.cut.by_partition()[topic_partition]
+    known = _earlier(request).get(topic_partition)
     began_ms = request.started_ms
     if known is not None:
         began_ms = instant(state_folder.read(request.base or "").started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     summary = _summary_of(form, rows)
     why, proof = completeness(
-        form, request.configs.get(place[0]), log_start, summary, (began_ms, read_ms)
+        form, request.configs.get(topic_partition[0]), log_start, summary, (began_ms, read_ms)
     )
     mixed = None
     if any(row.bytes_by_followers for row in rows):  # two leaders were refused before
         mixed = of_several_replicas(
-            request.configs.get(place[0]),
+            request.configs.get(topic_partition[0]),
             {broker for row in rows for broker in row.brokers},
             _added(row.counts for row in rows).get("missing"),
         )
@@ -381,18 +396,18 @@ def _partition(
         why, proof = (*why, mixed), None
     digest = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
     counts = _added([*([known.counts] if known else []), *(row.counts for row in rows)])
-    if combined and form.ignores:  # a range does not know what came before it
+    if combined and form.ignores:  # a range does not know the records before it
         counts["ignored"] = None
     return ManifestPartition(
-        topic=place[0],
-        partition=place[1],
+        topic=topic_partition[0],
+        partition=topic_partition[1],
         start=p.start,
         end=p.end,
         counts=counts,
         producers=_producers(rows, known.producers if known else {}),
         expired=sum(row.expired for row in ends),
         digest=ManifestDigest.of(digest),
-        files=tuple(ManifestFile(**asdict(f)) for row in ends for f in row.files),
+        files=tuple(ManifestFile(**f.as_dict()) for row in ends for f in row.files),
         seen=dict(summary),
         bytes_read=sum(row.bytes_read for row in rows),
         seconds=round(sum(row.seconds for row in (*rows, *combined)), 3),

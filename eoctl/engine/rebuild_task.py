@@ -1,8 +1,8 @@
-"""The work of one process in a rebuild: read a range, combine it, write the live rows.
+"""Do one process's work in a rebuild: read a range, combine it, write the live rows.
 
 Local processes and Spark tasks alike call `run_task`; tasks and their rows can be pickled. A small
 partition is one task. A big one is read in ranges, each leaving runs sorted by their keys' hashes,
-tombstones kept; then tasks merge them, each a bucket: an equal part of all hashes.
+tombstones kept; then each task merges one bucket: an equal part of all hashes.
 """
 
 import asyncio
@@ -11,9 +11,10 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
@@ -30,21 +31,21 @@ from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.latest import HASHES, Latest, latest_of_runs
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_BYTES = 256 << 20
 RANGE_OFFSETS = 20_000_000
-MOST_RUNS = 64  # merged at once: of each, a row group and its read-ahead are in memory
+MOST_RUNS = 64  # merged at once: a row group and its read-ahead of each run are in memory
 
 TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
-    """The way a state is made: what a command, its resolved request and each task have in common.
+class Making(Value):
+    """The way a state is made: the part that a command, its resolved request and each task share.
 
     output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
     a second. range_offsets: a partition with more is read in ranges. memory_bytes: of records held
@@ -61,7 +62,7 @@ class Making:
 
     @property
     def storage(self) -> Storage:
-        """Where the state is made. Raises UsageError."""
+        """Return the storage in which the state is made. Raises UsageError."""
         return storage_at(self.output)
 
     def form(self) -> ChangelogFormat:
@@ -69,12 +70,11 @@ class Making:
         return changelog_format(self.format, self.options)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeTask:
+class RangeTask(Value):
     """Offsets [start, end) of a partition, all below the last stable offset.
 
-    in_parts: of a partition that is read in ranges, leave runs. base: the files of an earlier
-    state up to `start`, in base_folder, and what its format had seen.
+    in_parts: the partition is read in ranges, so leave runs. base: the files of an earlier state up
+    to `start`, in base_folder, and what its format had seen.
     """
 
     access: Access
@@ -86,24 +86,22 @@ class RangeTask:
     in_parts: bool = False
     base_folder: str = ""
     base: tuple[StateFile, ...] = ()
-    base_seen: Mapping[str, Any] = field(default_factory=dict)
+    base_seen: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def key(self) -> str:
         """Return this task's name among the tasks of its rebuild; its row has the same key."""
         return f"{self.topic}-{self.partition}-range-{self.start}-{self.end}"
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run to be merged. before: what its format had seen before the range that left it."""
+class Run(Value):
+    """A run to merge. before: what its format had seen before the range that left the run."""
 
     path: str
-    before: Mapping[str, Any] = field(default_factory=dict)
+    before: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class BucketTask:
-    """Of a partition's runs, the keys in part `bucket` of all hashes in `buckets` equal parts."""
+class BucketTask(Value):
+    """The keys of a partition's runs in part `bucket` of all hashes in `buckets` equal parts."""
 
     topic: str
     partition: int
@@ -114,7 +112,7 @@ class BucketTask:
     how: Making
 
     def key(self) -> str:
-        """See RangeTask."""
+        """Return this task's name, as RangeTask.key does."""
         return f"{self.topic}-{self.partition}-bucket-{self.bucket}-of-{self.buckets}"
 
 
@@ -136,7 +134,7 @@ def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
     """Do one task. Raises IncompleteError, RefusedError, UsageError; then leaves unlisted files."""
     import pyarrow as pa
 
-    pa.set_memory_pool(pa.system_memory_pool())  # it returns free memory, and is no slower
+    pa.set_memory_pool(pa.system_memory_pool())  # returns free memory, and is no slower
     began = time.monotonic()
     form = task.how.form()
     if isinstance(task, BucketTask):
@@ -225,7 +223,7 @@ class _Range:
                     self._add(self._counts.visible(records).rows())
 
     def _add(self, rows: "pa.RecordBatch") -> None:
-        """Visible records into the state, by rising offset."""
+        """Add visible records to the state, in ascending order of offset."""
         valid = self._form.valid(rows)
         if not valid.all():
             rows = rows.filter(_mask(valid))
@@ -291,7 +289,7 @@ def _merged(
     readers = [RunReader(storage, run.path, low) for run in left]
     for edge in windows(readers, low, behind):
         yield latest_of_runs(
-            form,  # no name for the parts: they would be held until the next ones are read
+            form,  # no name for the parts: it would hold them until the next ones are read
             [
                 _kept_after(form, table, run.before)
                 for reader, run in zip(readers, left, strict=True)

@@ -1,12 +1,11 @@
-"""The request for a rebuild, and how it becomes numbers: cut, settings, retention, base.
+"""Turn the request for a rebuild into numbers: cut, settings, retention, base.
 
 The command line resolves a request before it chooses an engine; an exported job carries the request
-and resolves it whenever a scheduler runs it.
+and resolves it whenever a scheduler runs the job.
 """
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from eoctl.engine import resolve_cut
@@ -22,6 +21,7 @@ from recovery.shared.cut import Cut
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.incremental import why_full
 from recovery.state.manifest import Manifest
+from recovery.values import Value, replace
 
 WAIT_SECONDS = 60.0
 DAY_MS = 86_400_000  # what Kafka Streams adds to a store's retention by default
@@ -40,13 +40,12 @@ Ask = Callable[[Callable[[Cluster], Coroutine[Any, Any, RebuildRequest]]], Rebui
 """Called with an asynchronous function; gives it an open cluster and returns its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildWish:
+class RebuildWish(Value):
     """The request of `state rebuild`. retention_ms: --retention; None: the topics' own.
 
-    processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
-    throw an unfinished rebuild in the folder away. since: the folder or
-    address of an earlier state to carry on.
+    processes: for the local engine. wait_seconds: for transactions open below --at hw. clean:
+    discard an unfinished rebuild in the folder. since: the folder or address of an earlier state to
+    carry on.
     """
 
     changelogs: tuple[str, ...]
@@ -60,19 +59,19 @@ class RebuildWish:
     since: str | None = None
 
     def check(self) -> None:
-        """Raises UsageError."""
+        """Check the request. Raises UsageError."""
         if len(set(self.changelogs)) < len(self.changelogs):
             raise UsageError("a changelog is named twice")
         self.how.form()
 
     def to_json(self) -> str:
         """Return the request as an exported job carries it, without its engine and processes."""
-        fields = asdict(self).items()
+        fields = self.as_dict().items()
         return json.dumps({k: v for k, v in fields if k not in ("engine", "processes")})
 
     @classmethod
     def from_json(cls, text: str) -> "RebuildWish":
-        """Raises TypeError, ValueError, KeyError for what `to_json` did not write."""
+        """Return the request. Raises TypeError, ValueError, KeyError for any other text."""
         fields = json.loads(text)
         return cls(
             **{
@@ -84,7 +83,7 @@ class RebuildWish:
 
 
 def begin(wish: RebuildWish, ask: Ask) -> RebuildRequest:
-    """Resolve a request and note in its folder that it is being made there.
+    """Resolve a request and record in its folder that the state is being made there.
 
     If the folder holds an unfinished request for the same, that one is resumed, with its cut.
     Raises UsageError, RefusedError for a folder of something else, IncompleteError if the cut
@@ -162,8 +161,12 @@ async def why_read_again(
     configs_now: Mapping[str, Mapping[str, str | None]],
 ) -> str | None:
     """Return what `incremental.why_full` says of an earlier state. cut: of the present logs."""
-    now = cut.places()
-    kept = {place: p.position for place, p in earlier.cut.places().items() if place in now}
+    now = cut.by_partition()
+    kept = {
+        partition: p.position
+        for partition, p in earlier.cut.by_partition().items()
+        if partition in now
+    }
     standings = await positions.standings(cluster, kept)
     form = changelog_format(format_name, options)
     return why_full(earlier, cut, form, format_name, options, configs_now, standings, now_ms())
@@ -172,7 +175,7 @@ async def why_read_again(
 def _retention(
     wish: RebuildWish, configs_now: Mapping[str, Mapping[str, str | None]]
 ) -> tuple[dict[str, int], str | None]:
-    """Return each changelog's retention (ms) and its source; none where the format has none."""
+    """Return each changelog's retention (ms) and its source; none if the format has none."""
     form = wish.how.form()
     if not form.needs_retention:
         if wish.retention_ms is not None:

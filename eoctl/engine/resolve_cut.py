@@ -1,4 +1,4 @@
-"""Resolving a cut: `lso`, `hw`, an instant or a cut file, into offsets for all changelogs."""
+"""Resolve a cut (`lso`, `hw`, an instant or a cut file) into offsets for all changelogs."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -35,22 +35,23 @@ def parse_at(text: str) -> At:
 
 
 async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds: float) -> Cut:
-    """The cut in offsets. Raises IncompleteError where it can't be had (yet), RefusedError for a
-    cut file of other logs."""
+    """Return the cut in offsets. Raises IncompleteError if it cannot be read (yet), RefusedError
+    for a cut file of other logs."""
     if isinstance(at, Cut):
         return await _from_file(cluster, topics, at)
     if at.kind == "hw":
         facts = await cut_offsets.settled(cluster, topics, wait_seconds)
-        ends = {_place(f): _not_none(f.high_watermark) for f in facts}
+        ends = {_partition_of(f): _not_none(f.high_watermark) for f in facts}
     elif at.kind == "lso":
         facts = await cut_offsets.offsets(cluster, topics)
-        ends = {_place(f): _not_none(f.last_stable_offset) for f in facts}
+        ends = {_partition_of(f): _not_none(f.last_stable_offset) for f in facts}
     else:
         facts, ends = await _at_instant(cluster, topics, at.value)
     # partitions were asked at different moments: what one end counts may have been written after
-    # the end of another, but below these high watermarks
+    # another end was read, but below these high watermarks
     high_watermarks = {
-        _place(f): _not_none(f.high_watermark) for f in await cut_offsets.offsets(cluster, topics)
+        _partition_of(f): _not_none(f.high_watermark)
+        for f in await cut_offsets.offsets(cluster, topics)
     }
     epochs = await positions.record_epochs(cluster, ends)
     topics_of_cut = []
@@ -64,9 +65,13 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
                     [
                         (
                             await _partition(
-                                cluster, f, ends[_place(f)], high_watermarks[_place(f)], at
+                                cluster,
+                                f,
+                                ends[_partition_of(f)],
+                                high_watermarks[_partition_of(f)],
+                                at,
                             )
-                        ).model_copy(update={"record_epoch": epochs[_place(f)]})
+                        ).model_copy(update={"record_epoch": epochs[_partition_of(f)]})
                         for f in mine
                     ]
                 ),
@@ -81,7 +86,7 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
     )
 
 
-def _place(facts: PartitionFacts) -> TopicPartition:
+def _partition_of(facts: PartitionFacts) -> TopicPartition:
     return facts.topic_partition
 
 
@@ -99,7 +104,7 @@ async def _at_instant(
     at = await cut_offsets.offsets_at(cluster, partitions, instant)
     ends = {}
     for f in facts:
-        first = at[_place(f)]
+        first = at[_partition_of(f)]
         end = _not_none(f.high_watermark) if first is None else first
         if end > _not_none(f.last_stable_offset):
             raise IncompleteError(
@@ -107,7 +112,7 @@ async def _at_instant(
                 where=f"{f.topic}-{f.partition}",
                 remedy="cut at lso, or when it has ended",
             )
-        ends[_place(f)] = max(end, _not_none(f.log_start_offset))
+        ends[_partition_of(f)] = max(end, _not_none(f.log_start_offset))
     return facts, ends
 
 
@@ -142,7 +147,7 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
         raise RefusedError(
             f"the cut is of cluster {cut.cluster_id}, this is {cluster.cluster_id}", where="--at"
         )
-    instant(cut.created_at, now_ms(), where="--at")  # needed when all has been read
+    instant(cut.created_at, now_ms(), where="--at")  # needed once everything has been read
     known = {t.topic: t for t in cut.topics}
     for name in topics:
         if name not in known:
@@ -158,10 +163,10 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
     )
     now = await cut_offsets.facts(cluster, chosen)
     changes = model.differences(
-        chosen, [(_place(f), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now]
+        chosen, [(_partition_of(f), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now]
     )
     if changes:
-        raise RefusedError(f"the logs are no longer those of the cut: {'; '.join(changes)}")
-    ends = {place: p.position for place, p in chosen.places().items()}
+        raise RefusedError(f"the logs are not those of the cut any more: {'; '.join(changes)}")
+    ends = {partition: p.position for partition, p in chosen.by_partition().items()}
     await positions.refuse_other_logs(cluster, ends, "make a new cut: --at lso")
     return chosen

@@ -1,1 +1,1 @@
-"""Kafka as eoctl talks to it: the wire connection, collectors of facts, confluent-kafka."""
+"""How eoctl talks to Kafka: the wire connection, collectors of facts, confluent-kafka."""

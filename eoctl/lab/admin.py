@@ -1,4 +1,4 @@
-"""Changes that breaks make in a cluster beside its records: topics, settings, replicas."""
+"""Changes that breaks make in a cluster apart from its records: topics, settings, replicas."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -49,12 +49,12 @@ async def create_topic(
     answer = await client.cluster.ask(client.any_broker, question)
     refuse(answer.topics[0].error_code, f"CreateTopics of {name}")
     for partition in range(len(replicas) or partitions):
-        # Metadata may name a leader that does not know it yet: ask the leader itself
+        # Metadata may name a leader that does not know it yet: ask the leader directly
         await client.until(partial(client.offsets, name, partition))
 
 
 async def delete_topic(client: Client, name: str) -> None:
-    """Delete a topic and wait until no broker knows it: the next one of that name is another."""
+    """Delete a topic and wait until no broker knows it, so that its name can be used again."""
     before = {p.topic_id for p in (await client.partitions(name)).values()}
     question = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
     answer = await client.cluster.ask(client.any_broker, question, most=5)
@@ -70,7 +70,7 @@ async def delete_topic(client: Client, name: str) -> None:
 
 
 async def add_partitions(client: Client, name: str, count: int) -> None:
-    """Give a topic `count` partitions in all and wait until each is led."""
+    """Extend a topic to `count` partitions and wait until each has a leader."""
     topic = messages.CreatePartitionsRequest.CreatePartitionsTopic
     question = messages.CreatePartitionsRequest(
         topics=[topic(name=name, count=count, assignments=None)],
@@ -86,7 +86,7 @@ async def add_partitions(client: Client, name: str, count: int) -> None:
 async def broker_settings(
     client: Client, broker: int, names: Sequence[str]
 ) -> dict[str, str | None]:
-    """Effective settings of a broker (DescribeConfigs)."""
+    """Return a broker's effective settings (DescribeConfigs)."""
     request = messages.DescribeConfigsRequest
     resource = request.DescribeConfigsResource(
         resource_type=BROKER, resource_name=str(broker), configuration_keys=list(names)
@@ -97,7 +97,7 @@ async def broker_settings(
 
 
 async def set_replicas(client: Client, topic: str, partition: int, brokers: Sequence[int]) -> None:
-    """Move a partition to these brokers and wait until nobody else is in its ISR."""
+    """Move a partition to these brokers and wait until its ISR contains no other broker."""
     request = messages.AlterPartitionReassignmentsRequest
     part = request.ReassignableTopic.ReassignablePartition(
         partition_index=partition, replicas=list(brokers)
@@ -149,7 +149,7 @@ async def set_config(
 
 
 async def quorum_leader(client: Client) -> int:
-    """Return the active controller (DescribeQuorum; Metadata names any broker)."""
+    """Return the active controller (DescribeQuorum; Metadata may name any broker)."""
     request = messages.DescribeQuorumRequest
     partition = request.TopicData.PartitionData(partition_index=0)
     question = request(

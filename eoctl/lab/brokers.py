@@ -9,7 +9,6 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -19,24 +18,24 @@ from eoctl.lab.jars import FetchProgress, fetch, nothing, read_lock
 from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, LabRecord, Node
 from eoctl.settings.folders import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from recovery.values import Value, replace
 
-# Start-up counts more than peak speed; a laptop runs three of them.
+# Start-up time matters more than peak speed; a laptop runs three brokers.
 _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 
-# A stopped broker can rejoin once its old session has ended: after 3 s, not 9 s. Not for a lone
-# broker: on a busy machine it misses 3 s now and then, and no other can lead.
+# A stopped broker can rejoin once its old session has ended: after 3 s, not 9 s. Not for a single
+# broker: on a busy machine it sometimes misses 3 s, and no other can lead.
 _SHORT_SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
-# Readers with a rack are sent to the replica in it (KIP-392); Kafka's own choice is the leader.
+# Readers with a rack are sent to its replica (KIP-392); by default Kafka chooses the leader.
 _RACKS = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Value):
     """A Java and the jars of one Kafka version."""
 
     java: Java
@@ -49,9 +48,9 @@ class Runtime:
 
     @property
     def class_archive(self) -> Path:
-        """The file of the AppCDS archive (JEP 350), once a broker has left one.
+        """Return the file of the AppCDS archive (JEP 350), once a broker has left one.
 
-        It halves a broker's start. The JVM takes it only with the same build and the same jars.
+        It halves a broker's start-up time. The JVM accepts it only with equal build and jars.
         """
         java = hashlib.sha256(self.java.banner.encode())
         jars = hashlib.sha256()
@@ -68,7 +67,7 @@ class Runtime:
         return [str(word) for word in (*command, *args)]
 
     def tool_argv(self, main_class: str, *args: str) -> list[str]:
-        """The command line of one of Kafka's tools, with the flags of kafka-run-class.sh.
+        """Return the command line of one of Kafka's tools, with kafka-run-class.sh's flags.
 
         For comparisons of speed: a short run of `argv` takes half the processor time.
         """
@@ -79,8 +78,8 @@ class Runtime:
 def keep_class_archive(fresh: Path, target: Path) -> None:
     """Move an archive that a stopped broker left into the cache.
 
-    It replaces those of the same Kafka version and the same Java, whose jars have changed since.
-    Those of another Java stay: its labs would otherwise rebuild theirs each time.
+    It replaces archives of the same Kafka version and the same Java, whose jars have changed since.
+    Archives of another Java stay: its labs would otherwise rebuild theirs each time.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     arriving = target.with_suffix(f".{os.getpid()}")
@@ -93,7 +92,7 @@ def keep_class_archive(fresh: Path, target: Path) -> None:
 def find_runtime(
     kafka_version: str, ivy_settings: Path | None = None, progress: FetchProgress = nothing
 ) -> Runtime:
-    """Java and jars, fetched if need be. Raises UsageError, UnreachableError, RefusedError."""
+    """Find Java and jars, or fetch jars. Raises UsageError, UnreachableError, RefusedError."""
     jars = read_lock(kafka_version)
     java = find_java()
     paths = fetch(jars, java, ivy_settings=ivy_settings, progress=progress)
@@ -101,7 +100,7 @@ def find_runtime(
 
 
 def choose_ports(count: int, more: int, first: int | None) -> list[int]:
-    """Ports on the loopback address: `count` from `first` on, and `more` that are just free.
+    """Return ports on the loopback address: `count` from `first` on, and `more` free ones.
 
     first: None = free ones too. Raises UsageError for a given port that is taken.
     """
@@ -133,7 +132,7 @@ def _is_free(port: int) -> bool:
 
 
 def settings(node: Node, nodes: Sequence[Node], data: Path) -> dict[str, str]:
-    """Return each broker's settings, before --secure adds to them and --set overrides them."""
+    """Return each broker's settings; --secure adds to these, and --set overrides them."""
     copies = str(min(3, len(nodes)))
     least = "2" if len(nodes) == 3 else "1"
     clients = {name: port for name, port in node.ports.items() if name != CONTROLLER}
@@ -157,7 +156,7 @@ def settings(node: Node, nodes: Sequence[Node], data: Path) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": least,
         "group.initial.rebalance.delay.ms": "0",
-        # 128 MiB by default, a third of the heap
+        # default: 128 MiB, a third of the heap
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
         **(_SHORT_SESSION if len(nodes) > 1 else {}),
         **(_RACKS | {"broker.rack": f"rack-{node.id}"} if len(nodes) > 1 else {}),
@@ -169,14 +168,14 @@ def _urls(ports: Mapping[str, int]) -> str:
 
 
 def write_settings(path: Path, settings: Mapping[str, str]) -> None:
-    """A Java .properties file. Only its owner may read it: it may hold passwords."""
+    """Write a Java .properties file. Only its owner may read it: it may hold passwords."""
     lines = [f"{key}={_escape(value)}\n" for key, value in settings.items()]
     path.touch(mode=0o600)
     path.write_text("".join(lines), encoding="latin-1")
 
 
 def _escape(value: str) -> str:
-    """Values as java.util.Properties reads them: Latin-1, backslash escapes, no leading blank."""
+    """Return a value for java.util.Properties: Latin-1, backslash escapes, no leading blank."""
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     if escaped[:1] in (" ", "\t", "\f"):
         escaped = "\\" + escaped
@@ -194,7 +193,7 @@ def _utf16_units(char: str) -> list[int]:
 def format_storage(
     runtime: Runtime, record: LabRecord, folder: Path, users: Sequence[str] = ()
 ) -> None:
-    """`kafka-storage.sh format` for a quorum of all nodes (KIP-853).
+    """Run `kafka-storage.sh format` for a quorum of all nodes (KIP-853).
 
     users: SCRAM credentials for --add-scram. Raises UnreachableError with Kafka's reason.
     """
@@ -229,7 +228,7 @@ def format_storage(
 def run_storage_tool(
     runtime: Runtime, args: Sequence[str], log: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """Run kafka-storage.sh in its own JVM; return what it printed, and its exit status."""
+    """Run kafka-storage.sh in its own JVM; return its output and its exit status."""
     return subprocess.run(
         runtime.argv(STORAGE_TOOL, *args, flags=log_flags(runtime.kafka_version, log)),
         capture_output=True,
@@ -247,7 +246,7 @@ def start(
     leave_archive: bool,
     clock_ahead_ms: int = 0,
 ) -> Process:
-    """Start one broker. leave_archive: have it write `classes.jsa` into the folder at its end."""
+    """Start one broker. leave_archive: write `classes.jsa` into the folder when the broker ends."""
     home = broker_folder(folder, broker_id)
     flags = log_flags(runtime.kafka_version, broker_log(folder, broker_id))
     flags.append(f"-XX:ErrorFile={home}/java-crash.log")
@@ -265,7 +264,7 @@ def start(
 def _clock(runtime: Runtime) -> Path:
     """Return classes to load before Kafka's: a settable clock. Raises RefusedError without javac.
 
-    Nothing less reaches a coordinator's clock: no request does, and a JVM has no flag for it.
+    Nothing simpler reaches a coordinator's clock: no request does, and a JVM has no flag for it.
     """
     source = Path(str(resources.files("eoctl.lab") / "SystemTime.java"))
     digest = hashlib.sha256(f"{runtime.java.banner}{runtime.classpath}".encode())
@@ -289,7 +288,7 @@ def _clock(runtime: Runtime) -> Path:
 
 
 def log_flags(kafka_version: str, log: Path) -> list[str]:
-    """JVM flags that send Kafka's log to a file: Log4j 2 since 4.0 (KIP-653), before that 1."""
+    """Return JVM flags that send Kafka's log to a file: Log4j 2 since 4.0 (KIP-653), else 1."""
     name, option = "log4j2.properties", "log4j2.configurationFile"
     if int(kafka_version.partition(".")[0]) < 4:
         name, option = "log4j.properties", "log4j.configuration"
@@ -298,7 +297,7 @@ def log_flags(kafka_version: str, log: Path) -> list[str]:
 
 
 def read_cluster_id(data: Path) -> str:
-    """Return the cluster id that a broker's data belong to (meta.properties)."""
+    """Return the cluster id that a broker's data belongs to (meta.properties)."""
     for line in (data / "meta.properties").read_text().splitlines():
         if line.startswith("cluster.id="):
             return line.removeprefix("cluster.id=")
@@ -319,9 +318,9 @@ def broker_log(folder: Path, broker_id: int) -> Path:
 
 
 def save_log(folder: Path, broker_id: int) -> Path:
-    """Copy a broker's log out of a lab that is about to be deleted; where it is now.
+    """Copy a broker's log out of a lab that is about to be deleted; return the new path.
 
-    The console's lines come last: they are there when the JVM itself did not start.
+    The console's lines come last: they exist even if the JVM itself did not start.
     """
     target = folder.parent / ".failed" / f"{folder.name}-broker-{broker_id}.log"
     target.parent.mkdir(exist_ok=True)
@@ -333,7 +332,7 @@ def save_log(folder: Path, broker_id: int) -> Path:
     return target
 
 
-# Written into a broker's log at each start, so that older troubles are not taken for this one's.
+# Written into a broker's log at each start, to separate older errors from this start's.
 _START_MARK = "[eoctl] start\n"
 
 _LOGGED = re.compile(r"\[[^]]*\] (?P<level>\w+) (?P<text>.*)")
@@ -343,7 +342,7 @@ _EXCEPTION = re.compile(
 
 
 def reason(log: str) -> str | None:
-    """Return why a Java program ended: the first exception below an error of its log, or it."""
+    """Return why a Java program ended: the first exception below a logged error, or the error."""
     error = None
     severe = True  # printed rather than logged
     for line in log.rpartition(_START_MARK)[2].splitlines():

@@ -1,13 +1,13 @@
-"""The certificates of a secure lab: an authority, brokers, users, and some that are wrong."""
+"""Create a secure lab's certificates: an authority, brokers, users, and some wrong ones."""
 
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.errors import UsageError
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 DAY = dt.timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Value):
     """A certificate authority that is its own root. Its key stays in memory."""
 
     certificate: "x509.Certificate"
@@ -25,7 +24,7 @@ class Authority:
 
     @classmethod
     def make(cls, name: str) -> "Authority":
-        """A fresh one. Raises UsageError without the extra `lab`."""
+        """Return a new authority. Raises UsageError without the extra `lab`."""
         try:
             from cryptography import x509
         except ModuleNotFoundError:
@@ -47,7 +46,7 @@ class Authority:
     def issue(
         self, name: str, *, hosts: Sequence[str] = (), expired: bool = False
     ) -> tuple["x509.Certificate", "EllipticCurvePrivateKey"]:
-        """A certificate for CN=name, valid for these host names and addresses, with its key."""
+        """Return a certificate for CN=name, valid for these hosts and addresses, with its key."""
         from cryptography import x509
         from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -60,7 +59,7 @@ class Authority:
 
 
 def write_certificate(path: Path, certificate: "x509.Certificate") -> Path:
-    """PEM."""
+    """Write a certificate as PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     path.write_bytes(certificate.public_bytes(Encoding.PEM))
@@ -68,7 +67,7 @@ def write_certificate(path: Path, certificate: "x509.Certificate") -> Path:
 
 
 def write_key(path: Path, key: "EllipticCurvePrivateKey", password: str | None = None) -> Path:
-    """PEM, PKCS#8, encrypted if there is a password; readable by its owner only."""
+    """Write a key: PEM, PKCS#8, encrypted if there is a password; readable only by its owner."""
     write_private(path, _key_pem(key, password))
     return path
 
@@ -76,7 +75,7 @@ def write_key(path: Path, key: "EllipticCurvePrivateKey", password: str | None =
 def write_keystore(
     path: Path, certificate: "x509.Certificate", key: "EllipticCurvePrivateKey"
 ) -> Path:
-    """One PEM file with key and certificate: Java's ssl.keystore.type=PEM (KIP-651)."""
+    """Write one PEM file with key and certificate: Java's ssl.keystore.type=PEM (KIP-651)."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     write_private(path, _key_pem(key, None) + certificate.public_bytes(Encoding.PEM))
@@ -84,7 +83,7 @@ def write_keystore(
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner may read, from its first byte on."""
+    """Write a file that only its owner may read, from its first byte on."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_bytes(content)

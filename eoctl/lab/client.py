@@ -1,14 +1,13 @@
 """A Kafka client that does exactly what its caller says, even if that is wrong.
 
-Breaks and tests make their ground truth with it: producer id, epoch and sequence of a batch are
-the caller's, and nothing is repeated unless the broker said that nothing had happened.
-Producers and their transactions are in `eoctl.lab.producer`.
+Breaks and tests make their ground truth with it: the caller chooses a batch's producer id, epoch
+and sequence, and a request is repeated only if the broker said that nothing had happened. Producers
+and their transactions are in `eoctl.lab.producer`.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from eoctl.host.clock import now_ms
@@ -18,6 +17,7 @@ from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import ClientSettings, client_settings
 from recovery.facts import ProducerFacts, TransactionFacts
+from recovery.values import Value, replace
 
 T = TypeVar("T")
 
@@ -36,15 +36,14 @@ NOT_NOW = frozenset(
         "NOT_LEADER_FOR_PARTITION",
         "NOT_LEADER_OR_FOLLOWER",
         "UNKNOWN_TOPIC_OR_PARTITION",
-        "NOT_ENOUGH_REPLICAS",  # to Produce up to 11 also: the coordinator could not say yet
+        "NOT_ENOUGH_REPLICAS",  # also for Produce up to 11: the coordinator could not say yet
         "BROKER_NOT_AVAILABLE",
         "CONNECTION_REFUSED",
     }
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(Value):
     """One record to write. timestamp: epoch ms, None = now by this machine's clock."""
 
     value: bytes | None
@@ -70,28 +69,28 @@ class Client:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], avoided: int | None = None) -> "Client":
-        """A client with these properties (a Lab's client_properties()); avoided: see `without`."""
-        settings = client_settings(properties).but(request_timeout_ms=REQUEST_TIMEOUT_MS)
+        """Return a client with a Lab's client_properties(). avoided: see `without`."""
+        settings = replace(client_settings(properties), request_timeout_ms=REQUEST_TIMEOUT_MS)
         return cls(settings, avoided)
 
     @classmethod
     def to(cls, bootstrap_servers: str, avoided: int | None = None) -> "Client":
-        """A client of plaintext listeners, `HOST:PORT,...`."""
+        """Return a client of plaintext listeners, `HOST:PORT,...`."""
         return cls.of({"bootstrap.servers": bootstrap_servers}, avoided)
 
     def without(self, broker: int) -> "Client":
-        """Another client that asks this broker only for what it leads: it will be frozen."""
+        """Return a client that asks this broker only about what it leads: it will be frozen."""
         known = self.cluster.brokers[broker]
         servers = tuple(
             server
             for server in self._settings.bootstrap_servers
             if server != (known.host, known.port)
         )
-        return Client(self._settings.but(bootstrap_servers=servers), broker)
+        return Client(replace(self._settings, bootstrap_servers=servers), broker)
 
     @property
     def any_broker(self) -> int:
-        """Return a broker to ask for what every broker knows."""
+        """Return a broker to ask about what every broker knows."""
         return min(broker for broker in self.cluster.brokers if broker != self._avoided)
 
     async def __aenter__(self) -> Self:
@@ -128,7 +127,7 @@ class Client:
     # -- where things are ---------------------------------------------------------------------
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition. Raises WireError LEADER_NOT_AVAILABLE and the like."""
+        """Return the broker that leads a partition. Raises WireError LEADER_NOT_AVAILABLE, say."""
         state = (await self.partitions(topic)).get(partition)
         if state is None or state.error or state.leader is None:
             error = (state and state.error) or "LEADER_NOT_AVAILABLE"
@@ -145,9 +144,9 @@ class Client:
         return list((await self.cluster.metadata(None)).topics)
 
     async def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
-        """The broker that coordinates a transactional id or a group (creates the internal topic).
+        """Return the broker that coordinates an id or a group; creates the internal topic.
 
-        May raise COORDINATOR_NOT_AVAILABLE while that topic is being made.
+        May raise COORDINATOR_NOT_AVAILABLE while that topic is being created.
         """
         request = messages.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         answer = await self.cluster.ask(self.any_broker, request, least=4)
@@ -173,8 +172,8 @@ class Client:
     ) -> int:
         """Write a batch with exactly these numbers; return its first offset. Never repeats.
 
-        A transactional id makes the batch transactional. Produce 12 and above adds the partition
-        to the transaction (KIP-890); up to 11 the broker only verifies that it is in it.
+        A transactional id makes the batch transactional. Produce 12 and above adds the partition to
+        the transaction (KIP-890); up to 11 the broker only verifies that it was added.
         """
         from kafka.record.memory_records import MemoryRecordsBuilder
 
@@ -202,13 +201,13 @@ class Client:
         return int(row.base_offset)
 
     async def plain(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
-        """One batch without a producer id; its first offset."""
+        """Write one batch without a producer id; return its first offset."""
         return await self.until(lambda: self.write(topic, partition, records))
 
     # -- reading ------------------------------------------------------------------------------
 
     async def offsets(self, topic: str, partition: int) -> tuple[int, int, int]:
-        """(log start, LSO, high watermark) as ListOffsets gives them."""
+        """Return (log start, LSO, high watermark) as ListOffsets gives them."""
         broker = await self.leader(topic, partition)
         ends = []
         for timestamp, isolation in ((-2, 0), (-1, 1), (-1, 0)):
@@ -228,9 +227,9 @@ class Client:
         return ends[0], ends[1], ends[2]
 
     async def batches(self, topic: str, partition: int) -> list[Any]:
-        """Every batch still in the log of a small partition.
+        """Return every batch that is still in the log of a small partition.
 
-        Decoded by kafka-python, so that what eoctl's own reader says can be held against it.
+        kafka-python decodes them, to compare with what eoctl's own reader says.
         """
         from kafka.record.memory_records import MemoryRecords
 
@@ -255,13 +254,13 @@ class Client:
             refuse(row.error_code, f"Fetch of {topic}:{partition}")
             new = list(MemoryRecords(bytes(row.records or b"")))
             if not new:
-                break  # only the empty rest of a compacted segment lies before the end
+                break  # only the empty rest of a compacted segment is before the end
             headers += new
             start = new[-1].next_offset
         return headers
 
     async def read(self, topic: str, partition: int) -> dict[int, tuple[bytes | None, bool]]:
-        """Every offset still in the log: its key, and whether it is a control record."""
+        """Return every offset still in the log: its key, and whether it is a control record."""
         return {
             record.offset: (record.key, batch.is_control_batch)
             for batch in await self.batches(topic, partition)
@@ -269,7 +268,7 @@ class Client:
         }
 
     async def transaction(self, transactional_id: str) -> TransactionFacts | None:
-        """Return the id as its coordinator describes it; None if it does not know it."""
+        """Return the id as its coordinator describes it; None if that does not know the id."""
         broker = await self.coordinator(transactional_id)
         question = messages.DescribeTransactionsRequest(transactional_ids=[transactional_id])
         row = (await self.cluster.ask(broker, question)).transaction_states[0]
@@ -279,7 +278,7 @@ class Client:
         return coordinators.transaction_facts(broker, row)
 
     async def producers(self, topic: str, partition: int) -> dict[int, ProducerFacts]:
-        """Producer state by producer id, as the leader describes it (DescribeProducers)."""
+        """Return producer state by producer id, as the leader describes it (DescribeProducers)."""
         request = messages.DescribeProducersRequest
         question = request(topics=[request.TopicRequest(name=topic, partition_indexes=[partition])])
         answer = await self.cluster.ask(await self.leader(topic, partition), question)

@@ -1,10 +1,9 @@
 """A real Kafka on this machine: `up` starts it, `Lab.down` ends exactly what `up` started.
 
 A lab is a folder: `lab.json` says what was started (ports, processes), `broker-N/` holds each
-broker's settings, data and logs. Many may read a lab; one at a time takes it up or down.
+broker's settings, data and logs. Many processes may read a lab; one at a time starts or ends it.
 """
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from eoctl.lab.record import (
     read_record,
 )
 from recovery.errors import RefusedError, UsageError
+from recovery.values import replace
 
 __all__ = ["BrokerStatus", "Lab", "LabSpec", "LabStatus", "lab_names", "load", "up"]
 
@@ -53,8 +53,8 @@ def up(
 
     A running lab of that name is returned if it fits the request. Raises UsageError (a bad spec, a
     port that is taken, no Java), RefusedError (another lab of that name), BusyError,
-    UnreachableError (a broker crashed or does not get ready: why, and its log). If it fails, it
-    ends what it started.
+    UnreachableError (a broker crashed or is not ready in time: with the reason and its log). On
+    failure, ends what it started.
     """
     spec.check()
     folder = labs_folder() / spec.name
@@ -87,13 +87,13 @@ def up(
 
 
 def _fits(there: LabSpec, request: LabSpec) -> bool:
-    """True if the lab made for `there` is what `request` asks for: no port means any port."""
+    """Return True if the lab made for `there` fits `request`: no port means any port."""
     port = there.port if request.port is None else request.port
-    return there == dataclasses.replace(request, port=port)
+    return there == replace(request, port=port)
 
 
 def _make(lab: Lab, spec: LabSpec, runtime: Runtime) -> None:
-    """Ports, folders, settings, formatted storage: all but the processes."""
+    """Make ports, folders, settings and formatted storage: everything but the processes."""
     names = list(secure.LISTENERS) if spec.secure else [PLAINTEXT]
     width = len(names) * spec.brokers
     ports = brokers.choose_ports(width, spec.brokers + 1, spec.port)
@@ -140,7 +140,7 @@ def _throw_away(folder: Path) -> None:
 
 
 def _start_missing(lab: Lab, runtime: Runtime, progress: FetchProgress) -> None:
-    """Start each stopped broker, wait until all are ready; all or none of them."""
+    """Start each stopped broker and wait until all are ready; on failure, end those started."""
     missing = [n.id for n in lab.record.nodes if not (n.process and n.process.alive)]
     started: list[Process] = []
     try:

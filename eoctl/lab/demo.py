@@ -1,24 +1,23 @@
 """`eoctl lab demo` as a list of steps: a sentence, and the command that shows it.
 
 The steps run in this order in their own lab, each command as its own process, so the output is what
-anybody gets who types them. A new capability adds its steps here.
+users get when they type the commands. A new capability adds its steps here.
 """
 
-from dataclasses import dataclass
+from recovery.values import Value
 
 NAME = "demo"
 CONTEXT = f"lab-{NAME}"
 
-# How a failing sender of orders and a failing sender of payments look.
+# How a failing order sender and a failing payment sender look.
 ORDERS, PAYMENTS, REFUNDS = "orders", "payments", "refunds"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """says: what a newcomer needs to know before it. command: words after `eoctl`.
+class Step(Value):
+    """says: what a newcomer must know before the command. command: words after `eoctl`.
 
-    exits: the exit statuses that are right here (1: a judging command found something; -9: it was
-    killed). into: a file that gets what it prints. `{job}` in words is the practice job's folder.
+    exits: the correct exit statuses (1: a judging command found something; -9: it was killed).
+    into: a file that receives the output. `{job}` in words is the practice job's folder.
     """
 
     says: str

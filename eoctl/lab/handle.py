@@ -1,11 +1,10 @@
-"""The handle of a running lab: inspect it, connect to it, hurt it, take it down."""
+"""The handle of a running lab: inspect it, connect to it, damage it, end it."""
 
 import fcntl
 import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,13 +18,13 @@ from eoctl.lab.record import PLAINTEXT, LabRecord, LabSpec, Node, read_record
 from eoctl.settings.context import ContextFile
 from eoctl.settings.folders import state_dir
 from recovery.errors import BusyError, IncompleteError, UsageError
+from recovery.values import Value
 
-STOP_SECONDS = 30.0  # for a broker that keeps its data
-ARCHIVE_SECONDS = 15.0  # for one that writes the class archive at its end
+STOP_SECONDS = 30.0  # for a broker whose data is kept
+ARCHIVE_SECONDS = 15.0  # for a broker that writes the class archive at its end
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStatus:
+class BrokerStatus(Value):
     """One broker of a lab. state: `ready` sees all brokers, `starting` does not yet."""
 
     broker: int
@@ -35,8 +34,7 @@ class BrokerStatus:
     log: Path
 
 
-@dataclass(frozen=True, slots=True)
-class LabStatus:
+class LabStatus(Value):
     """A lab as it is now."""
 
     spec: LabSpec
@@ -46,7 +44,7 @@ class LabStatus:
 
 
 class Lab:
-    """A lab that was taken up: what it is, where it is, and the handles to hurt it."""
+    """A started lab: what it is, where it is, and the methods to damage it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +52,7 @@ class Lab:
 
     @property
     def record(self) -> LabRecord:
-        """lab.json as it is now. Raises UsageError when the lab was taken down."""
+        """Return lab.json as it is now. Raises UsageError if the lab was taken down."""
         record = read_record(self.folder)
         if record is None:
             raise UsageError(f"there is no lab {self.name!r} any more")
@@ -66,7 +64,7 @@ class Lab:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return all brokers' addresses, at the listener that `client_properties()` is for."""
+        """Return all brokers' addresses, at the listener that `client_properties()` uses."""
         record = self.record
         return record.bootstrap_servers(_default_listener(record))
 
@@ -75,8 +73,8 @@ class Lab:
     ) -> dict[str, str]:
         """Return the properties that a client needs to connect, in librdkafka's names.
 
-        user, listener and mechanism are a secure lab's (`users.USERS`, `secure.LISTENERS`).
-        Raises UsageError for one that it does not have.
+        user, listener and mechanism are a secure lab's (`users.USERS`, `secure.LISTENERS`). Raises
+        UsageError for unknown ones.
         """
         record = self.record
         if not record.spec.secure:
@@ -84,7 +82,7 @@ class Lab:
         return secure.client_properties(self.folder, record, user, listener, mechanism)
 
     def broker_folder(self, broker_id: int) -> Path:
-        """Settings, `broker.log`, `console.log` and data of one broker."""
+        """Return the folder with a broker's settings, `broker.log`, `console.log` and data."""
         return brokers.broker_folder(self.folder, broker_id)
 
     def data_folder(self, broker_id: int) -> Path:
@@ -121,13 +119,13 @@ class Lab:
         )
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL: as a power cut would."""
+        """Send SIGKILL, as a power failure would end it."""
         process = self._process(broker_id)
         process.send(signal.SIGKILL)
         wait_ended([process], 10)
 
     def terminate(self, broker_id: int) -> None:
-        """SIGTERM, a controlled shutdown: leadership moves away first. Raises IncompleteError."""
+        """Send SIGTERM, for a controlled shutdown: leaders move first. Raises IncompleteError."""
         process = self._process(broker_id)
         process.send(signal.SIGTERM)
         if wait_ended([process], STOP_SECONDS):
@@ -138,15 +136,15 @@ class Lab:
         self._keep_class_archive()
 
     def freeze(self, broker_id: int) -> None:
-        """SIGSTOP: it accepts connections (the kernel does) and never answers."""
+        """Send SIGSTOP: the broker accepts connections (the kernel does) and never answers."""
         self._process(broker_id).send(signal.SIGSTOP)
 
     def thaw(self, broker_id: int) -> None:
-        """SIGCONT after `freeze`."""
+        """Send SIGCONT after `freeze`."""
         self._process(broker_id).send(signal.SIGCONT)
 
     def start(self, broker_id: int) -> None:
-        """Start a broker that ended, with its data; wait until it sees itself in the cluster."""
+        """Start a stopped broker, with its data; wait until it sees itself in the cluster."""
         process = self.record.node(broker_id).process
         if process and process.alive:
             return
@@ -154,10 +152,10 @@ class Lab:
         ready.wait(self.record, self.folder, only=broker_id)
 
     def set_clock(self, broker_id: int, ahead_ms: int) -> None:
-        """Restart a broker with its clock ahead by so much; 0 = right again. Raises RefusedError.
+        """Restart a broker with its clock ahead by so much; 0 = correct. Raises RefusedError.
 
-        Its log keeps the true time, and so do the times of the markers that it writes as the
-        leader of their partition: Kafka asks the system for those.
+        Its log keeps the true time, and so do the times of the markers that it writes as the leader
+        of their partition: Kafka asks the system for those.
         """
         node = self.record.node(broker_id).model_copy(update={"clock_ahead_ms": ahead_ms})
         self.terminate(broker_id)
@@ -165,16 +163,16 @@ class Lab:
         self.start(broker_id)
 
     def down(self, *, keep_data: bool = False) -> None:
-        """End what `up` started, wait for it, delete the data unless asked to keep them.
+        """End what `up` started, wait, delete the data unless asked to keep it.
 
-        A kept lab starts again by `up`. Raises BusyError, IncompleteError.
+        `up` starts a kept lab again. Raises BusyError, IncompleteError.
         """
         with only_one(self.folder):
             record = self.record
             grace = STOP_SECONDS
-            if not keep_data:  # nobody needs a clean end, unless it leaves the class archive
+            if not keep_data:  # a clean end matters only for the class archive
                 grace = ARCHIVE_SECONDS if record.archive and not record.archive.exists() else 0
-            end(owners(self.folder), 0)  # those that `lab break` left, with their transactions
+            end(owners(self.folder), 0)  # started by `lab break`, with their transactions
             end(record.broker_processes, grace)
             end(record.processes, STOP_SECONDS)
             self._keep_class_archive()
@@ -200,7 +198,7 @@ class Lab:
 
     @property
     def context_name(self) -> str:
-        """The context that a running lab is."""
+        """Return the name of the context for this lab."""
         return "lab" if self.name == "default" else f"lab-{self.name}"
 
     def _context_path(self) -> Path:
@@ -219,7 +217,7 @@ class Lab:
 
 
 def start_broker(lab: Lab, runtime: Runtime, broker_id: int) -> Process:
-    """Start one broker and write down which process it is."""
+    """Start one broker and record which process it is."""
     record = lab.record
     node = record.node(broker_id)
     archive = runtime.class_archive

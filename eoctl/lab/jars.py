@@ -1,7 +1,7 @@
-"""Kafka's jars: fetched once per user from a Maven repository by Ivy, pinned by SHA-256.
+"""Fetch Kafka's jars once per user, with Ivy from a Maven repository; SHA-256 pins each jar.
 
 Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, with a line per jar:
-`sha256  bytes  organisation:name:revision`. It is complete, so Ivy is asked for exactly these
+`sha256  bytes  organisation:name:revision`. The file is complete, so Ivy is asked for exactly these
 files and resolves nothing. `python -m eoctl.lab.relock VERSION` rewrites a lock file.
 """
 
@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -22,21 +21,21 @@ from eoctl.host.java import Java
 from eoctl.settings.folders import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
 from recovery.plurals import counted
+from recovery.values import Value
 
 KAFKA = "4.3.1"
 
-_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a short run: start-up is most of it
+_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # for a short run: start-up is most of it
 
 FetchProgress = Callable[[str, int, int], None]
 """What is being done, how many of it are done, of how many."""
 
 
 def nothing(what: str, done: int, total: int) -> None:
-    """Progress that is not shown."""
+    """Show no progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Jar:
+class Jar(Value):
     """One line of a lock file."""
 
     sha256: str
@@ -50,7 +49,7 @@ class Jar:
         return f"{self.name}-{self.revision}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Return True if this very jar is at `path`."""
+        """Return True if exactly this jar is at `path`."""
         try:
             if path.stat().st_size != self.size:
                 return False
@@ -89,7 +88,7 @@ def fetch(
     ivy_settings: Path | None = None,
     progress: FetchProgress = nothing,
 ) -> list[Path]:
-    """Have all jars in the user's cache, downloading those that are not there; their paths.
+    """Download the missing jars into the user's cache; return the paths of all.
 
     ivy_settings: a company's ivysettings.xml; default $EOCTL_IVY_SETTINGS, else Maven Central.
     Raises UnreachableError for a jar that no repository gave, RefusedError for a wrong checksum.
@@ -133,7 +132,7 @@ def _download(
                     done += 1
                     progress("jars fetched", done, len(jars))
     finally:
-        # Files that arrived are kept, whatever happened to the rest: the next try is shorter.
+        # Keep the files that arrived, whatever happened to the rest: the next try is shorter.
         arrived = {path.name: path for path in staging.rglob("*.jar")}
         right = {jar for jar in jars if (path := arrived.get(jar.file_name)) and jar.matches(path)}
         for jar in right:
@@ -156,7 +155,7 @@ def _download(
 
 
 def _reason(output: Sequence[str]) -> str:
-    """Ivy's own explanation, if it gave one."""
+    """Return Ivy's own explanation, if it gave one."""
     for line in output:
         if re.search(r"Exception|refused|Server access|HTTP response|Unknown host", line):
             return f" ({line[:200]})"
@@ -167,7 +166,7 @@ def _reason(output: Sequence[str]) -> str:
 def run_ivy(
     java: Java, staging: Path, ivy_xml: str, ivy_settings: Path | None
 ) -> Iterator[Iterator[str]]:
-    """Let Ivy put the jars that `ivy_xml` asks for somewhere below `staging`; what it prints."""
+    """Let Ivy put the jars of `ivy_xml` below `staging`; yield the lines that Ivy prints."""
     if ivy_settings is None and os.environ.get("EOCTL_IVY_SETTINGS"):
         ivy_settings = Path(os.environ["EOCTL_IVY_SETTINGS"])
     if ivy_settings is None:
@@ -205,13 +204,13 @@ _MAVEN_CENTRAL = """\
 
 
 def ivy_xml(jars: Sequence[Jar], *, transitive: bool, rest: str = "") -> str:
-    """Return an ivy.xml that asks for these jars: exactly them, or with all that they depend on."""
+    """Return an ivy.xml that asks for exactly these jars, or for their dependencies too."""
     lines = [
         '<ivy-module version="2.0"><info organisation="eoctl" module="lab"/>',
         '<configurations><conf name="default"/></configurations><dependencies>',
     ]
     for jar in jars:
-        # naming the artifact makes Ivy need no descriptor, and no type like "bundle"
+        # naming the artifact frees Ivy from needing a descriptor or a type like "bundle"
         artifact = "" if transitive else f'<artifact name="{jar.name}" type="jar" ext="jar"/>'
         lines.append(
             f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.revision}" '
@@ -222,8 +221,8 @@ def ivy_xml(jars: Sequence[Jar], *, transitive: bool, rest: str = "") -> str:
 
 
 def pyspark_jars() -> Path:
-    """The folder of jars inside pyspark, which hold Ivy and a ZooKeeper. Raises UsageError."""
-    spec = importlib.util.find_spec("pyspark")  # finds it without importing it
+    """Return the folder of jars in pyspark, with Ivy and a ZooKeeper. Raises UsageError."""
+    spec = importlib.util.find_spec("pyspark")  # finds pyspark without importing it
     if spec is None or spec.origin is None:
         raise UsageError("this needs pyspark", remedy="pip install 'eoctl[lab]'")
     return Path(spec.origin).parent / "jars"

@@ -1,10 +1,10 @@
-"""A small job to practise recovery with: it prices sales, keeps totals, and dies when asked to.
+"""A small job for practising recovery: it prices sales, keeps totals, and dies when asked to.
 
 It reads `sales`, writes `sales-priced`, and keeps each customer's total in a state store (SQLite)
 with the changelog `sales-totals-changelog`. Every 100 records it commits input offset and output
-offset as a pair, in the metadata of its group. Alone that does not survive a crash: its later
-outputs exist and will be written again. `restart plan sales-pricer.toml --env` says where to start
-and how many outputs to drop; `recovery.restart.drop_first` does it.
+offset as a pair, in the metadata of its group. On its own this does not survive a crash: outputs
+after the pair exist and will be written again. `restart plan sales-pricer.toml --env` says where to
+start and how many outputs to drop; `recovery.restart.drop_first` does it.
 """
 
 import base64
@@ -15,13 +15,13 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from eoctl.lab.handle import Lab, labs_folder
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.restart.drop_first import DropFirst, OutputNow, restart_offset
+from recovery.values import Value
 
 INPUT, OUTPUT, CHANGELOG, GROUP = "sales", "sales-priced", "sales-totals-changelog", "sales-pricer"
 PARTITIONS = 2
@@ -54,10 +54,9 @@ CREATE TABLE IF NOT EXISTS position (p INT PRIMARY KEY, next INT);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A run's result. total: outputs that are there now; equal: exactly those of a run that was
-    never interrupted, in their order."""
+class Outcome(Value):
+    """A run's result. total: existing outputs; equal: exactly those of an uninterrupted run, in
+    their order."""
 
     written: int
     dropped: int
@@ -76,7 +75,7 @@ class _Record(NamedTuple):
 
 
 def job_folder(lab: str) -> Path:
-    """The folder in which the job of a lab keeps its application file and its state store."""
+    """Return the folder of a lab's job, with its application file and its state store."""
     return labs_folder() / lab / GROUP
 
 
@@ -85,18 +84,18 @@ def customer(partition: int, number: int) -> str:
 
 
 def sale(partition: int, number: int) -> str:
-    """The input's value: deterministic, so that the correct output is known."""
+    """Return the input's value: deterministic, so that the correct output is known."""
     return f"{partition}-{number}:{number % 13 + 1}"
 
 
 def priced(value: str) -> str:
-    """The job itself."""
+    """Return the job's output for a value."""
     name, _, count = value.partition(":")
     return f"{name} costs {int(count) * 25}"
 
 
 def expected_outputs() -> list[list[str]]:
-    """Return the outputs of a run that was never interrupted, by partition."""
+    """Return an uninterrupted run's outputs, by partition."""
     return [[priced(sale(p, n)) for n in range(SALES)] for p in range(PARTITIONS)]
 
 
@@ -132,7 +131,7 @@ class LabJob:
         return self._folder / "totals.sqlite"
 
     def prepare(self) -> None:
-        """Topics, sales and files, where they are not there yet."""
+        """Create missing topics, sales and files."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
         self._folder.mkdir(exist_ok=True)
@@ -170,7 +169,7 @@ class LabJob:
         return self.look()
 
     def lose_store(self) -> Path:
-        """Delete the state store; what it held is kept as JSON lines, to compare a rebuild with."""
+        """Delete the state store; keep its content as JSON lines, to compare with a rebuild."""
         if not self.store.exists():
             raise UsageError("there is no state store", where=str(self.store), remedy="run the job")
         with sqlite3.connect(self.store) as store:
@@ -192,11 +191,11 @@ class LabJob:
         return self.dump
 
     def outputs(self) -> list[list[str]]:
-        """Return the outputs that are there, by partition."""
+        """Return the existing outputs, by partition."""
         return [[r.value for r in records(self._lab, OUTPUT, p)] for p in range(PARTITIONS)]
 
     def look(self) -> Outcome:
-        """Compare the outputs with those that an uninterrupted run makes."""
+        """Compare the outputs with an uninterrupted run's."""
         actual, expected = self.outputs(), expected_outputs()
         return Outcome(
             self._written,
@@ -237,7 +236,7 @@ class LabJob:
         self._commit(p, position, producer, store, changed)
 
     def _start(self, p: int) -> tuple[int, DropFirst | None]:
-        """Start from the plan's variables, else at the beginning, if nothing was written yet."""
+        """Start from the plan's variables, else at the beginning if nothing was written yet."""
         if any(name.startswith("EOCTL_RESTART_") for name in self._environment):
             drop = DropFirst.from_env(self._environment, OUTPUT, p, self._output_now)
             return restart_offset(self._environment, INPUT, p), drop
@@ -254,9 +253,9 @@ class LabJob:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec
 
-        place = TopicPartition(topic, p)
+        partition = TopicPartition(topic, p)
         admin = AdminClient(self._lab.client_properties())
-        end = admin.list_offsets({place: OffsetSpec.latest()})[place].result(SECONDS)
+        end = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(SECONDS)
         return OutputNow(
             end.offset, sum(1 for _ in records(self._lab, topic, p, start)), end.leader_epoch
         )
@@ -269,7 +268,7 @@ class LabJob:
         store: sqlite3.Connection,
         changed: dict[str, tuple[int, int]],
     ) -> None:
-        """Commit output, then state, then the pair: a committed pair has its output and state."""
+        """Commit output, then state, then the pair: a committed pair implies the other two."""
         from confluent_kafka import Consumer, TopicPartition
 
         _flush(producer)
@@ -342,7 +341,7 @@ def _base64(text: str) -> str:
 
 
 def _commit_offsets(consumer: Any, offsets: Any) -> None:
-    """The first commits of a new lab meet coordinators that are only being made."""
+    """Commit, and retry: in a new lab the coordinators are only being created."""
     from confluent_kafka import KafkaException
 
     end = time.monotonic() + SECONDS

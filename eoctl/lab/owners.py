@@ -1,4 +1,4 @@
-"""The processes that hold transactions open in a lab: which they are, so that `down` ends them."""
+"""Record the processes that hold transactions open in a lab, so that `down` ends them."""
 
 import json
 from pathlib import Path

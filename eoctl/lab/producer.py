@@ -1,8 +1,8 @@
-"""Idempotent and transactional producers that go step by step, as the lab's breaks need them.
+"""Idempotent and transactional producers that proceed step by step, as the lab's breaks need it.
 
-A transaction goes the way a client of the cluster's transaction.version goes. Version 2 (KIP-890):
-Produce 12 and TxnOffsetCommit 5 add what they touch, EndTxn 5 returns the next epoch. Below:
-AddPartitionsToTxn 3, AddOffsetsToTxn, EndTxn 3, and the epoch stays.
+A transaction proceeds as with a client of the cluster's transaction.version. Version 2 (KIP-890):
+Produce 12 and TxnOffsetCommit 5 add what they write to, EndTxn 5 returns the next epoch. Below:
+AddPartitionsToTxn 3, AddOffsetsToTxn, EndTxn 3, and the epoch does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from recovery.facts import TopicPartition
 class Producer:
     """One producer incarnation. `sequences` holds the next sequence per partition.
 
-    version: of the transactions it speaks; None = the cluster's. Older clients speak 1 to any.
+    version: of its transactions; None = the cluster's. Older clients use 1 with any cluster.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Producer:
         two_phase: bool = False,
         version: int | None = None,
     ) -> Self:
-        """A new producer id, or the id's next epoch (which aborts what the id has open).
+        """Get a new producer id, or the id's next epoch (which aborts what the id has open).
 
-        two_phase asks for KIP-939. Raises WireError UNSUPPORTED_VERSION where it is switched off.
+        two_phase: use KIP-939. Raises WireError UNSUPPORTED_VERSION if it is switched off.
         """
 
         async def attempt() -> Self:
@@ -78,7 +78,7 @@ class Producer:
         return await client.until(attempt)
 
     async def send(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
-        """One batch with the next sequence, transactional if this has an id; its first offset."""
+        """Write a batch with the next sequence, transactional for an id; return its offset."""
         most = 11
         if self.transactional_id is not None:
             if self.version >= 2:
@@ -90,9 +90,9 @@ class Producer:
     async def write(
         self, topic: str, partition: int, records: Sequence[NewRecord], most: int = 11
     ) -> int:
-        """Like `send`, tried once. Up to Produce 11 nothing adds the partition."""
-        place = TopicPartition(topic, partition)
-        sequence = self.sequences.get(place, 0)
+        """Do what `send` does, but try once. Up to Produce 11 nothing adds the partition."""
+        topic_partition = TopicPartition(topic, partition)
+        sequence = self.sequences.get(topic_partition, 0)
         offset = await self.client.write(
             topic,
             partition,
@@ -103,7 +103,7 @@ class Producer:
             transactional_id=self.transactional_id,
             most=most,
         )
-        self.sequences[place] = sequence + len(records)
+        self.sequences[topic_partition] = sequence + len(records)
         return offset
 
     async def commit(self) -> None:
@@ -117,7 +117,7 @@ class Producer:
         await self.completed()
 
     async def end(self, *, commit: bool) -> None:
-        """EndTxn. Its answer says that the outcome is decided, not that markers are written."""
+        """Send EndTxn. Its answer says that the outcome is decided, not that markers exist."""
         name = self._name
         version = 5 if self.version >= 2 else 3
 
@@ -139,7 +139,7 @@ class Producer:
         await self.client.until(attempt)
 
     async def completed(self) -> None:
-        """Wait until the coordinator has no transaction of this id open."""
+        """Wait until the coordinator has no open transaction of this id."""
 
         async def attempt() -> None:
             transaction = await self.client.transaction(self._name)
@@ -164,7 +164,7 @@ class Producer:
     async def write_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], most: int = 4
     ) -> None:
-        """Like `send_offsets`, tried once. Up to TxnOffsetCommit 4 nothing adds the group."""
+        """Do what `send_offsets` does, but once. Up to TxnOffsetCommit 4 nothing adds the group."""
         topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         rows: dict[str, list[object]] = {}
         for (name, partition), offset in offsets.items():
@@ -195,7 +195,7 @@ class Producer:
         return self.transactional_id
 
     async def add_partition(self, topic: str, partition: int) -> None:
-        """AddPartitionsToTxn 3, once per transaction: it begins one, before anything is written."""
+        """Send AddPartitionsToTxn 3, once per transaction, to begin one before writing anything."""
         if (topic, partition) in self._joined:
             return
         part = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -217,7 +217,7 @@ class Producer:
         self._joined.add(TopicPartition(topic, partition))
 
     async def add_group(self, group: str) -> None:
-        """AddOffsetsToTxn, once per transaction."""
+        """Send AddOffsetsToTxn, once per transaction."""
         if group in self._joined:
             return
 

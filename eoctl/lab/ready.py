@@ -1,4 +1,4 @@
-"""Readiness of a lab: each broker says over the wire whether it sees all the others."""
+"""Check a lab's readiness: each broker says over the wire whether it sees all the others."""
 
 import asyncio
 import time
@@ -20,9 +20,9 @@ ANSWER_SECONDS = 2.0
 def wait(
     record: LabRecord, folder: Path, progress: FetchProgress = nothing, *, only: int | None = None
 ) -> None:
-    """Until every broker sees all brokers, or `only` that one sees itself.
+    """Wait until every broker sees all brokers, or `only` that one sees itself.
 
-    Raises UnreachableError: a broker ended (why, and where its log is) or it took too long.
+    Raises UnreachableError: a broker ended (with the reason and its log) or it took too long.
     """
     asyncio.run(_wait(record, folder, progress, only))
 

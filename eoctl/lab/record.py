@@ -4,16 +4,17 @@ import base64
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eoctl.host.processes import Process
 from eoctl.lab.jars import KAFKA
 from recovery.errors import RefusedError, UsageError
 from recovery.plurals import counted
+from recovery.values import Value
 
 HOST = "127.0.0.1"
 CONTROLLER = "CONTROLLER"  # names of listeners
@@ -40,11 +41,10 @@ OWN_SETTINGS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LabSpec:
+class LabSpec(Value):
     """The requested lab.
 
-    port: of the first client listener, the others follow; None = any free ones.
+    port: the first client listener's, the others follow; None = any free ports.
     transaction_version: level of the feature transaction.version (KIP-890); None = Kafka's own.
     settings: broker settings that override the lab's.
     """
@@ -54,7 +54,7 @@ class LabSpec:
     port: int | None = None
     secure: bool = False
     transaction_version: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     kafka_version: str = KAFKA
 
     def check(self) -> None:
@@ -77,7 +77,7 @@ class LabSpec:
 
     @property
     def uses_zookeeper(self) -> bool:
-        """Kafka 2.x keeps its metadata in ZooKeeper; from 3.x on labs run KRaft."""
+        """Return True for Kafka 2.x, whose metadata is in ZooKeeper; labs of 3.x on run KRaft."""
         return self.kafka_version.startswith("2.")
 
     @property
@@ -96,7 +96,7 @@ class LabSpec:
 
 
 def check_name(name: str) -> None:
-    """A lab's name becomes a folder's. Raises UsageError."""
+    """Check a lab's name, which becomes a folder's. Raises UsageError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise UsageError(
             f"{name!r} is no name for a lab", remedy="use letters, digits, dots, - and _"
@@ -122,8 +122,8 @@ class Node(BaseModel):
 class LabRecord(BaseModel):
     """The content of lab.json.
 
-    state: `starting` is what an interrupted `up` leaves; its data are worth nothing.
-    archive: where the class archive belongs that broker 1 leaves at its end, if it does.
+    state: an interrupted `up` leaves `starting`; its data is worthless. archive: the destination of
+    a class archive that broker 1 may leave at its end.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -146,7 +146,7 @@ class LabRecord(BaseModel):
         return [*self.broker_processes, *([keeper] if keeper else [])]
 
     def node(self, broker_id: int) -> Node:
-        """Raises UsageError for an id the lab does not have."""
+        """Return a node. Raises UsageError for an id the lab does not have."""
         for node in self.nodes:
             if node.id == broker_id:
                 return node
@@ -188,7 +188,7 @@ def read_record(folder: Path) -> LabRecord | None:
 
 
 def new_uuid() -> str:
-    """A Kafka Uuid: 16 bytes in base64url. Not one that begins like an option."""
+    """Return a Kafka Uuid: 16 bytes in base64url. It must not begin like an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

@@ -1,7 +1,7 @@
-"""For maintainers: write the lock file of a Kafka version: `python -m eoctl.lab.relock 4.3.1`.
+"""Write a Kafka version's lock file, for maintainers: `python -m eoctl.lab.relock 4.3.1`.
 
-This is the only place where dependencies are resolved. The checksums are those of what the
-repository gave: read the diff.
+Dependencies are resolved only here. The checksums are those of the files that the repository gave:
+read the diff.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from eoctl.lab.jars import Jar, ivy_xml, run_ivy
 from recovery.errors import UnreachableError
 
 # Connect comes with kafka-tools for one plug-in lister: 45 jars that no broker loads.
-# Log4j 1 has known holes; reload4j is the same with them closed.
+# Log4j 1 has known vulnerabilities; reload4j is the fixed replacement.
 NOT_NEEDED = (
     '<exclude org="org.apache.kafka" module="connect-.*" matcher="regexp"/>'
     '<exclude org="log4j" module="log4j"/><exclude org="org.slf4j" module="slf4j-log4j12"/>'
@@ -42,7 +42,7 @@ def lab_jars(kafka_version: str) -> list[Jar]:
 
 
 def resolve(kafka_version: str, java: Java) -> list[Jar]:
-    """Return all jars of a version, by the dependencies that the repository names."""
+    """Return all jars of a version, with the dependencies that the repository names."""
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder)
         settings = staging / "with-descriptors.xml"

@@ -1,8 +1,8 @@
 """`lab up --secure`: a listener per way of signing in, users with different rights, ACLs.
 
-Every user can sign in everywhere: by password at SCRAM, SCRAM_TEXT and PLAIN, by an unsecured
-token at OAUTH, by certificate at MTLS. The brokers speak mTLS among themselves. Two listeners
-are wrong on purpose: EXPIRED and WRONG_HOST. PLAINTEXT lets anybody in, with no rights.
+Every user can sign in everywhere: with a password at SCRAM, SCRAM_TEXT and PLAIN, with an unsecured
+token at OAUTH, with a certificate at MTLS. The brokers use mTLS among themselves. Two listeners are
+wrong on purpose: EXPIRED and WRONG_HOST. PLAINTEXT accepts everybody, with no rights.
 """
 
 import json
@@ -35,7 +35,7 @@ LISTENERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def make(folder: Path) -> None:
-    """Certificates, keys and passwords of a new lab, below `folder`/secure."""
+    """Create certificates, keys and passwords of a new lab, below `folder`/secure."""
     home = secure_folder(folder)
     home.mkdir(mode=0o700)
     passwords = {user: secrets.token_hex(12) for user in [*USERS, "key"]}
@@ -68,7 +68,7 @@ def secure_folder(folder: Path) -> Path:
 
 
 def passwords(folder: Path) -> dict[str, str]:
-    """Return each user's password, and under `key` that of the encrypted keys."""
+    """Return each user's password, and under `key` the password of the encrypted keys."""
     by_user: dict[str, str] = json.loads((secure_folder(folder) / "passwords.json").read_text())
     return by_user
 
@@ -96,7 +96,7 @@ def broker_settings(folder: Path) -> dict[str, str]:
         "ssl.keystore.location": str(home / "broker.keystore.pem"),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(home / "ca.pem"),
-        # the same name whichever way a user signs in
+        # the same name for every way of signing in
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
     }
     for listener in ("MTLS", CONTROLLER):
@@ -175,12 +175,12 @@ def java_properties(folder: Path, record: LabRecord, user: str, listener: str) -
 
 
 def client_file(folder: Path, user: str, listener: str = DEFAULT_LISTENER) -> Path:
-    """The Java properties file of a user at a listener; `.conf` beside it is librdkafka's."""
+    """Return a user's Java properties file at a listener; `.conf` next to it is librdkafka's."""
     return secure_folder(folder) / "clients" / f"{user}-{listener.lower()}.properties"
 
 
 def write_client_files(folder: Path, record: LabRecord) -> None:
-    """A file for every user at every listener, for any client's --command-config."""
+    """Write a file for every user at every listener, for any client's --command-config."""
     client_file(folder, ADMIN).parent.mkdir()
     for user in USERS:
         for listener in LISTENERS:

@@ -1,4 +1,4 @@
-"""The users of a secure lab, what each may do, and the ACLs that say so."""
+"""The users of a secure lab, their rights, and the ACLs that grant them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ USERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def grant(properties: Mapping[str, str]) -> None:
     """Write every user's ACLs and wait until the broker applies them.
 
-    properties: how a super user connects to one broker. Raises UnreachableError.
+    properties: a super user's, for one broker. Raises UnreachableError.
     """
     try:
         asyncio.run(_grant(properties))
@@ -82,7 +82,7 @@ async def _grant(properties: Mapping[str, str]) -> None:
         for result in (await connection.ask(request, deadline)).results:
             if result.error_code:
                 raise WireError(messages.error_name(result.error_code), str(result.error_message))
-        # The answer comes from the controller; the broker we ask may learn it later.
+        # The controller answers; the broker that we ask may learn of the ACLs later.
         while await _acls_applied(connection, deadline) < len(creations):
             if deadline.passed:
                 raise WireError("TIMED_OUT", "the broker does not apply them")

@@ -1,4 +1,4 @@
-"""The ZooKeeper server inside pyspark's jars: for brokers of Kafka 2.x, and for tests of locks."""
+"""Run the ZooKeeper server in pyspark's jars: for brokers of Kafka 2.x, and for tests of locks."""
 
 import socket
 import time
@@ -43,7 +43,7 @@ def start(java: Java, folder: Path, port: int) -> Process:
 
 
 def wait(process: Process, folder: Path, port: int) -> None:
-    """Until the server says `imok` to `ruok`. Raises UnreachableError with its log."""
+    """Wait until the server says `imok` to `ruok`. Raises UnreachableError with its log."""
     end = time.monotonic() + READY_SECONDS
     while process.alive and time.monotonic() < end:
         if _answers(port):
@@ -63,7 +63,7 @@ def _answers(port: int) -> bool:
 
 
 def broker_settings(settings: Mapping[str, str], keeper: Node) -> dict[str, str]:
-    """A broker's settings for Kafka 2.x: no controller among them, its metadata in ZooKeeper."""
+    """Return a broker's settings for Kafka 2.x: no controller, metadata in ZooKeeper."""
     without = ("process.roles", "node.id", "controller.", "share.")
     kept = {key: value for key, value in settings.items() if not key.startswith(without)}
     return kept | {

@@ -1,6 +1,6 @@
 """The kinds of change, and the module that carries out each.
 
-Code that carries out plans of any kind imports this; a module is loaded when its kind is met.
+Code that carries out plans of any kind imports this; a kind's module is loaded when needed.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Rows as scripts read them: JSON, JSON lines, CSV or names. The contract is docs/interface.md.
+"""Write rows for scripts: JSON, JSON lines, CSV or names. The contract is docs/interface.md.
 
-Every function gives lines without their newline; the caller writes them to stdout. No output holds
-a control character: JSON is ASCII with `\\u` escapes, CSV and names go through `visible`.
+Every function yields lines without newline; the caller writes them to stdout. No output holds a
+control character: JSON is ASCII with `\\u` escapes, CSV and names go through `visible`.
 """
 
 import json
@@ -21,9 +21,9 @@ Fields = Mapping[str, object]
 class Envelope(Value):
     """One answer from one cluster.
 
-    name: the command's words joined by `-`. collected_at: epoch milliseconds. complete: false as
-    soon as one broker, partition or permission was missing; errors say which. extra: more fields of
-    the answer, for example `scanned`.
+    name: the command's words joined by `-`. collected_at: epoch milliseconds. complete: false if
+    any broker, partition or permission was missing; errors say which. extra: more fields of the
+    answer, for example `scanned`.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Envelope(Value):
 
     @property
     def schema(self) -> str:
-        """`eoctl.<name>/v1`."""
+        """Return `eoctl.<name>/v1`."""
         return f"eoctl.{self.name}/v1"
 
     def head(self) -> dict[str, object]:
@@ -56,7 +56,7 @@ def values(row: Row | Fields) -> Mapping[str, object]:
 
 
 def json_lines(envelope: Envelope) -> Iterator[str]:
-    """`-o json`: one object; each row has its own line, so that diff and grep help."""
+    """Yield `-o json`: one object; each row has its own line, so that diff and grep help."""
     yield json_line(envelope.head())[:-1] + ","
     for name, rows in (("rows", envelope.rows), ("errors", envelope.errors)):
         last = name == "errors"
@@ -70,7 +70,7 @@ def json_lines(envelope: Envelope) -> Iterator[str]:
 
 
 def json_one_line(envelope: Envelope) -> str:
-    """The JSON object on one line: one per round of --watch and per cluster of --context a,b."""
+    """Return the JSON object on one line: per round of --watch and per cluster of --context a,b."""
     return json_line(
         {
             **envelope.head(),
@@ -81,14 +81,14 @@ def json_one_line(envelope: Envelope) -> str:
 
 
 def jsonl_lines(envelope: Envelope) -> Iterator[str]:
-    """`-o jsonl`: a row a line, then one line with all else; only that one has `complete`."""
+    """Yield `-o jsonl`: one row per line, then the rest on one line, which has `complete`."""
     for row in envelope.rows:
         yield json_line(values(row))
     yield json_line({**envelope.head(), "errors": [values(row) for row in envelope.errors]})
 
 
 def json_line(value: object) -> str:
-    """One line of ASCII: everything else is escaped, so no control, bidi mark or half of a
+    """Return one line of ASCII: everything else is escaped, so no control, bidi mark or half of a
     surrogate pair reaches a terminal. Raises ValueError for NaN and infinities."""
     return _ENCODER.encode(value)
 
@@ -99,17 +99,17 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also 
 def csv_lines(
     rows: Sequence[Row | Fields], fields: Sequence[str], *, headers: bool = True, safe: bool = False
 ) -> Iterator[str]:
-    """`-o csv`: RFC 4180 quoting, lines end with a newline alone, as other Unix tools write them.
+    """Yield `-o csv`: RFC 4180 quoting; lines end with a newline alone, as in other Unix tools.
 
     null is an empty cell, the empty text `""`; true and false; lists and objects as JSON. Hidden
     characters in text are escaped as in tables (`visible`, which can be undone). Cells that a
-    spreadsheet takes for a formula are left exact; safe: these get a `'` in front.
+    spreadsheet would take for a formula stay exact; safe: put a `'` before these.
     """
     if headers:
         yield ",".join(map(_csv_cell, fields))
     for row in rows:
         known = values(row)
-        # A blank line would be no row to many readers.
+        # Many readers would skip a blank line.
         yield ",".join(_csv_cell(known.get(name), safe=safe) for name in fields) or '""'
 
 
@@ -125,8 +125,8 @@ def _csv_cell(value: object, *, safe: bool = False) -> str:
 
 
 def name_lines(rows: Sequence[Row | Fields], keys: Sequence[str]) -> Iterator[str]:
-    """`-o name`: the values of keys joined by `:` (`orders:3`), one row a line, hidden characters
-    escaped. A row in which one of them is null has no name and is left out."""
+    """Yield `-o name`: the values of keys joined by `:` (`orders:3`), one row per line, hidden
+    characters escaped. A row with a null among these values has no name and is left out."""
     for row in rows:
         known = values(row)
         parts = [known.get(key) for key in keys]

@@ -1,4 +1,4 @@
-"""The pages in `eoctl/explain/`, as terminal, dashboard and docs site show them.
+"""Read the pages in `eoctl/explain/`, which terminal, dashboard and docs site show.
 
 A page is Markdown. `## NAME, OTHER NAME` begins an entry; its first paragraph says what it means; a
 list item `- **label:** text` adds one point; a fenced block is a drawing.
@@ -73,12 +73,12 @@ def _read_part(text: str) -> PartRow:
 
 
 def key(word: str) -> str:
-    """Return a word without the difference of case, blanks, dashes and underscores."""
+    """Return a word without differences of case, blanks, dashes and underscores."""
     return _SIGNS.sub("-", word.strip().casefold())
 
 
 def find(word: str, kinds: Sequence[str] = tuple(PAGES.values())) -> list[ExplainRow]:
-    """Return the entries of a word, of these kinds; none if it is not known."""
+    """Return a word's entries of these kinds; none if the word is unknown."""
     return [e for e in entries() if e.kind in kinds and key(word) in map(key, names(e))]
 
 
@@ -88,7 +88,7 @@ def names(entry: ExplainRow) -> list[str]:
 
 
 def explained(word: str) -> list[ExplainRow]:
-    """Return the entries of a word. Raise UsageError, which names similar words, if none."""
+    """Return the entries of a word. Raise UsageError, naming similar words, if none exists."""
     found = find(word)
     if found:
         return found
@@ -102,20 +102,20 @@ def explained(word: str) -> list[ExplainRow]:
 
 
 def means(word: str, kind: str) -> str:
-    """Return what one word of a kind means, in one paragraph. Raise KeyError if it is not known."""
+    """Return what one word of a kind means, in one paragraph. Raise KeyError if unknown."""
     for entry in find(word, (kind,)):
         return entry.means
     raise KeyError(word)
 
 
 def part(word: str, kind: str, label: str) -> str | None:
-    """Return what an entry says under a label; None if that entry or label does not exist."""
+    """Return what an entry says under a label; None if the entry or label does not exist."""
     parts = [p for entry in find(word, (kind,)) for p in entry.parts]
     return next((p.text for p in parts if p.label == label), None)
 
 
 def whom_to_ask(h: TxnHangingRow) -> str | None:
-    """Return whom to ask what about a judged transaction; None: nobody."""
+    """Return whom to ask what about a judged transaction; None if nobody."""
     text = part(h.rule, "rule", ASK)
     if text is None and h.verdict != "unknown":
         text = part("mixed" if h.mixed else h.verdict, "verdict", ASK)
@@ -123,12 +123,12 @@ def whom_to_ask(h: TxnHangingRow) -> str | None:
 
 
 def what_to_do(h: TxnHangingRow) -> str | None:
-    """Return what to grant, or to wait for, so that an `unknown` can be judged."""
+    """Return what to grant, or what to wait for, so that an `unknown` can be judged."""
     return part(h.rule, "rule", "do") if h.verdict == "unknown" else None
 
 
 def explain_lines(entry: ExplainRow, width: int | None) -> list[str]:
-    """Return an entry as lines for eyes. width: cells of the terminal, None off one."""
+    """Return an entry as lines for people. width: cells of the terminal, None without one."""
     others = f"  ({', '.join(entry.aliases)})" if entry.aliases else ""
     lines = _paragraph(f"{entry.word}  {entry.kind}{others}", width)
     lines += [f" {part}" for part in _paragraph(entry.means, width)]

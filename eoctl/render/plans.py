@@ -1,9 +1,9 @@
-"""A plan in words, one labelled fact a line: the same for the command line and the dashboard."""
+"""Put a plan into words, one labelled fact per line: for the command line and the dashboard."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eoctl.render.words import MOST_PLACES, not_seen, size
+from eoctl.render.words import MOST_PARTITIONS_SHOWN, not_seen, size
 from recovery.change.plan import Plan, Step
 from recovery.plurals import counted
 from recovery.quoting import some
@@ -20,7 +20,7 @@ HOST_UNKNOWN = (
 
 
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
-    """(label, text) of all that an operator must read before the plan's word is typed."""
+    """Yield (label, text) for all that an operator must read before typing the plan's word."""
     for step in writing(plan):
         yield "WRITES", warning(step)
     yield "what", plan.summary
@@ -44,7 +44,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def subject(row: Mapping[str, Any]) -> str:
-    """`orders:3  pid 4001  billing-1  orphan (nobody-owns-it)`."""
+    """Return for instance `orders:3 pid 4001 billing-1 orphan (nobody-owns-it)`."""
     words = [row["partition"] or "no partition", f"pid {row['producer_id']}"]
     if row["transactional_id"] is not None:
         words.append(row["transactional_id"])
@@ -85,14 +85,14 @@ def _records(row: Mapping[str, Any]) -> str:
 
 
 def _reach(step: Step) -> Iterator[tuple[str, str]]:
-    """Say which other partitions are concerned, and which groups are past the first record.
+    """Say which other partitions are affected, and which groups are past the first record.
 
     Empty for a plan of an earlier version.
     """
     rows = [row for row in step.about if "also_holds" in row]
     if not rows:
         return
-    yield "also", _places(step, rows)
+    yield "also", _also_held(step, rows)
     held = [row for row in rows if row["partition"] is not None]
     if held:
         yield "groups", _groups(held)
@@ -102,20 +102,20 @@ def _life(step: Step) -> Iterator[tuple[str, str]]:
     """Say whether the owner writes and who it is. Empty for an earlier version's plan."""
     rows = [row for row in step.about if row.get("looks") is not None]
     for row in rows:
-        place = row["partition"] or row["transactional_id"]
-        yield "looks", f"{place}: {looks_words(row)}"
+        subject_name = row["partition"] or row["transactional_id"]
+        yield "looks", f"{subject_name}: {looks_words(row)}"
     known = [row for row in step.about if "members" in row]
     if known:
         yield "members", members_words(known)
         yield "host", HOST_UNKNOWN
 
 
-def _places(step: Step, rows: Sequence[Mapping[str, Any]]) -> str:
+def _also_held(step: Step, rows: Sequence[Mapping[str, Any]]) -> str:
     others = rows[0]["also_holds"]
     number = len(others) + rows[0]["also_holds_more"]
     if step.action == MARKER_ACTION:
         if number:
-            names = some(others, MOST_PLACES, number)
+            names = some(others, MOST_PARTITIONS_SHOWN, number)
             return f"Its producer id also holds {names}. This step does not end it there."
         seen = " that can be seen" if rows[0]["partitions_unseen"] else ""
         return f"Its producer id holds no other partition{seen}."
@@ -125,7 +125,7 @@ def _places(step: Step, rows: Sequence[Mapping[str, Any]]) -> str:
         return "The transaction is on no partition yet."
     if not others:
         return f"The transaction is on {here[0]} alone."
-    names = some(list(dict.fromkeys([*here, *others])), MOST_PLACES, number)
+    names = some(list(dict.fromkeys([*here, *others])), MOST_PARTITIONS_SHOWN, number)
     return (
         f"The transaction is on {counted(number, 'partition')}: {names}. "
         "This step ends it on all of them."
@@ -151,7 +151,7 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unseen(step: Step) -> Iterator[tuple[str, str]]:
-    """Say which of that could not be seen: there may be more."""
+    """Say what of this evidence could not be seen: more may exist."""
     for field, what in (("partitions_unseen", "partitions"), ("groups_unseen", "groups")):
         for row in step.about:
             errors = [not_seen(ErrorRow.read(e)) for e in row.get(field, ())]

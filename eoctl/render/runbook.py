@@ -1,4 +1,4 @@
-"""The Markdown of `runbook`: what to do in this cluster, now, in which order, and whom to ask."""
+"""Write the Markdown of `runbook`: what to do in this cluster, in what order, and whom to ask."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
 
 MOST_NAMED = 20  # partitions in one command line
-MANY = 3  # remedies of one kind: one plan of all of them is offered
+MANY = 3  # of these remedies of one kind, one common plan is offered
 
 
 def runbook_lines(
@@ -21,7 +21,7 @@ def runbook_lines(
 ) -> list[str]:
     """Return the runbook as lines of Markdown.
 
-    connection: the options that name the cluster. journal: changes to it that were made from here.
+    connection: the options that name the cluster. journal: changes that this host made to it.
     """
     items = _items(answer)
     told = {
@@ -117,7 +117,7 @@ def _safe(items: Sequence[Item], run: Commands) -> Iterator[str]:
 
 
 def _does(i: Item) -> str:
-    """Say what the remedy does, with the numbers of records that were counted."""
+    """Say what the remedy does, with the numbers of counted records."""
     text, w = visible(i.h.remedy.does), i.row.waiting
     if not i.first or w is None:
         return text
@@ -149,11 +149,11 @@ def _left(items: Sequence[Item]) -> Iterator[str]:
 
 
 def _order(items: Sequence[Item]) -> Iterator[str]:
-    places = {"look": 0, "safe": 1, "ask": 2, "leave": 3}
+    ranks = {"look": 0, "safe": 1, "ask": 2, "leave": 3}
     for name, mine in by_id(items).items():
         if len(mine) < 2:
             continue
-        ordered = sorted(mine, key=lambda i: (places[i.section], i.rank))
+        ordered = sorted(mine, key=lambda i: (ranks[i.section], i.rank))
         steps = ", then ".join(f"{code(i.h.where)} ({i.h.verdict})" for i in ordered)
         yield f"- {code(name)}: {steps}. Run `eoctl runbook` again after each step."
     if any(i.h.verdict == "orphan" and i.section == "leave" for i in items):
@@ -200,7 +200,7 @@ def _nobody(items: Sequence[Item]) -> Iterator[str]:
 
 
 def ticket_lines(answer: Answer, journal: Sequence[JournalRow], bundle: str) -> Iterator[str]:
-    """Return the text for the ticket. bundle: the name of the file that keeps what was seen."""
+    """Yield the text for the ticket. bundle: the name of the file that keeps the evidence."""
     e = answer.extra
     items = sorted(_items(answer), key=lambda i: i.rank if i.section == "safe" else 0)
     yield f"cluster     {visible(str(e['context']))} {answer.cluster_id}"

@@ -1,4 +1,4 @@
-"""The questions of a runbook: whom to ask what, and what each answer means."""
+"""Write the questions of a runbook: whom to ask what, and what each answer means."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,11 +12,11 @@ def questions(items: Sequence[Item], run: Commands) -> Iterator[str]:
     """Yield a section for each id: its partitions, the question, and what each answer means."""
     for name, mine in by_id(items).items():
         i = mine[0]
-        places = ", ".join(code(other.h.where) for other in mine if other.h.topic is not None)
+        partitions = ", ".join(code(other.h.where) for other in mine if other.h.topic is not None)
         verdicts = dict.fromkeys("mixed" if o.h.mixed else o.h.verdict for o in mine)
         yield f"### {code(name)}: {', '.join(verdicts)}"
         yield ""
-        yield f"- Holds {places or 'no partition'}."
+        yield f"- Holds {partitions or 'no partition'}."
         if i.row.owner is not None:
             yield f"- Who: {visible(i.row.owner.said)}."
         for question in dict.fromkeys(whom_to_ask(o.h) for o in mine):

@@ -1,7 +1,6 @@
 """The parts of a runbook: judged transactions, the section of each, and command lines."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eoctl.render.explain import whom_to_ask
 from eoctl.render.sanitise import visible
@@ -9,14 +8,14 @@ from eoctl.render.shell import command
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
+from recovery.values import Value
 
 MARKERS = ("resolve", "write-prepared-marker")
 SAFE = (*MARKERS, "restore-leader", "restart-coordinator", "abort")
 """Remedies that destroy nothing that was decided, whoever lives: nobody need be asked first."""
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Value):
     """One judged transaction of a partition, or an id that holds none. first: it is at the LSO."""
 
     row: WhyRow
@@ -25,7 +24,7 @@ class Item:
 
     @property
     def section(self) -> str:
-        """Return its section: safe, ask, leave; look: something must be checked first."""
+        """Return the item's section: safe, ask, leave; look: something must be checked first."""
         if self.h.verdict == "unknown":
             return "look" if whom_to_ask(self.h) is None else "ask"
         if self.h.remedy.action in SAFE:
@@ -35,28 +34,28 @@ class Item:
 
     @property
     def rank(self) -> int:
-        """Return its place: what delivers committed records first, what drops records last."""
+        """Return the item's rank: first what delivers committed records, last what drops any."""
         if self.h.remedy.action in MARKERS:
             return 0 if self.h.proven_outcome == "commit" else 2
         return 3 if self.h.remedy.action == "abort" else 1
 
     @property
     def dropped(self) -> int:
-        """Return how many records end as never written, if the transaction is aborted.
+        """Return how many records are lost if the transaction is aborted.
 
-        At least so many, unless `is_counted`.
+        At least this many, unless `is_counted`.
         """
         return self.row.waiting.mine if self.first and self.row.waiting else 0
 
     @property
     def is_counted(self) -> bool:
-        """Return True if all its records that wait here were counted."""
+        """Return True if all records of the transaction that wait here were counted."""
         waiting = self.row.waiting
         return self.first and waiting is not None and not waiting.at_least
 
     @property
     def title(self) -> str:
-        """Return its title as Markdown."""
+        """Return the item's title as Markdown."""
         h = self.h
         name = f"**{code(h.where)}** {'mixed ' if h.mixed else ''}{h.verdict} ({h.rule})"
         if h.producer_id is not None:
@@ -72,19 +71,18 @@ def code(text: str) -> str:
     return f"{quote}{blank}{shown}{blank}{quote}"
 
 
-@dataclass(frozen=True)
-class Commands:
+class Commands(Value):
     """Command lines for one cluster. connection: the options that name it."""
 
     connection: Sequence[str]
     cluster_id: str | None
 
     def __call__(self, *words: str) -> str | None:
-        """Return a command line; None where no shell could be given it."""
+        """Return a command line; None if no shell could be given it."""
         return command(["eoctl", *self.connection, *words])
 
     def remedy(self, *words: str, end: Sequence[str] = ()) -> str | None:
-        """Return a remedy's command line: it names the cluster, so that no other one is hit."""
+        """Return a remedy's command line: it names the cluster, so it can hit no other one."""
         named = ["--cluster-id", self.cluster_id] if self.cluster_id else []
         return self("txn", *words, *named, *end)
 

@@ -1,8 +1,8 @@
-"""Text from a cluster, made safe to print: names, ids, keys and error messages are somebody's text.
+"""Make text from a cluster safe to print: others wrote its names, ids, keys and error messages.
 
 A transactional id may hold ESC, newlines, bidi controls or invisible characters. Printed raw it
 could recolour the terminal, fake a row or hide half of itself. `visible` escapes all of that. `[`
-is kept: code that prints through Rich or Textual must use Text, not markup.
+remains: code that prints through Rich or Textual must use Text, not markup.
 """
 
 import re
@@ -20,7 +20,7 @@ _EXTRA_BLANK = re.compile(r"^ | $|(?<= ) ")
 
 
 def escaped(character: str) -> str:
-    r"""One character as `\n`, `\r`, `\t`, `\\`, `\xhh`, `\uhhhh` or `\Uhhhhhhhh` (lower case)."""
+    r"""Return one character as `\n`, `\r`, `\t`, `\\`, `\xhh`, `\uhhhh` or `\Uhhhhhhhh`."""
     code = ord(character)
     if character in _SHORT:
         return _SHORT[character]
@@ -53,14 +53,14 @@ def hidden(text: str) -> list[bool]:
 def visible(text: str, *, spaces: bool = False, ascii_only: bool = False) -> str:
     r"""Return the text on one line, in printable characters, each `hidden` one escaped (`\x1b`).
 
-    Two texts never look the same: text with nothing to escape and nothing that reads as one of our
-    escapes is unchanged (`DOMAIN\user`); in any other every backslash is doubled. spaces: a blank
-    at an end, or after another, becomes `\x20`, so that a name cannot fake a column of a table.
-    ascii_only: for output whose encoding is not UTF-8.
+    Two texts never look alike: text with nothing to escape and nothing that reads like one of our
+    escapes is unchanged (`DOMAIN\user`); in any other text every backslash is doubled. spaces: a
+    blank at an end, or after another, becomes `\x20`, so that a name cannot fake a column of a
+    table. ascii_only: for output whose encoding is not UTF-8.
     """
     tame = text.isascii() and text.isprintable() and "\\" not in text
     if tame and not (spaces and _EXTRA_BLANK.search(text)):
-        return text  # nearly always, and quick
+        return text  # nearly always the case, and quick
     flags = hidden(text)
     if ascii_only:
         flags = [flag or character > "\x7f" for flag, character in zip(flags, text, strict=True)]
@@ -76,8 +76,8 @@ def visible(text: str, *, spaces: bool = False, ascii_only: bool = False) -> str
 
 
 def readable(data: bytes) -> str:
-    """A record's key or value for eyes: its text if it is UTF-8 without anything to escape, else
-    `0x` and hexadecimal digits. The exact form beside it in JSON is base64."""
+    """Return a record's key or value for people: its text if that is UTF-8 without anything to
+    escape, else `0x` and hexadecimal digits. JSON has the exact form, in base64."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

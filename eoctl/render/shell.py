@@ -1,6 +1,6 @@
-"""Commands to paste: an argument list as one printable line for a POSIX shell.
+"""Write commands to paste: an argument list as one printable line for a POSIX shell.
 
-A transactional id is somebody's text and gets pasted at 03:00. Plain words stay bare, others get
+Others choose transactional ids, and people paste them at 03:00. Plain words stay bare, others get
 single quotes, and text with hidden characters in `$'...'` (bash, zsh, ksh, busybox, POSIX 2024).
 """
 
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 from eoctl.render.sanitise import hidden
 
-# A leading = would be expanded by zsh.
+# zsh would expand a leading =.
 _BARE = re.compile(r"[A-Za-z0-9_@%+:,./-][A-Za-z0-9_@%+=:,./-]*")
 
 
 def command(argv: Sequence[str]) -> str | None:
     """Return the line that a shell splits into exactly argv; nothing in it is ever expanded or run.
 
-    None if no line can: a program cannot be given NUL, nor half of a surrogate pair (but the
-    surrogates by which Python carries undecodable bytes are those bytes).
+    None if no line can: a program accepts neither NUL nor half of a surrogate pair (but surrogates
+    with which Python represents undecodable bytes stand for those bytes).
     """
     words = [_word(argument) for argument in argv]
     return None if None in words else " ".join(word for word in words if word is not None)

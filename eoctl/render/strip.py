@@ -1,4 +1,4 @@
-"""The partition strip: a cell per offset or per few, a sign per kind, the LSO marked below.
+"""Draw the partition strip: a cell per offset or per few, a sign per kind, the LSO marked below.
 
 The command line and the dashboard show the same drawing; the report draws it in HTML.
 """
@@ -25,7 +25,7 @@ SIGNS: dict[StripKind, tuple[str, str]] = {
 
 
 def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[tuple[Part, ...]]:
-    """Return the strip in `width` cells, the place of the LSO, and what the signs mean."""
+    """Return the strip in `width` cells, the position of the LSO, and what the signs mean."""
     start, end = rows[0].first_offset, rows[-1].end_offset
     room = max(min(width - 2, end - start), 1)
     step = -(-(end - start) // room)  # offsets per cell

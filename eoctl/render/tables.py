@@ -1,8 +1,8 @@
-"""Tables: rows of values to lines of text, for a terminal and for a pipe.
+"""Turn rows of values into lines of text: tables for a terminal and for a pipe.
 
-Off a terminal nothing is cut: one row a line, two blanks between columns, `-` for null, so that
-awk and cut can read it. On one the lines fit: names are cut in the middle, sentences at the end,
-never a number, a partition, an age or a command. Plain strings, no Rich: quick to load.
+Without a terminal nothing is cut: one row per line, two blanks between columns, `-` for null, so
+that awk and cut can read it. On a terminal the lines fit: names are cut in the middle, sentences at
+the end, never a number, a partition, an age or a command. Plain strings, no Rich: quick to load.
 """
 
 import re
@@ -15,14 +15,14 @@ from eoctl.render.width import cells, cut_end, cut_middle
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 from recovery.times import rfc3339
-from recovery.values import Value
+from recovery.values import Value, replace
 
 CellKind = Literal[
     "name", "partition", "number", "word", "time", "mark", "age", "text", "command", "spark"
 ]
 Row = Mapping[str, object]
 
-URGENCY = ("!!", "!", "?")  # act, look, unknown; other marks come after
+URGENCY = ("!!", "!", "?")  # act, look, unknown; other marks come after these
 _COLOURS = {"!!": "\x1b[1;31m", "!": "\x1b[33m", "?": "\x1b[36m"}
 _GAP = 2
 _LEAST = 8  # cells that a name keeps, however narrow the terminal
@@ -68,7 +68,7 @@ class Column(Value):
 
     @property
     def right(self) -> bool:
-        """True if the cells are right-aligned."""
+        """Return True if the cells are right-aligned."""
         return self.kind in ("number", "age")
 
     def of(self, row: object) -> object:
@@ -91,10 +91,10 @@ def render_table(
 
     width: cells of the terminal, or None off a terminal: then nothing is cut and a missing mark is
     `-` like every null, so that all lines have the same fields. wide: never cut, and also the
-    wide_only columns (the caller's `choose_columns` may have picked them before). Where names at
-    their narrowest are still too wide, columns to spare go, the last first, empty ones before the
-    others; only if that does not suffice is a line longer than width. colour: of marks, by ANSI.
-    ascii_only: for an output that is not UTF-8.
+    wide_only columns (the caller's `choose_columns` may have picked them before). If names at their
+    narrowest are still too wide, columns to spare are left out, the last first, empty ones before
+    the others; only if that does not suffice is a line longer than width. colour: of marks, by
+    ANSI. ascii_only: for an output that is not UTF-8.
     """
     columns = [column for column in columns if wide or not column.wide_only]
     piped = width is None
@@ -124,18 +124,18 @@ def render_table(
 
 
 def choose_columns(columns: Sequence[Column], names: str | None) -> list[Column]:
-    """Apply `--columns a,b`: these, in this order, by key or title in any case; None: unchanged.
+    """Apply `--columns a,b`: these columns in this order, by key or title; None: unchanged.
 
     Chosen columns are shown, `wide_only` or not, whatever their content. Raises UsageError.
     """
     if names is None:
         return list(columns)
     chosen = [_find(columns, name, "--columns") for name in names.split(",")]
-    return [column.but(wide_only=False, asked=True) for column in chosen]
+    return [replace(column, wide_only=False, asked=True) for column in chosen]
 
 
 def sort_rows(rows: Sequence[Row], columns: Sequence[Column], by: str | None = None) -> list[Row]:
-    """`--sort-by COL`, or `-COL` for descending; None: by mark (`!!` first), then oldest first.
+    """Sort by `--sort-by COL` (`-COL`: descending); None: by mark (`!!` first), then oldest first.
 
     Rows that compare equal keep their order. Nulls come last in both directions. Raises UsageError.
     """
@@ -221,7 +221,7 @@ def _fit(
     width: int | None,
     wide: bool,
 ) -> list[int]:
-    """Cells per column. Given up where it must be: the room kept free, then parts of names."""
+    """Return the cells per column. If they do not fit, blanks go first, then parts of names."""
     widest = [
         max((cells(line[i]) for line in table), default=0) if column.kind != "mark" else 2
         for i, column in enumerate(columns)
@@ -238,7 +238,7 @@ def _fit(
     ]
     for limits in (packed, floors):
         while (excess := _total(columns, sizes) - width) > 0:
-            # The widest of those that can give gives, down to the next widest.
+            # The widest column that can shrink does so, down to the next widest.
             can = [i for i, limit in enumerate(limits) if sizes[i] > limit]
             if not can:
                 break

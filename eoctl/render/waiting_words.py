@@ -1,11 +1,11 @@
-"""Say in a sentence what happens if one waits."""
+"""Say in a sentence what waiting leads to."""
 
 from eoctl.render.words import age
 from recovery.diagnose.prospect import Prospect
 
 
 def wait_words(p: Prospect, now: int) -> str:
-    """Say what waiting leads to. now: epoch ms by our clock."""
+    """Return that sentence. now: epoch ms by our clock."""
     return "; ".join(part for part in (_ends(p), _deletes(p, now)) if part)
 
 

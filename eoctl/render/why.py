@@ -1,4 +1,4 @@
-"""The page of `why`: one partition's story, top to bottom, as lines of text."""
+"""Write the page of `why`: one partition's story, top to bottom, as lines of text."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.strip import strip_lines
 from eoctl.render.width import LABEL, cells, labelled, wrapped
-from eoctl.render.words import MOST_PLACES, Age, age, size
+from eoctl.render.words import MOST_PARTITIONS_SHOWN, Age, age, size
 from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.rows.diagnosis import TxnHangingRow
@@ -25,9 +25,9 @@ def why_lines(
     ascii_only: bool = False,
     first_look: bool = False,
 ) -> list[str]:
-    """Return the page. width: the terminal's, None off one; the command has its own line.
+    """Return the page. width: the terminal's, None without one; the command has its own line.
 
-    first_look: of one snapshot, though the verdict needs a second: only what was seen.
+    first_look: the verdict still needs a second snapshot: show only what was seen.
     """
     title = f"{row.where}  {'FIRST LOOK' if first_look else row.headline}"
     clock = (rfc3339(collected_at) or "")[11:19] + "Z"
@@ -68,7 +68,7 @@ def _log(row: WhyRow, width: int | None) -> list[str]:
 
 
 def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str]:
-    """Return the subject and how it was seen: on one line, or where that is too long on two."""
+    """Return the subject and how it was seen: on one line, or on two if that is too long."""
     line = f"{title}    {looked_at}"
     if width is None or cells(line) <= width:
         return [line]
@@ -116,7 +116,7 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
         )
         parts.append(("also open", others))
     if row.also_holds:
-        parts.append(("also holds", some(row.also_holds, MOST_PLACES)))
+        parts.append(("also holds", some(row.also_holds, MOST_PARTITIONS_SHOWN)))
     parts.append(("groups", row.groups_said))
     if row.if_you_wait is not None:
         parts.append(("if you wait", _waiting(row, now)))
@@ -178,7 +178,7 @@ def _waiting(row: WhyRow, now: int) -> str:
     text = wait.said
     if wait.ending is not None:
         return text
-    # a row without an ending: made before rows had one (a recording), or of an id's own
+    # rows without an ending: from an older recording, or an id's own
     if wait.ends_at is not None:
         left = (wait.ends_at - now) / 1000
         text += f"; timeout in {age(left)}" if left > 0 else "; its timeout has passed"

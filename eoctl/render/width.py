@@ -1,8 +1,8 @@
 """Count the cells of a terminal that a text takes, and cut it so that it fits.
 
-Meant for text that `sanitise.visible` has made: no controls, no joiners, no variation selectors.
-Where terminals differ (emoji with a skin tone, spacing marks) the larger number is taken, so that
-a line never overflows.
+For text from `sanitise.visible`: no controls, no joiners, no variation selectors. If terminals
+differ (emoji with a skin tone, spacing marks) the larger number counts, so that a line never
+overflows.
 """
 
 import re
@@ -10,7 +10,7 @@ import unicodedata
 
 # A number on its own within a sentence ("pid 4001, no owner"): half of it would be wrong.
 _NUMBER = r"(?<!\S)\d{1,19}(?=[,;.]?(?:\s|$))"
-# Unicode 16 made these wide; the tables of older Pythons do not know it.
+# Unicode 16 made these wide; older Pythons' tables do not include that.
 _WIDE_SINCE_16 = (
     "[\u2630-\u2637\u268a-\u268f\u4dc0-\u4dff\U0001d300-\U0001d356\U0001d360-\U0001d376]"
 )
@@ -18,7 +18,8 @@ _LEAST_TAIL = 4  # cells of a name's end that a number before it leaves
 
 
 def cells(text: str) -> int:
-    """Cells taken: 2 for a wide character (UAX #11: W, F), 0 for a combining mark, else 1."""
+    """Return the cells taken: 2 for wide characters (UAX #11: W, F), 0 for combining marks, else
+    1."""
     if text.isascii():
         return len(text)
     return sum(_cell(character) for character in text)
@@ -34,7 +35,7 @@ def _cell(character: str) -> int:
 
 
 def cut_end(text: str, width: int, ellipsis: str = "…") -> str:
-    """The text in at most `width` cells, its end replaced by the ellipsis where it is longer."""
+    """Cut the text to `width` cells, replacing its end by the ellipsis if it is longer."""
     if cells(text) <= width:
         return text
     if (room := width - len(ellipsis)) < 0:
@@ -58,7 +59,7 @@ def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def _keep_number(text: str, end: int, room: int) -> int:
-    """Return where to cut instead of in a number or right after it: past it if there is room."""
+    """Return where to cut, but not in a number or right after one: past it if there is room."""
     for number in re.finditer(_NUMBER, text, re.ASCII):
         if number.start() < end <= number.end() and number.group() != text:
             behind = number.end() + 1
@@ -67,7 +68,7 @@ def _keep_number(text: str, end: int, room: int) -> int:
 
 
 def _head(text: str, room: int) -> int:
-    """Index where the longest start of the text within `room` cells ends."""
+    """Return the index at which the longest start of the text within `room` cells ends."""
     for index, character in enumerate(text):
         room -= _cell(character)
         if room < 0:
@@ -76,7 +77,7 @@ def _head(text: str, room: int) -> int:
 
 
 def _tail(text: str, room: int) -> int:
-    """Index where the longest end of the text within `room` cells starts, never at a mark."""
+    """Return the index at which the longest end within `room` cells starts, never at a mark."""
     start = len(text)
     for index in range(len(text) - 1, -1, -1):
         room -= _cell(text[index])
@@ -91,7 +92,7 @@ LABEL = 14  # cells before a labelled text
 
 
 def labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
-    """Wrap words after their label; off a terminal on one line."""
+    """Wrap words after their label; without a terminal, on one line."""
     head = f" {label:<{LABEL - 1}}"
     if width is None or cells(head + text) <= width:
         return [head + text]
@@ -100,7 +101,7 @@ def labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
 
 
 def wrapped(text: str, room: int, dots: str) -> list[str]:
-    """Lines of at most `room` cells; a word that is longer loses its middle."""
+    """Return lines of at most `room` cells; a longer word loses its middle."""
     lines, line = [], ""
     for word in text.split(" "):
         if line and cells(line) + 1 + cells(word) > room:

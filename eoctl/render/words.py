@@ -1,4 +1,4 @@
-"""Numbers as words for eyes: ages (`3m`, `~14m`, `6d 2h`) and sizes."""
+"""Put numbers into words for people: ages (`3m`, `~14m`, `6d 2h`) and sizes."""
 
 import textwrap
 from math import floor
@@ -9,14 +9,14 @@ from recovery.values import Value
 if TYPE_CHECKING:
     from recovery.rows.row import ErrorRow
 
-MOST_PLACES = 6  # named of the partitions that a transaction holds
+MOST_PARTITIONS_SHOWN = 6  # of the partitions that a transaction holds
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
 
 
 class Age(Value, order=True):
-    """Time since something, for a cell of a table. seconds: may be negative (a clock that runs
-    ahead). producer_clock: by a client's clock, so only about true."""
+    """Time since something, for a table's cell. seconds: may be negative (a clock that runs ahead).
+    producer_clock: measured by a client's clock, so only approximate."""
 
     seconds: float
     producer_clock: bool = False
@@ -26,7 +26,7 @@ class Age(Value, order=True):
 
 
 def age(seconds: float, *, producer_clock: bool = False) -> str:
-    """`42s`, `3m`, `2h 5m`, `6d 2h`: rounded down; two units from an hour on; `~` before it where
+    """Return `42s`, `3m`, `2h 5m`, `6d 2h`: rounded down; two units from an hour on; with `~` if
     the clock is a producer's."""
     words = " ".join(f"{number}{unit}" for number, unit in _coarse(seconds))
     return f"{'~' if producer_clock else ''}{'-' if seconds <= -1 else ''}{words}"
@@ -52,7 +52,7 @@ def _coarse(seconds: float) -> list[tuple[int, str]]:
 
 
 def hanging(head: str, text: str, width: int) -> list[str]:
-    """Return `head` and the text in lines of at most `width`, those that follow below the text.
+    """Return `head` and the text in lines of at most `width`, later ones aligned with the text.
 
     Words are never broken: a longer one (a SHA-256, a topic's name) gets its own line.
 
@@ -71,7 +71,7 @@ def hanging(head: str, text: str, width: int) -> list[str]:
 
 
 def size(count_of_bytes: int) -> str:
-    """`512 B`, `1.5 KiB`, `20 GiB`: three digits at least, in powers of 1024."""
+    """Return `512 B`, `1.5 KiB`, `20 GiB`: at least three digits, in powers of 1024."""
     if abs(count_of_bytes) < 1024:
         return f"{count_of_bytes} B"
     value = float(count_of_bytes)
@@ -84,7 +84,7 @@ def size(count_of_bytes: int) -> str:
 
 
 def not_seen(error: "ErrorRow") -> str:
-    """Say what could not be seen, and why; names in it are as the cluster gave them."""
+    """Say what could not be seen, and why; with names as the cluster gave them."""
     where = []
     if error.broker is not None:
         where.append(f"broker {error.broker}")

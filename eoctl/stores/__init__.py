@@ -1,1 +1,1 @@
-"""All that eoctl keeps: journal, plans, bundles, jobs; stores of offsets, of states, locks."""
+"""What eoctl keeps: journal, plans, bundles, jobs; stores of offsets and states; locks."""

@@ -1,4 +1,4 @@
-"""Bundle files: what the read commands saw of a cluster, in one file that answers in its place.
+"""Bundle files: what the read commands saw of a cluster, so that a file can answer in its place.
 
 The file is gzip over two lines of JSON: a header with the SHA-256 of the second line, and the
 facts. The checksum finds damage, not forgery.
@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from recovery.inspect.history import History, StateLog, StateRecord
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, StartBatch
 from recovery.rows.strip import StripRow
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -48,9 +49,8 @@ _MOST_HEADER = 4096
 _AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The cluster as it was named, without its properties: no secret is among these."""
+class Origin(Value):
+    """The cluster as the user named it, without its properties, so without secrets."""
 
     name: str | None
     bootstrap_servers: str
@@ -61,8 +61,7 @@ class Origin:
     accept_missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SeenSample:
+class SeenSample(Value):
     """A Sample whose transactions are in Bundle.looks: one snapshot serves many partitions."""
 
     sample: Sample
@@ -89,8 +88,7 @@ class SeenId:
     record: StateRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class SeenFacts:
+class SeenFacts(Value):
     """Facts, with the producers of each partition as a list."""
 
     facts: Facts
@@ -117,9 +115,8 @@ class Bundle:
     """All that the read commands saw. Times: epoch ms by the clock of the collecting machine.
 
     offsets: every partition, and the holders of held ones. producers: of every partition.
-    diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting: (topic,
-    partition, what waits) of held partitions; strips: (topic, partition, the log around its LSO) of
-    the same ones.
+    diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting and strips:
+    (topic, partition, what waits or the log around its LSO) of held partitions.
     """
 
     eoctl_version: str
@@ -162,22 +159,22 @@ class Bundle:
 
 
 def listed(facts: Facts) -> SeenFacts:
-    """Facts as a bundle holds them."""
+    """Return facts as a bundle holds them."""
     rows = tuple((*key, states) for key, states in facts.producers.items())
-    return SeenFacts(facts.but(producers={}), rows)
+    return SeenFacts(replace(facts, producers={}), rows)
 
 
 def facts_of(stored: SeenFacts) -> Facts:
-    """The Facts again."""
-    return stored.facts.but(
-        producers={TopicPartition(t, p): states for t, p, states in stored.producers}
+    """Return the facts that a bundle holds."""
+    return replace(
+        stored.facts, producers={TopicPartition(t, p): states for t, p, states in stored.producers}
     )
 
 
 def without_verdicts(
     d: Diagnosis,
 ) -> tuple[Diagnosis, tuple[SeenTransaction, ...], tuple[Transactions, ...]]:
-    """Return a diagnosis taken apart: the rest, each open transaction, and the looks they share."""
+    """Return the parts of a diagnosis: the rest, open transactions, and their shared snapshots."""
     looks: dict[int, int] = {}
     looked: list[Transactions] = []
 
@@ -197,7 +194,7 @@ def without_verdicts(
 
 
 def judged_again(bundle: Bundle) -> Diagnosis:
-    """The diagnosis with a verdict on each open transaction, by the rules of this version."""
+    """Return the diagnosis with this version's verdict on each open transaction."""
     patterns = tuple(bundle.diagnosis.settings.two_phase_patterns)
     settings = replace(bundle.diagnosis.settings, two_phase_patterns=patterns)
 
@@ -230,7 +227,7 @@ _MANY = ("dict", "list", "tuple", "set", "frozenset")
 
 @cache
 def _validator() -> "SchemaValidator":
-    """Ends at the first wrong item: each error takes some hundred times the item's memory."""
+    """Stop at the first wrong item: each error takes some hundred times the item's memory."""
     from pydantic_core import SchemaValidator
 
     def fail_fast(schema: Any) -> Any:
@@ -245,7 +242,7 @@ def _validator() -> "SchemaValidator":
 
 
 def _validated(content: bytes) -> Bundle:
-    """Raises ValueError."""
+    """Return a valid bundle. Raises ValueError."""
     from pydantic_core import ValidationError, from_json
 
     facts = from_json(content)  # once: validate_json makes Python objects of it for each error
@@ -260,7 +257,7 @@ def _validated(content: bytes) -> Bundle:
 
 
 def write(bundle: Bundle, path: Path) -> str:
-    """Write the file, mode 600; the checksum. Raises UsageError, also if the file exists."""
+    """Write the file, mode 600; return its checksum. Raises UsageError, also if the file exists."""
     if path.exists():
         raise UsageError("exists already", where=str(path), remedy="choose another name")
     content = _adapter().dump_json(bundle)
@@ -277,11 +274,11 @@ def write(bundle: Bundle, path: Path) -> str:
 
 
 def read(path: Path) -> tuple[Bundle, str]:
-    """The bundle in a file and its checksum. Raises UsageError when it is none, or damaged."""
+    """Return the bundle in a file and its checksum. Raises UsageError if it is none or damaged."""
     with _unpacked(path) as file:
         checksum = _checksum(path, file.readline(_MOST_HEADER))
         digest, size, last = hashlib.sha256(), 0, b""
-        while part := file.read(_AT_ONCE):  # before any of it is kept
+        while part := file.read(_AT_ONCE):  # before any part is kept
             size += len(part)
             if size > MOST_BYTES + 1:
                 raise _damaged(path, f"it unpacks to more than {MOST_BYTES >> 20} MiB")
@@ -322,7 +319,7 @@ def _checksum(path: Path, header: bytes) -> str:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[gzip.GzipFile]:
-    """A bundle's two lines. Raises UsageError, also for what goes wrong while they are read."""
+    """Yield a file at a bundle's two lines. Raises UsageError, also for errors while reading."""
     try:
         with gzip.open(path) as file:
             yield file

@@ -1,18 +1,18 @@
-"""A Flink checkpoint or savepoint, on this host or in object storage: read only, Flink alone writes
-it."""
+"""Read a Flink checkpoint or savepoint, on this host or in object storage. Flink alone writes
+checkpoints."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import OBJECTS, storage_at
 from recovery.errors import IncompleteError, UsageError
-from recovery.formats.flink_checkpoint import FlinkCheckpoint, places, read_states
-from recovery.formats.flink_metadata import Place, read_metadata
+from recovery.formats.flink_checkpoint import FlinkCheckpoint, handles, read_states
+from recovery.formats.flink_metadata import StateHandle, read_metadata
 from recovery.formats.reader import CorruptError
 from recovery.plurals import counted
+from recovery.values import Value
 
 MOST_BYTES = 256 << 20
 
@@ -20,13 +20,11 @@ _CHECKPOINT = re.compile(r"chk-(\d+)")
 _METADATA = "_metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFolder:
-    """A checkpoint as it lies there. path: or its address. is_savepoint: its folder is not named as
-    checkpoints are.
+class CheckpointFolder(Value):
+    """A checkpoint as found. path: its folder or address. is_savepoint: by the folder's name.
 
-    newer: numbers of later checkpoints of the same job that lie beside it, each with its
-    `_metadata`, ascending.
+    newer: numbers of later checkpoints of the same job next to this one, each with its `_metadata`,
+    ascending.
     """
 
     path: str
@@ -36,23 +34,23 @@ class CheckpointFolder:
 
 
 def is_one(path: str) -> bool:
-    """Return True if a word is meant as a checkpoint: it is a path that exists, or a URI."""
+    """Return True if a word means a checkpoint: an existing path, or a URI."""
     return "://" in path or path.startswith("file:") or Path(path).exists()
 
 
 def read(path: str) -> CheckpointFolder:
     """Read a checkpoint: its folder or address, or the `_metadata` in it.
 
-    Raises UsageError for an address of another kind, IncompleteError where a file cannot be read or
-    is damaged, RefusedError for an unknown format, UnreachableError for object storage.
+    Raises UsageError for an address of another kind, IncompleteError if a file cannot be read or is
+    damaged, RefusedError for an unknown format, UnreachableError for object storage.
     """
-    where = _place(path.rstrip("/") or path, "the checkpoint")
+    where = _address(path.rstrip("/") or path, "the checkpoint")
     if where.rpartition("/")[2] == _METADATA:
         where = where.rpartition("/")[0] or "."
     storage = storage_at(where)
     try:
         metadata = read_metadata(_bytes(storage, _METADATA))
-        content = read_states(metadata, {at: _part(at, storage) for at in places(metadata)})
+        content = read_states(metadata, {at: _part(at, storage) for at in handles(metadata)})
     except CorruptError as error:
         raise error.within(where) from None
     parent, _, name = _resolved(where).rpartition("/")
@@ -60,7 +58,7 @@ def read(path: str) -> CheckpointFolder:
     return CheckpointFolder(where, content, _CHECKPOINT.fullmatch(name) is None, newer)
 
 
-def _place(path: str, what: str) -> str:
+def _address(path: str, what: str) -> str:
     """Return a path of this host, or an address of object storage. Raises UsageError."""
     if not ("://" in path or path.startswith("file:")):
         return path
@@ -80,7 +78,7 @@ def _place(path: str, what: str) -> str:
 
 
 def _resolved(where: str) -> str:
-    """Return the path without links, which may give a checkpoint another name."""
+    """Return the path without links: a link may give a checkpoint another name."""
     return where if "://" in where else str(Path(where).resolve())
 
 
@@ -99,16 +97,16 @@ def _bytes(storage: Storage, name: str, start: int = 0, size: int = -1) -> bytes
     raise IncompleteError(f"is larger than {MOST_BYTES >> 20} MiB", where=storage.shown(name))
 
 
-def _part(place: Place, storage: Storage) -> bytes:
-    """Return the bytes of a state that is not in `_metadata`."""
-    name = place.path
-    if not place.relative:
-        folder, _, name = _place(place.path, "a state of it").rpartition("/")
+def _part(handle: StateHandle, storage: Storage) -> bytes:
+    """Return the bytes of a state that is outside `_metadata`."""
+    name = handle.path
+    if not handle.relative:
+        folder, _, name = _address(handle.path, "a state of it").rpartition("/")
         storage = storage_at(folder or "/")
-    data = _bytes(storage, name, place.start, place.size)
-    if 0 <= place.size != len(data):
+    data = _bytes(storage, name, handle.start, handle.size)
+    if 0 <= handle.size != len(data):
         where = storage.shown(name)
-        raise CorruptError(f"it has {len(data):,} of {counted(place.size, 'byte')}", where=where)
+        raise CorruptError(f"it has {len(data):,} of {counted(handle.size, 'byte')}", where=where)
     return data
 
 

@@ -1,9 +1,9 @@
-"""Files of `__transaction_state` as eoctl 0.2.0 kept them, made into today's (`KeptLog`).
+"""Convert files of `__transaction_state` that eoctl 0.2.0 kept into today's (`KeptLog`).
 
 One file per partition: the record batches as fetched, the length of each (u32, little-endian), the
-format's version in one byte, their number in seven, and the CRC-32C of it all in four. The highest
-bit of a length marks the first batch of a later read in version 1; in version 0 any batch may have
-begun one. What they hold is evidence, so it is taken over; the old file is then removed.
+format's version in one byte, their number in seven, and the CRC-32C of all this in four. The
+highest bit of a length marks the first batch of a later read in version 1; in version 0 any batch
+may have begun one. The batches are evidence, so they are taken over; the old file is then removed.
 """
 
 import os
@@ -24,7 +24,7 @@ _PIECE = 4 << 20
 
 
 def is_former(path: Path) -> bool:
-    """Return True for a file of this format that is sound. Raises UsageError for a newer one."""
+    """Return True for a sound file of this format. Raises UsageError for a newer one."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -50,7 +50,7 @@ def is_former(path: Path) -> bool:
 def take_over(old: Path, path: Path) -> bool:
     """Turn an old file into a `KeptLog` at `path`, and remove it; under the lock.
 
-    False if it is no old file, is damaged, or nothing can be written: it is then unchanged.
+    Return False if it is no old file, is damaged, or nothing can be written: it is then unchanged.
     """
     new_path = path.with_name(path.name + ".new")
     try:
@@ -86,7 +86,7 @@ def _copy(old: Path, new_path: Path) -> None:
 
 
 def _pieces(sizes: Iterable[int]) -> Iterator[tuple[bool, int]]:
-    """Cut the batches where a later read began, and into pieces: if one begins so, its bytes."""
+    """Yield pieces, cut also where a later read began: whether one began in it, its bytes."""
     later_read, length = False, 0
     for size in sizes:
         if length and (size & _LATER_READ or length >= _PIECE):

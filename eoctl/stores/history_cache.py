@@ -2,11 +2,11 @@
 
 A folder per cluster and topic id, in it a `KeptLog` per partition. Losing a file costs a longer
 read. But it also holds what the cluster has forgotten, which is evidence: records that compaction
-took, an end that an unclean election cut off, a log that was deleted. So files that the log
+removed, an end that an unclean election cut off, a log that was deleted. So files that the log
 contradicts are set aside (`NUMBER.N.lost`) and never dropped; so is a damaged file
-(`NUMBER.N.damaged`), which is read as far as it is sound. The topics' ids are kept too. They
-identify a cluster as well: another one may have the same cluster id (a fixed one, a reinstalled
-cluster), and its producer ids mean other producers.
+(`NUMBER.N.damaged`), of which the sound part is read. The topics' ids are kept too. They identify a
+cluster as well: another one may have the same cluster id (a fixed one, a reinstalled cluster), and
+its producer ids mean other producers.
 """
 
 import json
@@ -53,7 +53,7 @@ class StateCache:
 
     @property
     def has_earlier(self) -> bool:
-        """Something is kept under this cluster id of another topic than the present one."""
+        """Return True if another topic than the present one was kept under this cluster id."""
         return any(folder != self._folder for folder in self._folders())
 
     def _folders(self) -> list[Path]:
@@ -62,7 +62,7 @@ class StateCache:
     def former(self, present: Mapping[str, str]) -> Iterator[Former]:
         """Yield all logs set aside, and those kept of earlier topics of this cluster.
 
-        Each can be read until the next one is requested. present: topic → id now. A log kept beside
+        Each can be read until the next one is requested. present: topic → id now. A log kept with
         none of these ids may be another cluster's.
         """
         ours = [
@@ -79,7 +79,7 @@ class StateCache:
                 yield from _former(int(number), path, same_topic=lost)
 
     def sightings(self, topics: Iterable[str]) -> dict[str, list[Sighting]]:
-        """The ids that each topic's name had, as far as this host saw them, first seen first."""
+        """Return the ids that each topic's name had, as far as this host saw them, oldest first."""
         known = _read_sightings(self._folder).get("topics", {})
         return {
             topic: [
@@ -103,8 +103,8 @@ class StateCache:
         """Note the ids of topics. ends: of `__transaction_state`, read after the ids were.
 
         confirmed: topics whose own leaders know them by these ids, asked after `before`
-        (`noted_ends`) was read: records below it are not about a later topic of that name. Nothing
-        is noted while another process writes for long, or on a full or read-only disk.
+        (`noted_ends`) was read: records below it are not about a later topic of that name. Notes
+        nothing while another process writes for long, or on a full or read-only disk.
         """
         lock_path = self._folder / "topics.lock"
         try:

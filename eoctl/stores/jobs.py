@@ -2,7 +2,7 @@
 
 `STATE/jobs/ID/` holds `job.json` (what runs, who started it, which process it is; rewritten
 completely when the job ends), `progress.jsonl` (a line per report) and `log` (the job's output).
-Whether a job without an end still runs, its process shows: `eoctl.operations.jobs.records`.
+For a job without an end, its process shows whether it still runs: `eoctl.operations.jobs.records`.
 """
 
 import json
@@ -10,18 +10,19 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.settings.folders import state_dir
 from eoctl.stores import private
 from recovery.errors import UsageError
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Value):
     """One job and what is known of it. Times are epoch ms; None: not yet, or not known.
 
     pid, process: the job's own process (before it has one, the launcher's), distinguished from
@@ -48,7 +49,7 @@ class Job:
     cancelled: bool = False
     exit_status: int | None = None
     error: str | None = None
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class JobFolder:
@@ -67,7 +68,7 @@ class JobFolder:
 
     def write(self, job: Job) -> None:
         """Write job.json completely or not at all. Raises UsageError."""
-        text = json.dumps(asdict(job), indent=1)
+        text = json.dumps(job.as_dict(), indent=1)
         target, temporary = self.path / "job.json", self.path / f".job.json.{os.getpid()}"
         try:
             with temporary.open("w", encoding="utf-8") as file:
@@ -161,7 +162,7 @@ class Jobs:
         self.folder = folder if folder is not None else state_dir() / "jobs"
 
     def new(self) -> JobFolder:
-        """An empty folder for a new job, its name the job's id. Raises UsageError."""
+        """Return an empty folder for a new job, named by the job's id. Raises UsageError."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             while True:

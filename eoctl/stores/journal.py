@@ -1,8 +1,8 @@
 """The journal: who changed what, when, on which evidence, in one file that only grows.
 
 `STATE/journal/journal.jsonl` holds the lines of recovery.change.journal. `STATE/journal/open/ID`
-exists while a change is under way and is locked by the process that carries it out: so each start
-of eoctl sees cheaply which changes were left unfinished, and which still run.
+exists while a change is under way and is locked by the process that carries it out: so eoctl sees
+cheaply, at each start, which changes were left unfinished, and which still run.
 """
 
 import errno
@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from recovery.change.journal import (
 )
 from recovery.change.plan import Plan
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.values import Value
 
 
 def who() -> dict[str, Any]:
@@ -66,7 +66,7 @@ def redacted(argv: Sequence[str]) -> list[str]:
 
 
 def without_parameters(remote: str) -> str:
-    """Spark Connect's sc://HOST:PORT/;KEY=VALUE;... up to its parameters, a token among them."""
+    """Return Spark Connect's sc://HOST:PORT/;KEY=VALUE;... without parameters (a token, say)."""
     address, parameters, _ = remote.partition(";")
     return address.removesuffix("/") if parameters else remote
 
@@ -86,18 +86,17 @@ class Writer:
         self._journal.append(Event(entry or self.entry, event, now_ms(), step, data))
 
     def finished(self) -> None:
-        """The entry has ended: it is no longer named at every start."""
+        """Mark the entry as ended: starts of eoctl no longer name it."""
         with suppress(OSError):
             self._journal.marker(self.entry).unlink()
 
     def close(self) -> None:
-        """Let go of the entry, finished or not."""
+        """Release the entry, finished or not."""
         os.close(self._marker)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalContent:
-    """Everything in the journal, and what of it cannot be read."""
+class JournalContent(Value):
+    """Everything in the journal, and which parts of it cannot be read."""
 
     entries: Sequence[JournalEntry]
     running: frozenset[str]  # entries that a living process carries out right now
@@ -146,7 +145,7 @@ class Journal:
         return writer
 
     def reopen(self, entry: str) -> Writer:
-        """Go on with an unfinished entry. Raises RefusedError while a process carries it out."""
+        """Continue an unfinished entry. Raises RefusedError while a process carries it out."""
         with self._errors():
             _make_folder(self.folder / "open")
             descriptor = os.open(self.marker(entry), os.O_CREAT | os.O_RDWR, 0o600)
@@ -167,7 +166,7 @@ class Journal:
             writer.close()
 
     def append(self, event: Event) -> None:
-        """Add one line and sync it; all of it or nothing. Raises RefusedError."""
+        """Add one line and sync it, completely or not at all. Raises RefusedError."""
         line = encode(event)
         with self._errors():
             _make_folder(self.folder)
@@ -178,7 +177,7 @@ class Journal:
                 end = self._set_torn_aside(descriptor)
                 try:
                     written = os.write(descriptor, line)
-                    if written != len(line):  # the disk took a part of it
+                    if written != len(line):  # the disk took only a part
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     os.fsync(descriptor)
                 except OSError:
@@ -229,7 +228,7 @@ class Journal:
         known = {entry.id for entry in content.entries}
         with suppress(OSError):
             for marker in (self.folder / "open").iterdir():
-                # a change without an entry may be about to write its `begun`
+                # a marker without an entry may be about to get its `begun`
                 old = time.time() - marker.stat().st_mtime > 60
                 if marker.name not in keep and (marker.name in known or old):
                     marker.unlink()

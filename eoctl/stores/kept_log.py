@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +37,7 @@ from recovery.formats.batches import batch_headers as headers_of
 from recovery.formats.reader import Buffer, CorruptError
 from recovery.inspect.log_part import LogPart, Wholeness, part_of
 from recovery.inspect.log_tokens import encoded, id_token, tokens
+from recovery.values import Value, replace
 
 VERSION = 2  # of the index; 0 and 1 were of another file (eoctl.stores.former_cache)
 EXTENT_BYTES = 128 << 10
@@ -51,11 +52,10 @@ _OF_EXTENT, _OF_MARK, _OF_CUT, _OF_PRUNED = range(4)
 
 
 class DamagedError(CorruptError):
-    """The kept file was changed since it was written."""
+    """The kept file was changed after it was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptExtent:
+class KeptExtent(Value):
     """Batches of the file from byte `begin` up to `end`. hashes: None = not indexed yet."""
 
     log: "KeptLog"
@@ -63,7 +63,7 @@ class KeptExtent:
     end: int
     hashes: "array[int] | None" = None
     opaque: bool = False
-    check: int | None = None  # CRC-32C of all its bytes: a batch's own leaves out its offset
+    check: int | None = None  # CRC-32C of all bytes: a batch's own CRC leaves out its offset
 
     def may_hold(self, tokens: AbstractSet[int]) -> bool:
         return self.hashes is None or not tokens.isdisjoint(self.hashes)
@@ -78,7 +78,7 @@ class KeptLog:
     """The log kept at `path`, with the file open for as long as the `with` block lasts."""
 
     path: Path
-    lenient: bool = False  # damaged batches are left out instead
+    lenient: bool = False  # leave damaged batches out instead of raising
     extents: list[KeptExtent] = field(default_factory=list)
     wholeness: Wholeness = field(default_factory=Wholeness)
     last: BatchHeader | None = None  # header of the last batch; None = nothing is kept
@@ -112,7 +112,7 @@ class KeptLog:
         return self.cuts.get(id_token(encoded(name)), 0)
 
     def read(self, begin: int, end: int, check: int | None = None) -> LogPart:
-        """Read these bytes, which are complete batches. Raises DamagedError."""
+        """Read these bytes, which must be complete batches. Raises DamagedError."""
         data = self._bytes(begin, end)
         self.bytes_read += len(data)
         if check is not None and crc32c(data) == check:
@@ -127,7 +127,7 @@ class KeptLog:
     def append(self, part: LogPart, begun: int | None, whole: Wholeness | None = None) -> None:
         """Add batches that follow the last one; under the lock. begun: as in `Wholeness`.
 
-        whole: what is known of the log that these are part of; None = that they continue it. Raises
+        whole: what is known of the log that these belong to; None = they continue it. Raises
         OSError if nothing can be written; the kept batches are then unchanged.
         """
         if whole is None:
@@ -195,10 +195,10 @@ class KeptLog:
             self._without_entry(part)
 
     def _without_entry(self, part: LogPart) -> None:
-        """Go on with batches without an entry; a gap in them may have lost its mark with that."""
+        """Load batches without an entry; a gap in them may have lost its mark with the entry."""
         whole = replace(self.wholeness)
         whole.add(part, None)
-        if whole.whole_from <= self.wholeness.whole_from:  # its read is known
+        if whole.whole_from <= self.wholeness.whole_from:  # the read is known
             whole = replace(self.wholeness, end=whole.end)
         self.wholeness = whole
 
@@ -238,7 +238,7 @@ class KeptLog:
             self.prune_at = _PRUNED.unpack(content)[1]
 
     def _fits(self, on_disk: int) -> bool:
-        """Return True if the index is of these batches: the last extent is where it says."""
+        """Return True if the index belongs to these batches: the last extent is where it says."""
         at = 0
         for extent in self.extents:
             if extent.begin != at or not at < extent.end <= on_disk:
@@ -253,7 +253,7 @@ class KeptLog:
         return True
 
     def _index_from(self, begin: int, on_disk: int) -> int:
-        """Make entries from this byte on: the next append writes them."""
+        """Make entries from this byte on; the next append writes them."""
         while on_disk - begin >= EXTENT_BYTES:
             part = _sound(self._bytes(begin, begin + EXTENT_BYTES))
             if not len(part.scan):  # a batch that is larger than that, or none

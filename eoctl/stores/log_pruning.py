@@ -1,13 +1,13 @@
 """Keep the copy of `__transaction_state` from growing forever.
 
-The broker's log is compacted; the batches read are kept, since they may be evidence. A busy cluster
+The broker's log is compacted; this copy keeps batches, since they may be evidence. A busy cluster
 writes 10 GB a day. So past MOST_BYTES of one partition, the older half of its file keeps only the
 newest KEPT records of each transactional id, some ten transactions. The newer half keeps all. The
 ids whose records were dropped are noted, with the offset below which their history is incomplete.
 
 An id that its coordinator has forgotten (a tombstone) may have left a lost marker, which then only
 these records prove. It is kept like the others, until all ids of that kind need more than
-MOST_BYTES / 4; then those forgotten first are dropped, with all their records.
+MOST_BYTES / 4; then the ids forgotten first are dropped, with all their records.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ def is_due(log: KeptLog) -> bool:
 def prune(log: KeptLog) -> None:
     """Rewrite the file without what is dropped; under the lock. Raises OSError, DamagedError.
 
-    The next pruning is due once it has grown by half of MOST_BYTES, however much the live ids need.
+    The next pruning is due once the file has grown by half of MOST_BYTES, whatever live ids need.
     """
     counts, ended = _counts(log)
     gone = _without_room(log, counts, ended)
@@ -42,7 +42,7 @@ def prune(log: KeptLog) -> None:
         for piece in _pieces(_left(log, counts, gone, dropped)):
             new.append(part_of(piece), 0, log.wholeness)
         new.note_pruned(log.cuts | dropped, new.size + MOST_BYTES // 2)
-    # a crash between the two leaves an index that does not fit: it is made again
+    # a crash between the two leaves an index that does not fit: it is recreated
     index_of(new_path).replace(index_of(log.path))
     new_path.replace(log.path)
 
@@ -54,7 +54,7 @@ def _older(log: KeptLog) -> list[KeptExtent]:
 def _counts(log: KeptLog) -> tuple["Counter[bytes]", list[bytes]]:
     """Count each id's batches, and find the ids whose last one is an old tombstone.
 
-    The latter are in the order in which they were forgotten.
+    The ids are in the order in which they were forgotten.
     """
     counts: Counter[bytes] = Counter()
     ended: dict[bytes, None] = {}
@@ -70,8 +70,8 @@ def _counts(log: KeptLog) -> tuple["Counter[bytes]", list[bytes]]:
 
 
 def _without_room(log: KeptLog, counts: "Counter[bytes]", ended: list[bytes]) -> set[bytes]:
-    """Return which of the forgotten ids are dropped: the earliest, where there are too many."""
-    usual = log.size / max(1, counts.total())  # bytes of a batch
+    """Return the forgotten ids to drop: the earliest ones, if there are too many."""
+    usual = log.size / max(1, counts.total())  # bytes of an average batch
     room = MOST_BYTES / 4
     gone = set[bytes]()
     for name in reversed(ended):
@@ -84,13 +84,13 @@ def _without_room(log: KeptLog, counts: "Counter[bytes]", ended: list[bytes]) ->
 def _left(
     log: KeptLog, counts: "Counter[bytes]", gone: set[bytes], dropped: dict[int, int]
 ) -> Iterator[bytes]:
-    """Yield the batches that are kept. dropped: filled with the first offset kept of an id."""
+    """Yield the batches that are kept. dropped: filled with each pruned id's first kept offset."""
     older = len(_older(log))
     cut: set[bytes] = set()
     for number, extent in enumerate(log.extents):
         part = extent.part()
         if number == older:
-            cut -= gone  # none of them comes again
+            cut -= gone  # none of these ids comes again
         if number >= older and not cut:
             yield bytes(part.data)
             continue
@@ -108,7 +108,7 @@ def _left(
 
 
 def _keeps(row: RowNames, counts: "Counter[bytes]", gone: set[bytes]) -> bool:
-    """Return True if a batch of the older half stays. counts: of its ids, from this batch on."""
+    """Return True if a batch of the older half is kept. counts: of its ids, from this batch on."""
     if row.names is None:
         return True
     return any(counts[name] <= KEPT and name not in gone for name in row.names)

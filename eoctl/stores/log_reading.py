@@ -1,13 +1,12 @@
-"""One reading of a partition of `__transaction_state`: its kept batches, and the new ones.
+"""Read a partition of `__transaction_state` once: its kept batches, and the new ones.
 
-New batches are appended to what is kept as they arrive, so that memory does not follow the log.
-Where nothing can be written (a full or read-only disk) they go to a temporary file.
+New batches are appended to what is kept as they arrive, so memory does not grow with the log. If
+nothing can be written (a full or read-only disk) they go to a temporary file.
 """
 
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eoctl.kafka.read.temporary_log import TemporaryLog
@@ -18,12 +17,12 @@ from recovery.formats.batches import BatchHeader
 from recovery.formats.reader import CorruptError
 from recovery.inspect.log_part import LogPart, Wholeness
 from recovery.inspect.state_log import Extent, KeptBatches
+from recovery.values import Value, replace
 
 ASIDE = (".lost", ".damaged")
 
 
-@dataclass(frozen=True, slots=True)
-class _Both:
+class _Both(Value):
     """The kept batches, and those that could not be kept."""
 
     kept: KeptLog
@@ -46,7 +45,7 @@ class LogReading:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.last: BatchHeader | None = None  # the last kept batch when it began
+        self.last: BatchHeader | None = None  # the last kept batch when the reading began
         self.bytes_read = 0  # of kept batches, by queries
         self._end = 0
         self._begun = 0
@@ -65,14 +64,14 @@ class LogReading:
             self._end = self._begun = log.wholeness.end
 
     def retire(self) -> None:
-        """Set aside what the log does not hold any more, unless another process has done so."""
+        """Set aside what the log no longer holds, unless another process has done so."""
         with held(self.path.parent, exclusive=True) as ours:
             if ours and self._last_now() == self.last:
                 set_aside(self.path, ".lost")
         self._begin()
 
     def set_aside_damaged(self) -> None:
-        """Set aside what cannot be read completely: it is still read as far as it is sound."""
+        """Set aside a file that cannot be read completely: its sound part is still read."""
         with held(self.path.parent, exclusive=True) as ours:
             if ours:
                 set_aside(self.path, ".damaged")
@@ -86,7 +85,7 @@ class LogReading:
             return None
 
     def add(self, part: LogPart) -> None:
-        """Take the next batches; those that are known are left out."""
+        """Add the next batches, without known ones."""
         if self._spare is None and not self._append(part):
             with self._opened() as log:
                 self._spare = TemporaryLog(replace(log.wholeness))
@@ -103,9 +102,9 @@ class LogReading:
                     return False
                 with KeptLog(self.path) as log:
                     if log.wholeness.end < self._end:
-                        return False  # another process set aside what this began with
+                        return False  # another process set aside the file
                     if log.wholeness.end > self._end:
-                        self._begun = self._end = log.wholeness.end  # another one has read it
+                        self._begun = self._end = log.wholeness.end  # another process has read them
                     new = part.after(self._end - 1)
                     if new is not None:
                         log.append(new, self._begun)
@@ -149,7 +148,7 @@ class LogReading:
 
 
 def set_aside(path: Path, suffix: str) -> None:
-    """Rename a file and its index to `NUMBER.N` and this suffix, N not used yet; under the lock."""
+    """Rename a file and its index to `NUMBER.N` and this suffix, N unused; under the lock."""
     number = path.name.split(".")[0]
     names = (path.with_name(f"{number}.{n}") for n in itertools.count())
     free = next(p for p in names if not any(Path(f"{p}{s}").exists() for s in ASIDE))

@@ -1,8 +1,8 @@
-"""Files in object storage, through obstore: S3, what speaks its protocol, and Google's.
+"""Files in object storage, through obstore: S3, services with its protocol, and Google's.
 
-There are no locks and no links here. A file that must be new is put with that condition, and a lost
-answer is replaced by reading: the content shows whose it is. obstore takes credentials from the
-environment; its own messages are never shown, only status and code in them.
+There are no locks and no links here. A file that must be new is put with that condition, and
+reading replaces a lost answer: the content shows who wrote it. obstore takes credentials from the
+environment; its messages are never shown, only the status and code in them.
 """
 
 import errno
@@ -65,11 +65,11 @@ class ObjectStorage:
         return f"{self.address}/{name}"
 
     def held(self) -> nullcontext[None]:
-        """See Storage: others cannot be kept out; the manifest created first counts."""
+        """See Storage: others cannot be kept out; the first manifest counts."""
         return nullcontext()
 
     def prove(self) -> None:
-        """See Storage: not every service that speaks S3 heeds the condition."""
+        """See Storage: not every service with S3's protocol obeys the condition."""
         name = f"{PROBE}{uuid.uuid4().hex}"
         made = self.put_new(name, b"1")
         refused = made and not self.put_new(name, b"2")
@@ -136,13 +136,13 @@ class ObjectStorage:
             obstore.put(self._store, name, data, use_multipart=False)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """See Storage: the first of several concurrent creators wins, and all see which."""
+        """See Storage: the first of several concurrent creators wins, and all of them notice."""
         for seconds in (*UNKNOWN_WAITS, None):
             try:
                 if (ours := self._create(name, data)) is not None:
                     return ours
             except UnreachableError:
-                # it may have arrived, or arrive yet: the next try meets it then
+                # the object may have arrived, or may still: the next try meets it
                 if seconds is None:
                     raise
             if seconds is not None:
@@ -154,7 +154,7 @@ class ObjectStorage:
         )
 
     def _create(self, name: str, data: bytes) -> bool | None:
-        """Create an object once: True if it is ours, False another's, None if none is visible: S3
+        """Create an object once: True if it is ours, False another's, None if none is visible. S3
         also refuses while another such request is under way (409)."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -181,7 +181,7 @@ class ObjectStorage:
                 raise _told(error, self.shown(name)) from None
 
     def settle(self, folder: str) -> None:
-        """See Storage: what object storage has confirmed, it keeps."""
+        """See Storage: object storage keeps what it has confirmed."""
 
     def delete(self, names: Iterable[str]) -> None:
         import obstore
@@ -194,7 +194,7 @@ class ObjectStorage:
 
 
 class _Object(io.RawIOBase):
-    """An object to be read at any position, as pyarrow does."""
+    """An object that pyarrow can read at any position."""
 
     def __init__(self, storage: ObjectStorage, name: str) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class _Object(io.RawIOBase):
 
 
 class _NewObject(io.RawIOBase):
-    """An object that is being written in parts; it is not there before `finish`."""
+    """An object that is being written in parts; it does not exist before `finish`."""
 
     def __init__(self, storage: ObjectStorage, store: Any, name: str) -> None:
         import obstore
@@ -268,7 +268,7 @@ class _NewObject(io.RawIOBase):
         return self._written, self._digest.hexdigest() if hashed else ""
 
     def _arrived(self) -> bool:
-        """Return True if the object exists although no answer said so: its name is ours alone."""
+        """Return True if the object exists although no answer said so: only we use the name."""
         with suppress(OSError, EoctlError):
             return self._storage.size(self._name) == self._written
         return False
@@ -276,7 +276,7 @@ class _NewObject(io.RawIOBase):
 
 @contextmanager
 def _asking(where: str) -> Iterator[None]:
-    """Translate obstore's errors into a sentence; FileNotFoundError for a missing object."""
+    """Translate obstore's errors into an error of ours; FileNotFoundError for a missing object."""
     from obstore.exceptions import BaseError
 
     try:
@@ -295,7 +295,7 @@ def _no_bucket(where: str) -> UsageError:
 
 
 def _told(error: Exception, where: str) -> EoctlError:
-    """Return what an obstore error means; of its text only the status and the code."""
+    """Return what an obstore error means; from its text only the status and the code."""
     text = str(error)
     status = found[1] if (found := _STATUS.search(text)) else None
     code = found[1] if (found := _CODE.search(text)) else None

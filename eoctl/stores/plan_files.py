@@ -1,4 +1,4 @@
-"""Plan files: written entirely or not at all, readable by their owner only, refused when edited."""
+"""Plan files: written completely or not at all, readable only by their owner, refused if edited."""
 
 import os
 import tempfile
@@ -32,7 +32,7 @@ def write(plan: Plan, path: Path) -> None:
 
 
 def read(path: Path) -> Plan:
-    """The plan in a file. Raises UsageError (missing, not a plan) or RefusedError (edited)."""
+    """Return the plan in a file. Raises UsageError (missing, no plan) or RefusedError (edited)."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Files and folders that nobody else may read: they may hold keys, values and names.
+"""Make files and folders that nobody else may read: they may hold keys, values and names.
 
 Commands run with a umask of 077 as well; tasks on executors and programs that call the sink have
 their own umask, which is left alone.
@@ -25,13 +25,13 @@ def make_folder(path: Path) -> None:
 
 
 def make_file(path: Path) -> Path:
-    """Make an empty file, mode 600, to be written over; its path. Raises OSError if it exists."""
+    """Make an empty file, mode 600, to overwrite; return its path. Raises OSError if it exists."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     return path
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Make the names in a folder survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -67,7 +67,7 @@ def make_temporary(kind: str) -> Path:
         folder = Path(tempfile.mkdtemp(prefix=prefix))
         with suppress(FileNotFoundError):  # another took it for a killed one's before the lock
             descriptor = _opened(folder)
-            with suppress(OSError):  # a file system without locks: none is removed there
+            with suppress(OSError):  # a file system without locks: nothing is removed there
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if folder.exists():
                 _held[folder] = descriptor
@@ -82,7 +82,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def _remove_unheld(folder: Path) -> None:
-    """Remove a folder of this user's that no process has locked. Raises OSError for others."""
+    """Remove a folder of this user that no process has locked. Raises OSError for others."""
     descriptor = _opened(folder)
     try:
         if os.fstat(descriptor).st_uid == os.getuid():

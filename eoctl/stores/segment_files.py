@@ -1,4 +1,4 @@
-"""A broker's own files, read only: segments, checkpoints, properties.
+"""Read a broker's own files: segments, checkpoints, properties. Never writes.
 
 Source: Kafka's LogFileUtils, OffsetCheckpointFile, MetaProperties.
 """
@@ -39,7 +39,7 @@ def segments_in(folder: Path) -> list[Path]:
 
 
 def mapped(path: Path) -> memoryview:
-    """Return a segment's bytes up to where batches end; preallocated zeros are left out."""
+    """Return a segment's bytes up to where batches end, without preallocated zeros."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -52,7 +52,7 @@ def mapped(path: Path) -> memoryview:
 
 
 def contents(path: Path) -> bytes:
-    """A small file. Raises UsageError, IncompleteError when it went away."""
+    """Return a small file's bytes. Raises UsageError, IncompleteError if it disappeared."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -68,7 +68,7 @@ def _gone(path: Path, error: OSError) -> EoctlError:
 
 
 def checkpoint(path: Path, topic: str, partition: int) -> int | None:
-    """A partition's offset in one of the broker's checkpoint files (OffsetCheckpointFile)."""
+    """Return a partition's offset in a checkpoint file of the broker (OffsetCheckpointFile)."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
 """Keys and values as people read and type them: string, numbers, JSON, hex, Avro, Protobuf.
 
 Schemas are local files: an Avro schema (.avsc), a Protobuf descriptor set (`protoc
---include_imports --descriptor_set_out=FILE`). `confluent-` before them: the schema registry's
-framing, a zero byte and the schema's number, comes first.
+--include_imports --descriptor_set_out=FILE`). With the prefix `confluent-`, the schema registry's
+framing (a zero byte, the schema's number) comes first.
 """
 
 import base64
@@ -88,7 +88,7 @@ def _number(form: str) -> Serde:
 
 
 def _unframed(decode: Decoder, framed: bool, *, indexes: bool) -> Decoder:
-    """Past the framing: a zero byte, an int32, and for Protobuf the message's indexes."""
+    """Skip the framing: a zero byte, an int32, and for Protobuf the message's indexes."""
     if not framed:
         return decode
 

@@ -1,7 +1,7 @@
-"""The files of a Structured Streaming checkpoint on this host, and a repaired copy beside it.
+"""Read the files of a Structured Streaming checkpoint on this host, and write a repaired copy.
 
 The checkpoint itself is only read. Hadoop's local file system keeps the CRC-32 of every 512 bytes
-of F in `.F.crc`; a file that does not match its sums is broken, whatever its content.
+of F in `.F.crc`; a file that does not match its checksums is broken, whatever its content.
 """
 
 import json
@@ -34,8 +34,8 @@ _PARTITIONS = re.compile(r'"storeName":"([^"]+)"[^}]*?"numPartitions":([0-9]+)')
 _SST = re.compile(r'"dfsSstFileName":"([^"]+)","sizeBytes":([0-9]+)')
 _EVENT = re.compile(r"(?:^|made progress: )\{", re.MULTILINE)
 _LZ4 = b"LZ4Block"
-_LZ4_END = 21  # bytes of the block that ends a stream: no bytes in it
-_MOST_BYTES = 64 << 20  # of a log's file
+_LZ4_END = 21  # bytes of the empty block that ends a stream
+_MOST_BYTES = 64 << 20  # of a log file
 
 
 def folder_of(word: str) -> Path:
@@ -57,8 +57,8 @@ def folder_of(word: str) -> Path:
 
 
 def read(folder: Path) -> CheckpointFiles:
-    """Read what a query starts from. Raises IncompleteError where it cannot be read, and where it
-    changes meanwhile: a query is at work."""
+    """Read what a query starts from. Raises IncompleteError if that cannot be read, or changes
+    while being read: a query is at work."""
     try:
         before = _listed(folder)
         files = _read(folder)
@@ -127,7 +127,7 @@ def _log(folder: Path, log: str, parse: Any, broken: dict[str, str]) -> dict[int
 
 
 def _text(folder: Path, name: str) -> str:
-    """Return a small file's text. Raises CorruptError where its checksums or letters are wrong."""
+    """Return a small file's text. Raises CorruptError if its checksums or encoding are wrong."""
     path = folder / name
     if path.stat().st_size > _MOST_BYTES:
         raise CorruptError(f"larger than {_MOST_BYTES >> 20} MiB", where=name)
@@ -141,7 +141,7 @@ def _text(folder: Path, name: str) -> str:
 
 
 def _sums_fit(path: Path, data: bytes | mmap.mmap) -> bool:
-    """Return False if Hadoop's checksums beside a file are of other bytes."""
+    """Return False if Hadoop's checksums next to a file belong to other bytes."""
     try:
         sums = path.with_name(f".{path.name}.crc").read_bytes()
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def _sums_fit(path: Path, data: bytes | mmap.mmap) -> bool:
 
 
 def _same_sources(offsets: dict[int, Any], broken: dict[str, str]) -> None:
-    """Mark files as broken that have fewer sources than others, or a cut last line."""
+    """Mark files as broken that have fewer sources than others, or an incomplete last line."""
     whole = [o for o in offsets.values() if o is not None]
     most = max((len(o.sources) for o in whole), default=0)
     for batch, entry in offsets.items():
@@ -196,25 +196,25 @@ def _stores(
         known = _expected(folder, operator, offsets)
         partitions = max(
             [known, *(int(p.name) + 1 for p in there)], default=0
-        )  # a folder more than Spark knows of is looked at too
+        )  # a folder that Spark does not know of is checked too
         for number in range(partitions):
             base = operator / str(number)
-            for place in [base / n for n in sorted(names)] or [base]:
-                name = str(place.relative_to(folder))
-                if place.is_dir():
-                    stores.append(_versions(place, name))
+            for store in [base / n for n in sorted(names)] or [base]:
+                name = str(store.relative_to(folder))
+                if store.is_dir():
+                    stores.append(_versions(store, name))
                 else:
                     missing.append(name)
     return tuple(stores), tuple(missing)
 
 
 def _ours(name: str) -> bool:
-    """Return True for a folder in a partition's that is no store."""
+    """Return True for a folder in a partition's folder that is not a store."""
     return name.startswith(("_", ".")) or name in ("SSTs", "logs")
 
 
 def _expected(folder: Path, operator: Path, offsets: Mapping[int, Any]) -> int:
-    """Return how many partitions an operator has: of its metadata, else of the query's conf."""
+    """Return an operator's number of partitions: from its metadata, else the query's conf."""
     for path in sorted((operator / "_metadata").rglob("*"), reverse=True):
         if path.is_file() and not path.name.startswith("."):
             numbers = _PARTITIONS.findall(path.read_text("utf-8", "replace"))
@@ -228,13 +228,13 @@ def _expected(folder: Path, operator: Path, offsets: Mapping[int, Any]) -> int:
     return 0
 
 
-def _versions(place: Path, name: str) -> StoreVersions:
-    """Return which versions a provider can load from a folder: a full state, then each change."""
+def _versions(store: Path, name: str) -> StoreVersions:
+    """Return the versions a provider can load from a folder: a full state, then each change."""
     snapshots: set[int] = set()
     changes: set[int] = set()
     named: set[int] = set()
-    broken: set[int] = set()  # snapshots: Spark reads them and fails, a change beside them or not
-    for path in place.iterdir():
+    broken: set[int] = set()  # snapshots on which Spark fails, with a change next to them or not
+    for path in store.iterdir():
         if not (match := _STATE.fullmatch(path.name)):
             continue
         version = int(match[1])
@@ -253,7 +253,7 @@ def _versions(place: Path, name: str) -> StoreVersions:
 
 
 def _whole(path: Path) -> bool:
-    """Return False for a state's file that is empty, cut, or lacks a file that it names."""
+    """Return False if a state's file is empty, cut, or lacks a file that it names."""
     if not path.stat().st_size:
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
@@ -278,7 +278,7 @@ def _whole(path: Path) -> bool:
 
 
 def read_progress(path: Path, query_id: str | None) -> dict[int, Progress]:
-    """Return a query's progress events by their batches; the last one of several.
+    """Return a query's progress events by batch; the last one of several.
 
     The file may be `lastProgress` as JSON, several a line each, Spark's event log, or the log of
     its driver. Raises UsageError.
@@ -291,7 +291,7 @@ def read_progress(path: Path, query_id: str | None) -> dict[int, Progress]:
     events = {}
     for event in _events(text):
         with suppress(KeyError, TypeError, UsageError):
-            # a trigger that ran no batch has a number and offsets too, of a batch that is to come
+            # a trigger without a batch also has a number and offsets: those of a future batch
             if event["id"] == query_id and "commitOffsets" in event["durationMs"]:
                 events[int(event["batchId"])] = _progress(event)
     return events
@@ -353,7 +353,7 @@ def copy(folder: Path, to: Path, remedy: Remedy, note: Mapping[str, Any]) -> Non
 
 
 def _copy(folder: Path, making: Path, remedy: Remedy) -> None:
-    """Copy what stays, byte for byte."""
+    """Copy the files that are kept, byte for byte."""
     replaced = {write.file for write in remedy.writes}
     for path in _files(folder):
         name = path.relative_to(folder)

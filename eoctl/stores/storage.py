@@ -1,7 +1,7 @@
-"""Where the files of a state are: a folder of this machine, or a prefix in object storage.
+"""The place of a state's files: a folder of this machine, or a prefix in object storage.
 
-Names are relative to it, with slashes. Whatever the storage, a file exists completely or not at
-all, `put_new` never writes over another, and nobody else may read what is written.
+Names are relative to that place, with slashes. In any storage, a file exists completely or not at
+all, `put_new` never overwrites another file, and nobody else may read what is written.
 """
 
 import errno
@@ -26,7 +26,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems withou
 class NewFile(Protocol):
     """A file that is being written.
 
-    sink: pyarrow writes into it. Each use of it, and `finish`, belongs into a `writing` of its
+    sink: pyarrow writes into it. Each use of sink, and `finish`, must be within a `writing` of the
     storage.
     """
 
@@ -34,7 +34,7 @@ class NewFile(Protocol):
     def sink(self) -> Any: ...
 
     def finish(self, *, hashed: bool = True) -> tuple[int, str]:
-        """Close the file, which is then safe. Return its bytes and its SHA-256, hexadecimal.
+        """Close the file, which is then durable. Return its bytes and its SHA-256, hexadecimal.
 
         hashed: if false, the SHA-256 is not needed, and empty.
         """
@@ -42,10 +42,10 @@ class NewFile(Protocol):
 
 
 class Storage(Protocol):
-    """A place for files. Every method raises UnreachableError where the place does not answer.
+    """A place for files. Every method raises UnreachableError if the place does not answer.
 
     address: absolute; `storage_at` turns it into the storage again (storage_address.py). exclusive:
-    `held` keeps others out, so that unlisted files may be deleted while there is no result.
+    `held` keeps others out, so that unlisted files may be deleted before a result exists.
     """
 
     @property
@@ -59,19 +59,19 @@ class Storage(Protocol):
         ...
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep other processes out, where the storage can. Raises RefusedError if one is in."""
+        """Keep other processes out, if the storage can. Raises RefusedError if one is at work."""
         ...
 
     def prove(self) -> None:
-        """Raise RefusedError where `put_new` would write over another file."""
+        """Raise RefusedError if `put_new` would overwrite another file."""
         ...
 
     def top(self) -> list[str]:
-        """Return the names of files and folders that are directly in it, sorted."""
+        """Return the names of files and folders directly in the storage, sorted."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of all files below one of its folders, none if that does not exist."""
+        """Return the names of all files below a folder, none if the folder does not exist."""
         ...
 
     def size(self, name: str) -> int:
@@ -87,7 +87,7 @@ class Storage(Protocol):
         ...
 
     def get_range(self, name: str, start: int, size: int) -> bytes:
-        """Return some bytes of a file, which must have them. Raises OSError."""
+        """Return some bytes of a file that is at least so long. Raises OSError."""
         ...
 
     def opened(self, name: str) -> Any:
@@ -95,11 +95,11 @@ class Storage(Protocol):
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file, over one of that name too. Raises UsageError, IncompleteError."""
+        """Write a file, replacing one of that name. Raises UsageError, IncompleteError."""
         ...
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Write a file unless there is one; False if there is one with another content.
+        """Write a file unless it exists; return False if it exists with other content.
 
         A writer recognises its own file by the content: data must contain the writer's identity.
         Raises UsageError, IncompleteError.
@@ -115,7 +115,7 @@ class Storage(Protocol):
         ...
 
     def settle(self, folder: str) -> None:
-        """Make the names in a folder of it survive a power cut."""
+        """Make the names in a folder of the storage survive a power failure."""
         ...
 
     def delete(self, names: Iterable[str]) -> None:
@@ -136,7 +136,7 @@ def not_written(path: Path, error: OSError) -> EoctlError:
 
 
 class LocalFolder:
-    """A folder, made when something is written into it."""
+    """A folder, created when something is written into it."""
 
     exclusive = True
 
@@ -154,7 +154,7 @@ class LocalFolder:
     def held(self) -> Iterator[None]:
         """See Storage. Raises UsageError; IncompleteError: disk full.
 
-        The lock ends with this process, however that ends; the file goes when the work is done.
+        The lock ends with this process, however that ends; its file is removed after the work.
         """
         path = self.path / LOCK
         try:
@@ -185,7 +185,7 @@ class LocalFolder:
             os.close(descriptor)
 
     def prove(self) -> None:
-        """See Storage: links and locks of a file system are trusted."""
+        """See Storage: a file system's links and locks are trusted."""
 
     def top(self) -> list[str]:
         if not self.path.exists():
@@ -195,7 +195,7 @@ class LocalFolder:
         return sorted(path.name for path in self.path.iterdir())
 
     def names(self, folder: str) -> list[str]:
-        """See Storage: what goes meanwhile is no error."""
+        """See Storage: files that vanish meanwhile are no error."""
 
         def failed(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError | PermissionError):
@@ -260,7 +260,7 @@ class LocalFolder:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[None]:
-        """See Storage: an incomplete file takes no space on a full disk."""
+        """See Storage: an incomplete file must not fill the disk further."""
         path = self.path / name
         try:
             yield
@@ -284,7 +284,7 @@ class LocalFolder:
 
 
 def _linked(written: Path, path: Path) -> bool:
-    """Rename, unless a file of that name exists: then return False."""
+    """Rename, unless a file of that name exists: return False then."""
     try:
         os.link(written, path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which storage a path or an address means, and which file in it."""
+"""Find the storage that a path or an address means, and the file in it."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,12 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.S)
 
 
 def is_address(given: str | Path) -> bool:
-    """Return True for `SCHEME://...`, also where Path left one of its slashes."""
+    """Return True for `SCHEME://...`, even if Path has removed one of its slashes."""
     return _ADDRESS.match(str(given)) is not None
 
 
 def storage_at(given: str | Path) -> Storage:
-    """Return the storage at a path or an address. Nothing is read or written.
+    """Return the storage at a path or an address, without reading or writing anything.
 
     Raises UsageError for an address that is not object storage, or without its package.
     """
@@ -48,9 +48,11 @@ def storage_at(given: str | Path) -> Storage:
     return ObjectStorage(scheme, bucket, prefix)
 
 
-def place_of(given: str | Path, name: str) -> tuple[Storage, str]:
-    """Return the storage and the name in it of a file that is given by its path, or by the folder
-    in which it is called `name`. Raises UsageError."""
+def storage_and_name(given: str | Path, name: str) -> tuple[Storage, str]:
+    """Return the storage of a file and its name there. Raises UsageError.
+
+    given: the file's path, or the folder in which it is called `name`.
+    """
     if match := _ADDRESS.match(str(given)):
         folder, _, last = match[2].rstrip("/").rpartition("/")
         if folder and last.endswith(Path(name).suffix):

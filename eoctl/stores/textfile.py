@@ -1,4 +1,4 @@
-"""Files that others read at any moment: written completely or not at all."""
+"""Write files that others read at any moment: completely or not at all."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recovery.errors import UsageError
 
-LEFT_OVER_SECONDS = 600  # a temporary file older than this was left by a process that was killed
+LEFT_OVER_SECONDS = 600  # an older temporary file was left by a process that was killed
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:

@@ -1,4 +1,4 @@
-"""Find unfinished changes. Each start of eoctl does this, so nothing heavy is loaded."""
+"""Find unfinished changes. Each start of eoctl does so, so this loads nothing heavy."""
 
 from contextlib import suppress
 
@@ -7,7 +7,7 @@ from recovery.errors import UsageError
 
 
 def unfinished_notice() -> str | None:
-    """Return one line that names the entry; None if nothing is unfinished or can be seen.
+    """Return one line that names the entry; None if none is unfinished, or none can be seen.
 
     Changes that a living process carries out right now are not named. Never raises.
     """

@@ -1,1 +1,1 @@
-"""Audits: sequences, transactions, duplicates and mirrors, judged from columns of records."""
+"""Audit sequences, transactions, duplicates and mirrors from columns of records."""

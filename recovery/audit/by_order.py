@@ -1,7 +1,7 @@
-"""Transactions v1 have one epoch for many: decisions and markers of a partition meet by time.
+"""Match decisions and markers of transactions v1 by time, since one epoch covers many of them.
 
-A decision's markers are written between its record and the next of its id. Where the clocks of the
-brokers disagree so that this fails, order decides, within the skew that was allowed for.
+The markers of a decision are written between its record and the next record of its id. If the
+brokers' clocks differ so much that this fails, order decides, within the allowed skew.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ WRONG: TransactionFault = "wrong-marker"
 def judge_by_order(
     decisions: Sequence[Decision], endings: Sequence[Ending], whole: set[str], skew: int
 ) -> list[tuple[Decision, str, Ending]]:
-    """One partition and producer id: decisions and the markers that were written for them."""
+    """Return the torn transactions of one partition and producer id: decision, fault, ending."""
     marks = list(dict.fromkeys(e.mark for e in endings if e.mark is not None))
     ordered = sorted(decisions, key=lambda d: d.offset)
     used, skew = _paired(ordered, marks, skew)
@@ -54,12 +54,12 @@ def judge_by_order(
 def _paired(
     ordered: Sequence[Decision], marks: Sequence[Mark], skew: int
 ) -> tuple[dict[Mark, Decision], int]:
-    """Return each marker's decision, and how far apart the clocks must be for that pairing.
+    """Return each marker's decision, and the clock difference (ms) that the pairing assumes.
 
-    One decision may have several markers, those of a second try.
+    A decision may have several markers in one partition if its coordinator tried again.
 
-    A decision's markers are written between its record and the next of its id. Where the brokers'
-    clocks disagree so that this finds none for a decision, order decides within skew.
+    The markers of a decision are written between its record and the next record of its id. If the
+    brokers' clocks differ so much that a decision gets no marker, order decides within the skew.
     """
     times = [d.timestamp for d in ordered]
     exact = {m: d for m in marks for d in _near(ordered, times, m, 0)}
@@ -68,29 +68,29 @@ def _paired(
     left = [m for m in marks if m not in exact]
 
     def may_be(m: Mark, d: Decision) -> bool:
-        # nothing was written for the producer id after the markers of what is still pending
+        # the markers of a pending decision are the last that were written for the producer id
         return _fits(d, m, skew) and (d.completed_at is not None or m == marks[-1])
 
     if not any(may_be(m, d) for d in lost for m in left):
         return exact, 0
     used: dict[Mark, Decision] = {}
     behind = len(marks)
-    for d in reversed(ordered):  # compaction takes the oldest decisions
+    for d in reversed(ordered):  # compaction removes the oldest decisions
         since = d.timestamp - skew
         fitting = takewhile(lambda i: marks[i].timestamp >= since, range(behind - 1, -1, -1))  # noqa: B023
         at = next((i for i in fitting if may_be(marks[i], d)), None)
         if at is not None:
             used[marks[at]], behind = d, at
-    # a repeated marker, perhaps: whose cannot be told, and it is nobody else's
+    # perhaps a repeated marker: its decision is unknown, but no other one claims it
     return {m: d for m in marks for d in _near(ordered, times, m, skew)} | used, skew
 
 
 def _near(
     ordered: Sequence[Decision], times: Sequence[int], mark: Mark, skew: int
 ) -> Iterator[Decision]:
-    """The decisions that a marker fits, from the latest that was made before it backwards.
+    """Yield the decisions that a marker fits, from the latest one before the marker backwards.
 
-    times: of the decisions of one id, which follow each other.
+    times: of the decisions of one id, in ascending order.
     """
     for at in range(bisect_right(times, mark.timestamp + skew) - 1, -1, -1):
         d = ordered[at]
@@ -103,7 +103,7 @@ def _near(
 def _lies_in(
     d: Decision, data: Data, mark: Mark | None, used: Mapping[Mark, Decision], skew: int
 ) -> bool:
-    """True if data may be that of a decision without a marker: it was not ended before it."""
+    """Return True if data may belong to a decision without a marker: nothing ended it before."""
     if (
         d.completed_at is None
         or not covers(d, _start(d.producer_id, data))

@@ -1,9 +1,9 @@
-"""Records that are the same: suspects by a Bloom filter, then exact places of the suspects alone.
+"""Find duplicate records: suspects by a Bloom filter, then the exact places of the suspects only.
 
-An id is compared as a digest of 16 bytes (`recovery.shared.record_ids`). The first pass keeps one
-Bloom filter, 10 to 20 bits per record, and remembers ids that it may have seen before; the second
-reads the same records again and keeps what it finds of those, nothing of the others. What the
-filter suspects without cause has one place and is no finding.
+Ids are compared as digests of 16 bytes (`recovery.shared.record_ids`). The first pass keeps one
+Bloom filter, 10 to 20 bits per record, and remembers ids that it may have seen before. The second
+pass reads the same records again and keeps only the places of those ids. A false positive of the
+filter has only one place and is no finding.
 """
 
 import base64
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHOWN = 10
-"""Places that are kept of each id; all are counted."""
+"""Places that are kept per id; all are counted."""
 LONGEST_ID = 1024
-"""Bytes; of longer ones only the length is kept."""
+"""Bytes; of longer ids only the length is kept."""
 
 
 class Suspects:
-    """The first pass. expected: how many records at most (offsets)."""
+    """The first pass. expected: the maximum number of records (offsets)."""
 
     def __init__(self, expected: int) -> None:
         self._bloom = Bloom(expected)
         self._found: set[bytes] = set()
 
     def add(self, ids: "NDArray[np.uint64]") -> None:
-        """ids: uint64[n, 2], of records with an id."""
+        """Add ids, uint64[n, 2]; records without an id are left out."""
         import numpy as np
 
         if not len(ids):
@@ -46,7 +46,7 @@ class Suspects:
         self._bloom.add(ids[first])
 
     def halves(self) -> "NDArray[np.uint64]":
-        """uint64[m], rising: the first halves of ids that may occur more than once, for `among`."""
+        """Return the first halves of ids that may occur more than once: uint64[m], ascending."""
         import numpy as np
 
         whole = np.frombuffer(b"".join(self._found), np.uint64).reshape(-1, 2)
@@ -54,7 +54,7 @@ class Suspects:
 
 
 def among(halves: "NDArray[np.uint64]", ids: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """bool[n]: which ids are suspects, or share their first half with one."""
+    """Return which ids are suspects or share their first half with one: bool[n]."""
     import numpy as np
 
     if not len(halves):
@@ -71,7 +71,7 @@ def _names(ids: "NDArray[np.uint64]") -> "NDArray[np.void]":
 
 
 class Copy(NamedTuple):
-    """One record. timestamp: ms, None where it has none."""
+    """One record. timestamp: ms, None if it has none."""
 
     topic: str
     partition: int
@@ -80,8 +80,8 @@ class Copy(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A record whose id may occur more than once. digest: of the id. id: None where it is too long
-    to be shown; size: its bytes. value_digest: of key and value."""
+    """A record whose id may occur more than once. digest: of the id. id: None if it is too long
+    to be shown; size: length of the id in bytes. value_digest: of key and value."""
 
     digest: bytes
     id: bytes | None
@@ -91,9 +91,9 @@ class Suspect(NamedTuple):
 
 
 def suspects_of(
-    by: RecordId, place: TopicPartition, records: ColumnBatch, halves: "NDArray[np.uint64]"
+    by: RecordId, partition: TopicPartition, records: ColumnBatch, halves: "NDArray[np.uint64]"
 ) -> Iterator[Suspect]:
-    """The suspects among the records of a partition. Raises as `digests` does."""
+    """Return the suspects among the records of a partition. Raises the errors of `digests`."""
     ids, has = digests(by, records)
     rows = (has & among(halves, ids)).nonzero()[0]
     part, names = records.select(rows), ids[rows].tobytes()
@@ -110,7 +110,7 @@ def suspects_of(
             names[16 * number : 16 * number + 16],
             identity if len(identity) <= LONGEST_ID else None,
             len(identity),
-            Copy(*place, offset, known_time(timestamp)),
+            Copy(*partition, offset, known_time(timestamp)),
             value,
         )
 
@@ -124,14 +124,14 @@ Base64 = Annotated[
     BeforeValidator(_decoded),
     PlainSerializer(lambda value: base64.b64encode(value).decode(), when_used="json"),
 ]
-"""Bytes, and in JSON their base64."""
+"""Bytes, encoded as base64 in JSON."""
 
 
 class Duplicate(NamedTuple):
-    """An id that several records have. id, size: see Suspect. partitions: how many have it.
+    """An id that several records have. id, size: see Suspect. partitions: how many contain it.
 
-    nearest, farthest: offsets within a partition, None while no partition has two. oldest, newest:
-    ms.
+    nearest, farthest: distance in offsets between two copies in one partition, None if no partition
+    has two. oldest, newest: ms.
     """
 
     id: Base64 | None
@@ -139,7 +139,7 @@ class Duplicate(NamedTuple):
     copies: int
     same_value: bool
     partitions: int
-    places: tuple[Copy, ...]
+    first_copies: tuple[Copy, ...]
     nearest: int | None
     farthest: int | None
     oldest: int | None
@@ -147,25 +147,25 @@ class Duplicate(NamedTuple):
 
 
 class _Same:
-    """All records of one id. first: the first of them."""
+    """All records of one id. first: the first record."""
 
     def __init__(self, first: Suspect) -> None:
         self._first = first
         self.copies = 0
         self._same_value = True
-        self._places: list[Copy] = []
+        self._first_copies: list[Copy] = []
         self._nearest: int | None = None
         self._farthest: int | None = None
         self._times: tuple[int, int] | None = None
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
 
     def add(self, one: Suspect) -> None:
-        """One more; each partition's by rising offset."""
+        """Add a record; those of a partition come in ascending order of offset."""
         copy = one.copy
         self.copies += 1
         self._same_value &= one.value_digest == self._first.value_digest
-        if len(self._places) < SHOWN:
-            self._places.append(copy)
+        if len(self._first_copies) < SHOWN:
+            self._first_copies.append(copy)
         where = TopicPartition(copy.topic, copy.partition)
         begin, last = self._ends.get(where, (copy.offset, copy.offset))
         if last < copy.offset:
@@ -185,7 +185,7 @@ class _Same:
             copies=self.copies,
             same_value=self._same_value,
             partitions=len(self._ends),
-            places=tuple(self._places),
+            first_copies=tuple(self._first_copies),
             nearest=self._nearest,
             farthest=self._farthest,
             oldest=oldest,
@@ -196,8 +196,8 @@ class _Same:
 class Copies:
     """The second pass: the places of suspects. most: duplicates that are kept; all are counted.
 
-    findings: ids that more than one record has; repeats: records but the first of each. Both count
-    what was ended.
+    findings: ids of more than one record; repeats: records other than the first of their id. Both
+    count ended ids only.
     """
 
     def __init__(self, most: int) -> None:
@@ -207,13 +207,13 @@ class Copies:
         self.findings = self.repeats = 0
 
     def add(self, one: Suspect) -> None:
-        """A suspect; each partition's by rising offset."""
+        """Add a suspect; those of a partition come in ascending order of offset."""
         if one.digest not in self._same:
             self._same[one.digest] = _Same(one)
         self._same[one.digest].add(one)
 
     def end(self) -> None:
-        """End the ids that were added so far: no more records of them follow."""
+        """End the ids added so far: no more of their records follow."""
         for same in self._same.values():
             if same.copies > 1:
                 self.findings += 1
@@ -224,15 +224,15 @@ class Copies:
         self._same = {}
 
     def duplicates(self) -> list[Duplicate]:
-        """The first `most` of the ids that were ended."""
+        """Return the first `most` of the ended ids."""
         return first(self._found, self._most)
 
 
 def first(duplicates: Iterable[Duplicate], most: int) -> list[Duplicate]:
-    """The most copies first, then by the first place."""
-    return sorted(duplicates, key=lambda d: (-d.copies, d.places[0][:3]))[:most]
+    """Return the duplicates with the most copies first, then in order of their first place."""
+    return sorted(duplicates, key=lambda d: (-d.copies, d.first_copies[0][:3]))[:most]
 
 
 def known_time(timestamp: int) -> int | None:
-    """None for Kafka's -1."""
+    """Return None for Kafka's -1, else the timestamp."""
     return None if timestamp == NO_TIMESTAMP else timestamp

@@ -1,16 +1,17 @@
-"""The facts of an audit of transactions: what partitions hold, and what coordinators decided.
+"""Collect the facts of a transaction audit: what partitions hold and what coordinators decided.
 
-Decisions are the Prepare* records of `__transaction_state`. Compaction takes them once their
-transaction is complete: how far what is left can speak for an id is its coverage.
+Decisions are the Prepare* records of `__transaction_state`. Compaction removes them once their
+transaction is complete; the coverage of an id says how much of its past the rest still proves.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import OUTCOMES, Decision, StateLog, StateRecord, decided
+from recovery.values import Value, replace
 
 _ENDS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
 
@@ -25,7 +26,7 @@ class Data(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A marker; timestamp: the leader's clock, ms."""
+    """A marker. timestamp: ms, by the leader's clock."""
 
     offset: int
     outcome: str
@@ -42,15 +43,14 @@ class Ending(NamedTuple):
 
 
 Endings = Mapping[TopicPartition, Mapping[int, Sequence[Ending]]]
-"""Of each partition that was read, by producer id, in the order of offsets."""
+"""By partition that was read, then by producer id, in the order of offsets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Value):
     """The part of an id's past that the coordinators' log still holds. Times in ms.
 
-    decisions: those that are covered. pending: decisions without a record after them. ended: times
-    of transactions of which only the end is there. whole: no transaction of it can be unknown.
+    decisions: those in the log. pending: decisions without a record after them. ended: times of
+    transactions whose end alone is left. whole: no transaction of the id can be missing.
     """
 
     transactional_id: str
@@ -69,7 +69,7 @@ class _Id:
 
 
 def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
-    """Return what is covered of each id."""
+    """Return the coverage of each id, sorted by id."""
     coverages: list[Coverage] = []
     for log in logs:
         ids: dict[str, _Id] = {}
@@ -93,7 +93,7 @@ def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
 
 
 def _is_beginning(record: StateRecord | None) -> bool:
-    """An id's first record ever: no transaction of it can lie before."""
+    """Return True for an id's first record ever: no transaction of the id can precede it."""
     value = record.value if record else None
     return (
         isinstance(value, TransactionValue)

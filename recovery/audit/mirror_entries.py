@@ -1,19 +1,18 @@
-"""Records as their digests: lists of them, the sums of key ranges, and which go together."""
+"""Keep records as digests: lists of them, sums per key range, and matching rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recovery.shared.record_digests import KEY_RANGES
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """n records by rising offset. digest: uint64[n, 2]; offset, key_range: int64[n]."""
+class Entries(Value):
+    """n records in ascending order of offset. digest: uint64[n, 2]; offset, key_range: int64[n]."""
 
     digest: "NDArray[np.uint64]"
     offset: "NDArray[np.int64]"
@@ -27,7 +26,7 @@ class Entries:
 
 
 def joined(parts: Sequence[Entries]) -> Entries:
-    """Return all parts joined, in this order."""
+    """Return all parts joined, in the given order."""
     import numpy as np
 
     if not parts:
@@ -41,7 +40,7 @@ def joined(parts: Sequence[Entries]) -> Entries:
 
 
 class RangeSums:
-    """Records of each key range, and the sum of their digests (two numbers modulo 2^64)."""
+    """The records of each key range: their number and the sum of their digests (mod 2^64)."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -62,7 +61,7 @@ class RangeSums:
         np.subtract.at(self.sums, entries.key_range, entries.digest)
 
     def text(self, number: int | None = None) -> str:
-        """The digest of one range, or of all, as 32 hexadecimal digits."""
+        """Return the digest of one range, or of all, as 32 hexadecimal digits."""
         import numpy as np
 
         totals = self.sums.sum(axis=0, dtype=np.uint64) if number is None else self.sums[number]
@@ -72,7 +71,7 @@ class RangeSums:
 def matched(
     source: "NDArray[np.uint64]", mirror: "NDArray[np.uint64]"
 ) -> tuple["NDArray[np.intp]", "NDArray[np.intp]"]:
-    """Rows of two lists of digests, uint64[n, 2], that go together: the i-th of equals each."""
+    """Return the matching rows of two digest lists, uint64[n, 2]: equal digests pair in order."""
     import numpy as np
 
     n = len(source)
@@ -80,7 +79,7 @@ def matched(
     if not n or n == len(whole):
         none = np.zeros(0, np.intp)
         return none, none
-    order = np.argsort(whole[:, 0], kind="stable")  # the source's before the mirror's
+    order = np.argsort(whole[:, 0], kind="stable")  # the source's rows before the mirror's
     low = whole[order]
     if ((low[1:, 0] == low[:-1, 0]) & (low[1:, 1] != low[:-1, 1])).any():
         order = np.lexsort((whole[:, 1], whole[:, 0]))
@@ -97,7 +96,7 @@ def matched(
 def groups(
     digests: "NDArray[np.uint64]",
 ) -> tuple["NDArray[np.intp]", "NDArray[np.intp]"]:
-    """The groups of sorted digests: which group each is of, and where each group begins."""
+    """Return the group number of each sorted digest, and where each group begins."""
     import numpy as np
 
     new = np.ones(len(digests), np.bool_)
@@ -106,7 +105,7 @@ def groups(
 
 
 def among(digests: "NDArray[np.uint64]", sought: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """bool[n]: which of the digests are in `sought`."""
+    """Return which of the digests are in `sought`: bool[n]."""
     import numpy as np
 
     members = np.zeros(len(digests), np.bool_)

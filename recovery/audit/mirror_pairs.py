@@ -1,9 +1,9 @@
-"""Each record of a source partition paired with its copy in the mirror, as both logs are read.
+"""Pair each record of a source partition with its copy in the mirror while both logs are read.
 
-The i-th of some equal records in the source goes with the i-th of them in the mirror. Pairs are
-forgotten at once; what has no partner is kept, so that memory depends on how much two logs differ
-and how far one is ahead, not on how long they are. Told from the pairs: which are out of order,
-how far the mirror has come, and what a translated group offset would skip or read again.
+Of equal records, the i-th in the source is paired with the i-th in the mirror. Pairs are dropped
+at once and only unpaired records are kept, so memory depends on how much the logs differ and how
+far one is ahead, not on their length. The pairs show which records are out of order, how far the
+mirror has come, and what a translated group offset would skip or read again.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST = 2_000_000
-"""Records without a partner that are kept of a partition: some 80 bytes each while it is paired."""
-_BLOCK = 1 << 16  # new records that are worth a join
+"""Unpaired records kept per partition, some 80 bytes each during the pairing."""
+_BLOCK = 1 << 16  # minimum number of new records for a join
 _RUNS = 20_000
 
 
 class PairRun(NamedTuple):
-    """Pairs that follow one another in both logs: first and last offsets, and how many."""
+    """Consecutive pairs in both logs: first and last offsets, and the number of pairs."""
 
     source_first: int
     source_last: int
@@ -35,8 +35,8 @@ class PairRun(NamedTuple):
 
 @dataclass(slots=True)
 class Translated:
-    """A group's place in the source and the one in the mirror it is translated to, and what a
-    group that goes on there skips of the pairs, and reads again."""
+    """A group's offset in the source and its translation in the mirror, and how many pairs a group
+    that continues from the translation skips or reads again."""
 
     source: int
     mirror: int
@@ -44,7 +44,7 @@ class Translated:
     again: int = 0
 
     def see(self, source: "NDArray[np.int64]", mirror: "NDArray[np.int64]") -> None:
-        """Count these pairs in."""
+        """Count these pairs."""
         before, above = source < self.source, mirror >= self.mirror
         self.skipped += int((~before & ~above).sum())
         self.again += int((before & above).sum())
@@ -52,13 +52,13 @@ class Translated:
 
 @dataclass(slots=True)
 class _Side:
-    """old: what found no partner though later records did; new: what came since."""
+    """One log. old: unpaired records with paired ones after them; new: the records since then."""
 
-    cut: bool  # the log once held older records
+    cut: bool  # older records were deleted from this log
     old: Entries = field(default_factory=lambda: joined([]))
     new: list[Entries] = field(default_factory=list)
     waiting: int = 0
-    fresh: int = 0  # of those waiting, which no join has seen
+    fresh: int = 0  # the waiting ones that no join has seen
     clock: int = -1
     dropped: int = 0
     done: bool = False
@@ -78,8 +78,8 @@ class _Side:
 class Pairing:
     """The pairs of one partition.
 
-    source_cut, mirror_cut: older records were deleted there. clocks: timestamps are the same in
-    both logs, so that they tell which of the two begins earlier.
+    source_cut, mirror_cut: older records were deleted from that log. clocks: both logs have the
+    same timestamps, so the timestamps show which log begins earlier.
     """
 
     def __init__(
@@ -94,25 +94,25 @@ class Pairing:
     ) -> None:
         self.source, self.mirror = _Side(source_cut), _Side(mirror_cut)
         self.pairs = 0
-        self.behind = 0  # records after the mirror's end that were not kept
+        self.behind = 0  # records after the mirror's end, which were not kept
         self._clocks = clocks
         self._translated = translated
         self._most, self._block = most, block
         self._runs: list[PairRun] = []
 
     def wants_source(self) -> bool:
-        """Return which log is to be read on, while neither is done: the one that is behind."""
+        """Return True if the source has to be read next: it is behind, or the mirror is done."""
         source, mirror = self.source, self.mirror
         if source.done or mirror.done:
             return not source.done
         if self._clocks and not self.pairs and (source.cut or mirror.cut):
-            return source.clock < mirror.clock  # one begins earlier: its head has no partner
+            return source.clock < mirror.clock  # one log begins earlier: its head has no partner
         return source.waiting < mirror.waiting
 
     def add(self, side: _Side, entries: Entries, clock: int) -> None:
-        """The next records of `self.source` or `self.mirror`. clock: their highest timestamp.
+        """Add the next records of `self.source` or `self.mirror`. clock: their highest timestamp.
 
-        Raises IncompleteError where more have no partner than can be kept.
+        Raises IncompleteError if more records are unpaired than can be kept.
         """
         side.clock = max(side.clock, clock)
         if side is self.source and self.mirror.done:
@@ -129,10 +129,10 @@ class Pairing:
             self._join()
 
     def _join(self) -> None:
-        """Take away what has a partner: first what both logs go on with alike, as most do."""
+        """Remove what has a partner, beginning with the equal runs that make up most logs."""
         source, mirror = self.source, self.mirror
         self._strip()
-        # what is new on one side alone waits for the other's, which may follow just so
+        # new records on one side wait for the other side, which may continue with the same ones
         if (len(source.newcomers) or mirror.done) and (len(mirror.newcomers) or source.done):
             self._match()
         source.fresh = mirror.fresh = 0
@@ -153,7 +153,7 @@ class Pairing:
         unlike = (source.digest[:n] != mirror.digest[:n]).any(axis=1)
         n = int(unlike.argmax()) if unlike.any() else n
         alike = source.digest[:n]
-        # an equal record that waits longer goes first
+        # an equal record that has waited longer is paired first
         if not n or any(among(alike, side.old.digest).any() for side in (self.source, self.mirror)):
             return
         self._record(source.offset[:n], mirror.offset[:n])
@@ -176,7 +176,7 @@ class Pairing:
             side.leave(entries.select(left & ~behind), entries.select(left & behind))
 
     def _drop(self, side: _Side, may: bool) -> None:
-        """Before the first pair: old records whose partners the other log no longer holds."""
+        """Before the first pair, drop old records whose partners the other log no longer holds."""
         import numpy as np
 
         if not may or side.waiting <= self._most // 4:
@@ -188,7 +188,7 @@ class Pairing:
         side.leave(joined([]), entries.select(late))
 
     def _record(self, source: "NDArray[np.int64]", mirror: "NDArray[np.int64]") -> None:
-        """Pairs by rising mirror offset."""
+        """Record pairs, in ascending order of mirror offset."""
         import numpy as np
 
         self.pairs += len(source)
@@ -201,18 +201,18 @@ class Pairing:
         columns = (source[first], source[last], mirror[first], mirror[last], last - first + 1)
         self._runs += map(PairRun._make, zip(*(c.tolist() for c in columns), strict=True))
         if len(self._runs) > 2 * _RUNS:
-            self.in_order()  # it may be that only order was lost: refused before memory is
+            self.in_order()  # raises if the order differs too much, before memory is exhausted
 
     def finish(self) -> tuple[Entries, Entries]:
-        """Return what has no partner, in source and in mirror. Called after all was added."""
+        """Return what is unpaired in source and mirror. Call it after everything was added."""
         self._join()
         source, mirror = (joined([s.old, s.newcomers]) for s in (self.source, self.mirror))
         return source, mirror
 
     def in_order(self) -> tuple[list[PairRun], list[PairRun]]:
-        """The longest chain of pairs that rises in both logs, and the pairs outside it.
+        """Return the longest chain of pairs that ascends in both logs, and the pairs outside it.
 
-        Raises IncompleteError where the order differs in too many places to tell.
+        Raises IncompleteError if the order differs in too many places.
         """
         import numpy as np
 

@@ -1,17 +1,17 @@
-"""Judge records that found no partner, from a table of all their places in both logs.
+"""Judge unpaired records from a table of all their places in both logs.
 
-Equal records, the source's before the mirror's, each log's by offset, make a group; what a group
-lacks or has too often is a difference, exactly. A lost record and one that only the mirror has
-which agree in most fields are one changed record.
+A group has equal records: the source's before the mirror's, each by offset. What a group lacks or
+has too often is exactly a difference. A lost record and a record of the mirror alone that agree in
+most fields are one changed record.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from recovery.audit.mirror_entries import groups
 from recovery.audit.mirror_pairs import Translated
 from recovery.formats.columns import LAST_OFFSET
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,14 +22,14 @@ KINDS: tuple[MirrorFault, ...] = get_args(MirrorFault)
 SOURCE, MIRROR, SOURCE_ABORTED, SOURCE_OPEN = range(4)
 FIELDS = ("timestamp", "key", "value", "headers")
 _NO_OFFSET = -1
-# two records are one changed record when they agree in these, tried in this order
+# two records count as one changed record if they agree in these fields, tried in this order
 _ALIKE = (("timestamp", "key"), ("key", "value", "headers"), ("timestamp", "value", "headers"))
 
 
 class Difference(NamedTuple):
-    """source_offset, mirror_offset: of the record on each side, None where it is on one only.
+    """source_offset, mirror_offset: of the record on each side, None if that side lacks it.
 
-    first_copy: of a repeat, the mirror's first. differs: the fields of a changed record.
+    first_copy: for a repeat, the mirror's first copy. differs: the fields of a changed record.
     """
 
     kind: MirrorFault
@@ -40,10 +40,10 @@ class Difference(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """The records without a partner whose partner may lie before the ranges that were read.
+    """The unpaired records whose partner may precede the ranges that were read.
 
-    lost_until, extra_until: those of the source, of the mirror that are older than this, in ms.
-    all_extra: any of the mirror. again: those of the mirror that also stand below its first offset
+    lost_until, extra_until: those of the source and of the mirror that are older than this (ms).
+    all_extra: all of the mirror. again: those of the mirror that also occur below its first offset
     that counts.
     """
 
@@ -54,10 +54,10 @@ class Outside(NamedTuple):
 
 
 class MirrorJudgement(NamedTuple):
-    """counts: of each kind there is. differences: the first of those that prove something, by
-    source offset, the mirror's own last.
-    ambiguous: equal records of the source, not all of which have one copy: order can't be told.
-    outside: records that are no difference if their partners stand before the ranges."""
+    """counts: by kind, if there are any. differences: the first conclusive ones by source offset,
+    those of the mirror alone last.
+    ambiguous: some equal records of the source do not have one copy each: their order is unknown.
+    outside: records that are no difference if their partners precede the ranges."""
 
     counts: dict[MirrorFault, int]
     differences: list[Difference]
@@ -65,9 +65,8 @@ class MirrorJudgement(NamedTuple):
     outside: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A row per place, by group, side and offset."""
+class Table(Value):
+    """One row per place, sorted by group, side and offset."""
 
     group: "NDArray[np.intp]"
     start: "NDArray[np.intp]"
@@ -76,13 +75,13 @@ class Table:
     fields: "dict[str, NDArray[np.uint64]]"
 
     def _number(self, side: int) -> "NDArray[np.int64]":
-        """Return how many places each group has on a side."""
+        """Return the number of places of each group on a side."""
         import numpy as np
 
         return np.bincount(self.group[self.side == side], minlength=len(self.start))
 
     def _nth(self) -> "NDArray[np.int64]":
-        """The how-manyeth of its group and side a row is, of source and mirror."""
+        """Return each row's index within its group and side (source and mirror only)."""
         import numpy as np
 
         nth = np.arange(len(self.group)) - self.start[self.group]
@@ -96,7 +95,7 @@ class Table:
         most: int,
         excused: Collection[MirrorFault],
     ) -> MirrorJudgement:
-        """Do what `Places.judge` says."""
+        """Judge the rows as `UnmatchedRecords.judge` describes."""
         import numpy as np
 
         mine, theirs = self._number(SOURCE), self._number(MIRROR)
@@ -118,7 +117,7 @@ class Table:
         aborted = extra & ~repeat & (hidden[0][self.group] > 0)
         undecided = extra & ~repeat & ~aborted & (hidden[1][self.group] > 0)
         alone = extra & ~repeat & ~aborted & ~undecided
-        changed = list(self._changed(lost, alone))  # takes them away from both
+        changed = list(self._changed(lost, alone))  # removes them from both
         faults = np.concatenate(
             [
                 *changed,
@@ -140,7 +139,7 @@ class Table:
         )
 
     def hidden(self, above: int) -> int:
-        """Do what `Places.hidden` says."""
+        """Return what `UnmatchedRecords.hidden` describes."""
         hidden = self._number(SOURCE_ABORTED) + self._number(SOURCE_OPEN)
         alone = (self._number(SOURCE) == 0) & (hidden > 0)
         rows = (self.side == MIRROR) & (self.offset > above) & alone[self.group]
@@ -149,7 +148,7 @@ class Table:
     def _first(
         self, faults: "NDArray[np.int64]", most: int, excused: Collection[MirrorFault]
     ) -> list[Difference]:
-        """The first of the differences, as `_difference` gives them."""
+        """Return the first differences out of those that `_difference` built."""
         import numpy as np
 
         shown = faults[:, ~np.isin(faults[0], [KINDS.index(kind) for kind in excused])]
@@ -177,9 +176,9 @@ class Table:
     def _changed(
         self, lost: "NDArray[np.bool_]", alone: "NDArray[np.bool_]"
     ) -> Iterator["NDArray[np.int64]"]:
-        """Pairs of a lost record and one that is only in the mirror; both are taken away.
+        """Pair a lost record with one of the mirror alone, and remove both from these rows.
 
-        Only where no other lost or foreign record agrees in the same fields: else it is a guess.
+        No other lost or foreign record may agree in these fields: the pair would be a guess.
         """
         import numpy as np
 
@@ -200,7 +199,7 @@ class Table:
             yield _difference("changed", self.offset[mine], self.offset[theirs], differs=differs)
 
     def _repeats(self, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
-        """Records of the mirror beside the last place of the source that they are of."""
+        """Return repeats: the mirror's records, each with the last source place of its group."""
         group = self.group[rows]
         behind = (self.start + self._number(SOURCE))[group]
         return _difference(
@@ -208,15 +207,15 @@ class Table:
         )
 
     def _copies(self, kind: MirrorFault, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
-        """Records of the mirror beside the hidden one of the source, behind them in their group."""
+        """Return copies of hidden source records, which follow the mirror's rows in their group."""
         group = self.group[rows]
         behind = (self.start + self._number(MIRROR))[group]
         return _difference(kind, self.offset[behind], self.offset[rows])
 
     def correct(self, one: Translated) -> None:
-        """A group that goes on at a translated place reads any copy: the pairs counted the first.
+        """Correct a translation's counts: a group reads any copy, the pairs counted the first only.
 
-        It skips records only as far as fewer copies lie above than records of the source need.
+        It skips only as many records as there are copies missing above the offset.
         """
         import numpy as np
 
@@ -244,7 +243,7 @@ def _difference(
     first_copy: "NDArray[np.int64] | int" = _NO_OFFSET,
     differs: "NDArray[np.int64] | int" = 0,
 ) -> "NDArray[np.int64]":
-    """A column per difference: kind, the three offsets of a Difference, a bit per field."""
+    """Return a column per difference: kind, the offsets of a Difference, and a bit per field."""
     import numpy as np
 
     return np.stack(np.broadcast_arrays(KINDS.index(kind), source, mirror, first_copy, differs))
@@ -255,9 +254,9 @@ def _offset_or_none(offset: int) -> int | None:
 
 
 def explained(source: bool, mirror: bool) -> frozenset[MirrorFault]:
-    """Differences that a compaction of source or mirror may be the reason of.
+    """Return the kinds of difference that a compaction of source or mirror may explain.
 
-    What a compacted mirror lacks, and what a compacted source lacks, proves nothing.
+    A record that a compacted mirror or source lacks proves nothing.
     """
     lacks_mirror: frozenset[MirrorFault] = frozenset(("lost", "changed") if mirror else ())
     lacks_source: frozenset[MirrorFault] = frozenset(

@@ -1,7 +1,7 @@
-"""The fate of each offset of a range as it is read, and each producer's last transaction.
+"""Count what becomes of each offset of a range, and keep each producer's last transaction.
 
-A read_committed reader's view, as `recovery.formats.counting` defines it; the producers tell, with
-what follows the range, which transactions the range's end divides.
+The view is a read_committed reader's, as defined in `recovery.formats.counting`. With what follows
+the range, the producers show which transactions the end of the range divides.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RangeCounts:
-    """Counts of the range [start, end); give every record once, by rising offset."""
+    """Counts of the range [start, end). Add every record once, in ascending order of offset."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
@@ -24,36 +24,36 @@ class RangeCounts:
         self._producers: dict[str, dict[str, Any]] = {}
 
     def visible(self, records: ColumnBatch) -> ColumnBatch:
-        """Count what a read_committed reader does not get; what it does get."""
+        """Count what a read_committed reader does not get, and return what it does get."""
         outcome, control = records.outcome, records.is_control
         aborted, undecided = outcome == ABORTED, outcome == OPEN
         self._records["control"] += int(control.sum())
         self._records["aborted"] += int(aborted.sum())
         self._records["open"] += int(undecided.sum())
-        # a response goes on after the range, and what lies there is not the range's
+        # a response continues after the range; what follows does not belong to the range
         last_transactions(records.batches.reaching(self._start, self._end), self._producers)
         hidden = control | aborted | undecided
         data = records.select(~hidden) if hidden.any() else records
         self._data += len(data)
         self._non_transactional += int((data.outcome == 0).sum())
-        self._with_headers += int((data.headers.length > 1).sum())  # one byte says: none
+        self._with_headers += int((data.headers.length > 1).sum())  # a single byte means no headers
         return data
 
     def add_rows(self, rows: "pa.RecordBatch", *, invalid: int) -> None:
-        """The visible records that are a format's, and how many are not."""
+        """Add `rows`, the visible records of a format, and the number of `invalid` ones."""
         self._tombstones += rows.column("value").null_count
         self._invalid += invalid
 
     def add_ignored(self, records: int) -> None:
-        """Of these, how many the format does not take."""
+        """Count visible records that the format does not accept."""
         self._ignored += records
 
     def counts(self) -> dict[str, int | None]:
-        """data + aborted + control + open + missing = end - start.
+        """Return counts with data + aborted + control + open + missing = end - start.
 
-        tombstones, invalid (no key, or not one of the format) and ignored (too late when it was
-        replayed) are among data; non_transactional are the data records outside transactions,
-        with_headers those that have headers, which no state holds.
+        tombstones, invalid (no key, or not in the format) and ignored (too late when replayed) are
+        part of data. non_transactional: data records outside transactions. with_headers: data
+        records with headers, which no state store keeps.
         """
         missing = self._end - self._start - self._data - sum(self._records.values())
         return {
@@ -68,13 +68,13 @@ class RangeCounts:
         }
 
     def producers(self) -> dict[str, dict[str, Any]]:
-        """See `last_transactions`."""
+        """Return what `last_transactions` collected."""
         return self._producers
 
 
 def last_transactions(batches: Batches, known: dict[str, dict[str, Any]]) -> None:
-    """Bring up to date, by producer id: epoch, last_offset and outcome of its last transactional
-    batch, and the offset and epoch of its last marker (null where none was seen)."""
+    """Update, by producer id, the epoch, last_offset and outcome of the last transactional batch,
+    and the offset and epoch of the last marker (None if none was seen)."""
     import numpy as np
 
     scan = batches.scan
@@ -105,7 +105,7 @@ def last_transactions(batches: Batches, known: dict[str, dict[str, Any]]) -> Non
 def merged(
     first: dict[str, dict[str, Any]], second: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The last transactions of two ranges, the second after the first."""
+    """Return the last transactions of two ranges; the second follows the first."""
     union = {key: dict(value) for key, value in first.items()}
     for key, later in second.items():
         known = {k: v for k, v in later.items() if v is not None}

@@ -1,11 +1,10 @@
-"""An audit's request and what reading gives: plain values, the same from each engine.
+"""Define an audit's request and result: plain values, identical for every engine.
 
-Everything is resolved: a Spark job is handed such a request, and what it finds is what the local
-engine finds. JSON can hold all of it, and no secret is in it.
+Everything is resolved: a Spark job receives such a request, and its findings are those of the local
+engine. Everything fits in JSON, and nothing is secret.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,11 +14,11 @@ from recovery.audit.sequences import Examined, Finding
 from recovery.audit.transactions import Torn, rank
 from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.shared.record_ids import RecordId
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved(HasPartition):
-    """Offsets [start, end) of a partition, and its facts when they were resolved."""
+class Resolved(HasPartition, Value):
+    """Offsets [start, end) of a partition, and its facts at the time of resolution."""
 
     topic: str
     partition: int
@@ -37,8 +36,8 @@ class _Value(BaseModel):
 class AuditRequest(_Value):
     """An audit of these ranges. most: findings that are shown; all are counted.
 
-    max_rate: bytes per second that all tasks together read from a broker. answer: the file that the
-    job writes what it found into; None: it is the job's result.
+    max_rate: bytes per second that all tasks together read from one broker. answer: the file that
+    the job writes its findings to; None: they are the job's result.
     """
 
     ranges: tuple[Resolved, ...]
@@ -53,25 +52,25 @@ class AuditRequest(_Value):
 
 
 class SequencesRequest(AuditRequest):
-    """`audit sequences`."""
+    """The request of `audit sequences`."""
 
 
 class TransactionsRequest(AuditRequest):
-    """`audit transactions`. covered: what coordinators decided. skew: of brokers' clocks, ms."""
+    """The request of `audit transactions`. covered: decisions. skew: of brokers' clocks, ms."""
 
     covered: tuple[Coverage, ...]
     skew: int
 
 
 class DuplicatesRequest(AuditRequest):
-    """`audit duplicates`. range_offsets: what one task reads at most."""
+    """The request of `audit duplicates`. range_offsets: the most that one task reads."""
 
     by: RecordId
     range_offsets: int
 
 
 class AuditResult(_Value):
-    """The answer of an audit. failed: partitions that could not be read."""
+    """The result of an audit. failed: partitions that could not be read."""
 
     failed: tuple[Missing, ...] = ()
 
@@ -81,7 +80,7 @@ class AuditResult(_Value):
 
 
 class PartitionSequences(HasPartition, _Value):
-    """One partition's reading and its first findings."""
+    """What was read of one partition, and its first findings."""
 
     topic: str
     partition: int
@@ -96,7 +95,7 @@ class SequencesFound(AuditResult):
 
 
 class TransactionsFound(AuditResult):
-    """findings: how many there are; torn: the first of them."""
+    """findings: the number of torn transactions; torn: the first of them."""
 
     findings: int = 0
     markers_without_data: int = 0
@@ -104,7 +103,7 @@ class TransactionsFound(AuditResult):
 
 
 class RecordsRead(HasPartition, _Value):
-    """Records that were read of a partition, or a range of it, counted; without_id: of these."""
+    """Counts of the records read from a partition or a range; without_id: those without an id."""
 
     topic: str
     partition: int
@@ -113,9 +112,9 @@ class RecordsRead(HasPartition, _Value):
 
 
 class DuplicatesFound(AuditResult):
-    """findings: ids that more than one record has; repeats: records but the first of each.
+    """findings: ids of more than one record; repeats: records other than the first of their id.
 
-    read: of all partitions, of those that failed as far as that went. shown: the first findings.
+    read: all partitions, failed ones as far as they were read. shown: the first findings.
     """
 
     findings: int = 0
@@ -135,7 +134,7 @@ def joined_sequences(results: Sequence[SequencesFound], most: int) -> SequencesF
 
 
 def joined_transactions(results: Sequence[TransactionsFound], most: int) -> TransactionsFound:
-    """Join the findings of tasks, each with producer ids of its own."""
+    """Join the findings of tasks, whose producer ids do not overlap."""
     torn = sorted((t for f in results for t in f.torn), key=rank)
     return TransactionsFound(
         failed=_failed(results),
@@ -146,7 +145,7 @@ def joined_transactions(results: Sequence[TransactionsFound], most: int) -> Tran
 
 
 def joined_duplicates(results: Sequence[DuplicatesFound], most: int) -> DuplicatesFound:
-    """Join the findings of tasks, each with ids of its own."""
+    """Join the findings of tasks, whose record ids do not overlap."""
     return DuplicatesFound(
         failed=_failed(results),
         findings=sum(f.findings for f in results),
@@ -157,7 +156,7 @@ def joined_duplicates(results: Sequence[DuplicatesFound], most: int) -> Duplicat
 
 
 def _failed(results: Iterable[AuditResult]) -> tuple[Missing, ...]:
-    """The first failure of each partition."""
+    """Return the first failure of each partition."""
     failed: dict[tuple[str | None, int | None], Missing] = {}
     for missing in (m for f in results for m in f.failed):
         failed.setdefault((missing.topic, missing.partition), missing)

@@ -1,16 +1,16 @@
-"""Gaps, repeats and epochs that go back in the sequences of idempotent producers.
+"""Find gaps, repeats and decreasing epochs in the sequences of idempotent producers.
 
-Each (producer id, epoch) numbers its records of a partition 0, 1, 2, ... With H(P) the last
-sequence of producer P that stands in the log, the next batch of P begins with H(P) + 1: less is a
-repeat, more a gap (Kirwin's rule for merging, KIP-98 for the numbers). A batch header tells all of
-it. Compaction takes whole batches away: a gap is a finding only as far as the offsets that are
-missing between its two batches are too few to explain it.
+Each (producer id, epoch) numbers its records in a partition 0, 1, 2, ... With H(P) as the last
+sequence of producer P in the log, the next batch of P must begin with H(P) + 1: a lower one is a
+repeat, a higher one a gap (Kirwin's rule for merging, KIP-98 for the numbers). Batch headers hold
+all of this. Compaction removes complete batches, so a gap is a finding only if the offsets that
+are missing between its two batches are too few to explain it.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from recovery.formats.batches import CONTROL, MAX_SEQUENCE, HeaderScan
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,15 +20,15 @@ SequenceFault = Literal["gap", "repeat", "epoch-back"]
 GAP: SequenceFault = "gap"
 REPEAT: SequenceFault = "repeat"
 EPOCH_BACK: SequenceFault = "epoch-back"
-_HALF = 1 << 30  # nearer than this behind is a repeat, else ahead: sequences wrap at 2^31
+_HALF = 1 << 30  # up to this far back is a repeat, else a gap: sequences wrap at 2^31
 
 
 class Finding(NamedTuple):
     """A batch that does not continue its producer's sequence.
 
     offset: of the batch. expected, found: its first sequence, as it should be and as it is; for
-    epoch-back the epochs. records: those that are missing (gap) or stand twice (repeat).
-    after_offset: the last offset of the producer's batch before it; None = it is the first.
+    epoch-back, the epochs. records: how many are missing (gap) or duplicate (repeat).
+    after_offset: the last offset of the producer's previous batch; None = there is none.
     """
 
     kind: SequenceFault
@@ -41,12 +41,11 @@ class Finding(NamedTuple):
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Value):
     """The part of a partition that was read.
 
-    gaps, repeats, epochs_back: findings of each kind, all of them. explained: gaps for which the
-    missing offsets between their batches are enough. unnumbered: records without a sequence.
+    gaps, repeats, epochs_back: the number of all findings of each kind. explained: gaps with enough
+    missing offsets between their batches. unnumbered: records without a sequence.
     """
 
     batches: int = 0
@@ -65,7 +64,7 @@ _STATE = ("pid", "epoch", "sequence", "offset", "missing")
 class SequenceAudit:
     """The sequences of one partition, from headers that are added in offset order.
 
-    start: where the range begins. from_beginning: nothing was ever deleted below it, so that a
+    start: where the range begins. from_beginning: nothing was ever deleted below the range, so a
     producer's first sequence must be 0. most: findings that are kept; all are counted.
     """
 
@@ -77,13 +76,13 @@ class SequenceAudit:
         self._from_beginning = from_beginning
         self._most = most
         self._next = start
-        self._missing = 0  # offsets in no batch so far
-        # the last batch of each producer id, by rising id
+        self._missing = 0  # offsets so far that are in no batch
+        # the last batch of each producer id, in ascending order of id
         self._last = {name: np.zeros(0, np.int64) for name in _STATE}
 
     @property
     def findings(self) -> list[Finding]:
-        """Return the findings by offset, at most as many as asked for."""
+        """Return the findings by offset, at most `most`."""
         return sorted(self._findings, key=lambda finding: finding.offset)
 
     @property
@@ -91,9 +90,9 @@ class SequenceAudit:
         return self._next
 
     def add(self, scan: HeaderScan, end: int) -> None:
-        """The next whole batches; those below `next_offset` or at and above `end` are left out.
+        """Add the next complete batches; those below `next_offset` or from `end` on are left out.
 
-        A batch that begins below `next_offset` only because the range does counts as a whole.
+        A batch that begins below `next_offset` only because the range does is counted completely.
         """
         import numpy as np
 
@@ -129,10 +128,10 @@ class SequenceAudit:
             self._follow({name: column[numbered] for name, column in now.items()})
 
     def _follow(self, now: dict[str, "NDArray[np.int64]"]) -> None:
-        """Compare every batch with the one before it of its producer id."""
+        """Compare every batch with the previous one of its producer id."""
         import numpy as np
 
-        order = np.argsort(now["pid"], kind="stable")  # within an id by offset
+        order = np.argsort(now["pid"], kind="stable")  # each id's batches by offset
         now = {name: column[order] for name, column in now.items()}
         now = self._without_back(now)
         if not len(now["pid"]):
@@ -155,7 +154,7 @@ class SequenceAudit:
         self.examined = self._plus(producers=len(self._last["pid"]) - self.examined.producers)
 
     def _carried(self, pid: "NDArray[np.int64]") -> tuple["NDArray[np.intp]", "NDArray[np.bool_]"]:
-        """Rows of the state that hold these producer ids, and which of them it holds at all."""
+        """Return the state's rows for these producer ids, and which of the ids have a row."""
         import numpy as np
 
         at = np.searchsorted(self._last["pid"], pid)
@@ -164,7 +163,7 @@ class SequenceAudit:
         return at, known
 
     def _without_back(self, now: dict[str, "NDArray[np.int64]"]) -> dict[str, "NDArray[np.int64]"]:
-        """Leave out, as findings, batches of an epoch below one that their id had before."""
+        """Remove batches with an epoch below an earlier one of their id, and record findings."""
         import numpy as np
 
         pid, epoch = now["pid"], now["epoch"]
@@ -228,5 +227,5 @@ class SequenceAudit:
             self._findings.append(Finding(kind, pid, epoch, offset, after, expected, actual, count))
 
     def _plus(self, **more: Any) -> Examined:
-        names = Examined.__dataclass_fields__
+        names = Examined.__struct_fields__
         return Examined(*(getattr(self.examined, name) + more.get(name, 0) for name in names))

@@ -1,7 +1,7 @@
-"""A data partition's view of each transaction: its data, and the marker that ended it.
+"""Collect a data partition's view of each transaction: its data, and the marker that ended it.
 
-From batch headers; of control batches the outcome is read too. The judgement, which needs the
-coordinators' decisions and all partitions: `recovery.audit.transactions`.
+The facts come from batch headers, and the outcome from control batches. The judgement needs the
+coordinators' decisions and all partitions: see `recovery.audit.transactions`.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# A marker as brokers write it: bytes after the batch's header that are attributes, deltas and the
-# lengths of key (4) and value (6) as varints.
+# A marker as brokers write it: the bytes after the batch header that are attributes, deltas and
+# the lengths of key (4) and value (6) as varints.
 _USUAL = ((1, 0), (2, 0), (3, 0), (4, 8), (9, 12))
 _KIND, _COORDINATOR, _SIZE = 7, 12, 16
 
@@ -34,12 +34,12 @@ class PartitionTransactions:
 
     def __init__(self, start: int) -> None:
         self.next_offset = start
-        self.repeated_markers = 0  # markers without data: a coordinator's second try, say
+        self.repeated_markers = 0  # markers without data, such as a coordinator's second try
         self._open: dict[int, list[Data]] = {}
         self._ended: dict[int, list[Ending]] = {}
 
     def add(self, buffer: Buffer, scan: HeaderScan, end: int) -> None:
-        """The next whole batches of [next_offset, end). Raises CorruptError for a bad marker."""
+        """Add the next complete batches of [next_offset, end). A bad marker raises CorruptError."""
         import numpy as np
 
         base, last = scan.column("base_offset"), scan.last_offset
@@ -51,11 +51,11 @@ class PartitionTransactions:
         if not len(rows):
             return
         pid = scan.column("producer_id")[rows]
-        order = np.argsort(pid, kind="stable")  # within an id by offset
+        order = np.argsort(pid, kind="stable")  # each id's batches by offset
         rows, pid = rows[order], pid[order]
         control = scan.has(CONTROL)[rows]
         epoch = scan.column("producer_epoch")[rows]
-        # neighbours that are data of one transaction go together
+        # adjacent data batches of one transaction are joined
         joined = ~control[1:] & ~control[:-1] & (pid[1:] == pid[:-1]) & (epoch[1:] == epoch[:-1])
         first = np.flatnonzero(np.concatenate(([True], ~joined)))
         behind = np.append(first[1:], len(rows))
@@ -75,7 +75,7 @@ class PartitionTransactions:
                 stretches.append(Data(int(epoch[begin]), int(base[row]), final, int(times[row])))
 
     def endings(self) -> Iterator[tuple[int, Ending]]:
-        """(producer id, data and its marker), each id's by offset; open data at its end."""
+        """Yield (producer id, data and its marker), each id's by offset, open data last."""
         for pid in self._ended.keys() | self._open.keys():
             for ending in self._ended.get(pid, ()):
                 yield pid, ending
@@ -92,7 +92,7 @@ class PartitionTransactions:
 
 
 def _marks(buffer: Buffer, scan: HeaderScan, rows: "NDArray[np.intp]") -> list[Mark | None]:
-    """Return what these control batches say; None for one that ends no transaction."""
+    """Return the marker in each of these control batches; None if it ends no transaction."""
     import numpy as np
 
     if not len(rows):
@@ -103,8 +103,8 @@ def _marks(buffer: Buffer, scan: HeaderScan, rows: "NDArray[np.intp]") -> list[M
         (scan.fields["attributes"][rows] & CODEC_MASK) == 0
     )
     usual &= scan.column("length")[rows] + 12 >= HEADER_SIZE + _SIZE
-    for place, value in _USUAL:
-        usual &= data[np.where(usual, at + place, 0)] == value
+    for position, value in _USUAL:
+        usual &= data[np.where(usual, at + position, 0)] == value
     kind = _number(data, np.where(usual, at + _KIND, 0), ">i2")
     coordinator = _number(data, np.where(usual, at + _COORDINATOR, 0), ">i4")
     columns = zip(
@@ -141,5 +141,5 @@ def _number(data: "NDArray[np.uint8]", at: "NDArray[Any]", kind: str) -> "NDArra
     import numpy as np
 
     width = np.dtype(kind).itemsize
-    places = at[:, None] + np.arange(width)
-    return np.ascontiguousarray(data[places]).view(kind)[:, 0].astype(np.int64)
+    positions = at[:, None] + np.arange(width)
+    return np.ascontiguousarray(data[positions]).view(kind)[:, 0].astype(np.int64)

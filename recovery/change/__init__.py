@@ -1,1 +1,1 @@
-"""Plans and the journal: every change is one sealed plan, and its entry says what became of it."""
+"""Seal every change as a plan, and journal what became of it."""

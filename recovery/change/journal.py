@@ -1,32 +1,33 @@
-"""The meaning of the journal's lines: events, entries, and which changes are unfinished.
+"""Interpret the journal's lines: events, entries, and which changes are unfinished.
 
-A line is one JSON object that ends with a checksum of itself. A change appends `begun` (with the
-whole plan), `step-started` before and `step-done` after each step, then one closing event. A line
-is written and synced before what it announces is sent, so what stands in no whole line was never
-sent.
+A line is one JSON object that ends with its own checksum. A change appends `begun` (with the
+complete plan), `step-started` before and `step-done` after each step, then one closing event. A
+line is written and synced before the request that it announces is sent, so nothing was ever sent
+without a complete line.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
 from pydantic import ValidationError
 
 from recovery.change.plan import Plan, plain
 from recovery.errors import UsageError
 from recovery.quoting import quoted
+from recovery.values import Value
 
 EventName = Literal[
-    "begun",  # who, argv, plan; undoes: the entry that this one puts back
+    "begun",  # who, argv, plan; undoes: the entry that this one reverts
     "step-started",
-    "step-done",  # saw: what was read back, detail: in words; found: it was done already
+    "step-done",  # saw: the values read back; detail: in words; found: it was already done
     "step-refused",  # detail: why; nothing was sent
-    "verified",  # all steps were seen done, twice
-    "failed",  # detail: the cluster said no, and nothing was changed
+    "verified",  # all steps were seen to be done, twice
+    "failed",  # detail: the cluster refused, and nothing was changed
     "abandoned",  # detail; nothing more is done
-    "undone",  # by: the entry that put it back
+    "undone",  # by: the entry that reverted it
 ]
 State = Literal["unfinished", "done", "failed", "abandoned", "undone"]
 _CLOSED_BY: Mapping[str, State] = {
@@ -36,24 +37,23 @@ _CLOSED_BY: Mapping[str, State] = {
     "undone": "undone",
 }
 VERSION = 1
-"""Of a line. A line without a version is of version 1."""
+"""The version of a line. A line without a version has version 1."""
 _CHECK = b',"check":"'
 _CHECK_LENGTH = len(_CHECK) + 16 + len(b'"}')
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One line. at: epoch ms, our clock; step: its number from 1, None for the whole change."""
+class Event(Value):
+    """One line. at: epoch ms, our clock; step: numbered from 1, None for the complete change."""
 
     entry: str
     event: EventName
     at: int
     step: int | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def encode(event: Event) -> bytes:
-    """The event's line, with its newline."""
+    """Return the event's line, with its newline."""
     body = json.dumps(
         {
             "version": VERSION,
@@ -69,9 +69,9 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes) -> Event | None:
-    """The event of one line without its newline; None when the line is not whole.
+    """Return the event of one line without its newline; None if the line is incomplete.
 
-    Raises UsageError for a whole line of a newer version.
+    Raises UsageError for a complete line of a newer version.
     """
     if len(line) <= _CHECK_LENGTH or line[-_CHECK_LENGTH : -_CHECK_LENGTH + len(_CHECK)] != _CHECK:
         return None
@@ -95,12 +95,11 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(body).hexdigest()[:16].encode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class JournalText:
-    """A journal's content. torn: bytes at the end that a crash or a full disk cut short: no event.
+class JournalText(Value):
+    """A journal's content. torn: bytes at the end that a crash or a full disk cut short.
 
-    whole: how many bytes come before them; damaged: numbers of lines that are no events though
-    others follow, which nothing of ours leaves behind.
+    whole: the number of bytes before it. damaged: the numbers of lines that are no events although
+    events follow them, which eoctl itself never writes.
     """
 
     events: Sequence[Event]
@@ -130,9 +129,8 @@ def read(data: bytes) -> JournalText:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """One change, from its `begun` on."""
+class JournalEntry(Value):
+    """One change, with all its events from `begun` on."""
 
     id: str
     events: Sequence[Event]
@@ -143,7 +141,7 @@ class JournalEntry:
 
     @property
     def plan(self) -> Plan:
-        """Raises UsageError for a plan that another version of eoctl wrote."""
+        """Return the plan. Raises UsageError if another version of eoctl wrote it."""
         try:
             return Plan.model_validate(self.begun.data["plan"])
         except ValidationError:
@@ -153,7 +151,7 @@ class JournalEntry:
 
     @property
     def state(self) -> State:
-        """State by the last closing event; a change that was done can still be undone."""
+        """Return the state by the last closing event; a change that is done can still be undone."""
         states = [_CLOSED_BY[e.event] for e in self.events if e.event in _CLOSED_BY]
         return states[-1] if states else "unfinished"
 
@@ -164,22 +162,22 @@ class JournalEntry:
 
     @property
     def undoes(self) -> str | None:
-        """The entry that this one puts back."""
+        """Return the entry that this one reverts."""
         entry: str | None = self.begun.data.get("undoes")
         return entry
 
     def steps(self, event: EventName) -> dict[int, Event]:
-        """The last such event of each step that has one, by step number."""
+        """Return, by step number, the last event with this name of each step that has one."""
         return {e.step: e for e in self.events if e.event == event and e.step is not None}
 
     @property
     def touched(self) -> bool:
-        """True if anything may have been sent."""
+        """Return True if anything may have been sent."""
         return bool(self.steps("step-started"))
 
 
 def ways_out(entry: str, *, can_undo: bool) -> str:
-    """Say how an unfinished entry is ended. can_undo: its kind of change can be put back."""
+    """Say how to end an unfinished entry. can_undo: its kind of change can be reverted."""
     resume, close = f"eoctl journal resume {entry}", "--abandon --execute"
     if can_undo:
         return (
@@ -194,7 +192,7 @@ def ways_out(entry: str, *, can_undo: bool) -> str:
 
 
 def entries(events: Iterable[Event]) -> list[JournalEntry]:
-    """The changes in the order they began. Events whose `begun` is lost are left out."""
+    """Return the changes in the order they began. Events whose `begun` is lost are left out."""
     by_entry: dict[str, list[Event]] = {}
     for event in events:
         if event.event == "begun":
@@ -205,5 +203,5 @@ def entries(events: Iterable[Event]) -> list[JournalEntry]:
 
 
 def unfinished(all_entries: Iterable[JournalEntry]) -> list[JournalEntry]:
-    """Those that neither ended nor were given up."""
+    """Return the entries that neither ended nor were abandoned."""
     return [entry for entry in all_entries if entry.state == "unfinished"]

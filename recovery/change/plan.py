@@ -1,8 +1,8 @@
-"""Plans: what a change stands on and what it will do, frozen and hashed before anything is sent.
+"""Freeze and hash what a change relies on and what it will do, before anything is sent.
 
-A plan has two hashes. `sha256` covers what is approved: the cluster, the facts and the steps; the
-same command run again on an unchanged cluster gives the same one, so `--plan-sha256` and the word
-typed at the prompt mean the same change. The file's `seal` covers everything, times too.
+A plan has two hashes. `sha256` covers what is approved: the cluster, the facts and the steps. The
+same command on an unchanged cluster produces the same `sha256`, so `--plan-sha256` and the word
+typed at the prompt mean the same change. The file's `seal` covers everything, including times.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ _SEAL = "seal"
 
 
 def plain(value: object) -> Any:
-    """`value` as JSON gives it back: lists, sorted dicts, text, integers, booleans, null.
+    """Return `value` as JSON would: lists, sorted dicts, text, integers, booleans, null.
 
-    Raises ValueError for anything else; floats too, since no two programs print them alike.
+    Raises ValueError for anything else, including floats, which not all programs print alike.
     """
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
@@ -42,15 +42,15 @@ Plain = Annotated[Any, BeforeValidator(plain)]
 
 
 class Step(BaseModel):
-    """One change. Steps are carried out in their order, and each is journaled before and after.
+    """One change. Steps run in order, and each is journaled before and after.
 
-    action, target, parameters: what is sent, where, with which values; does: the same in words.
-    stands_on: the keys of the plan's `observed` that must be unchanged right before it.
-    about: what a remedy was judged from, one per partition, or one with partition None of an id
-    that holds none: transactional_id, partition, verdict, rule, evidence, dropped, freed, and how
-    far the transaction reaches (recovery.diagnose.reach; plans of before it was looked at have
-    none of that); harms: who is harmed by the step, a sentence each. Neither is part of what is
-    approved by hash: ages in it differ from look to look.
+    action, target, parameters: what is sent, where, with which values. does: the same in words.
+    stands_on: the keys of the plan's `observed` that must still hold right before the step.
+    about: the judgement behind a remedy, one entry per partition, or one with partition None for an
+    id that holds none: transactional_id, partition, verdict, rule, evidence, dropped, freed, and
+    how far the transaction reaches (recovery.diagnose.reach; older plans lack this). harms: who is
+    harmed by the step, one sentence each. The approved hash covers neither about nor harms, since
+    the ages in them differ from run to run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -65,16 +65,16 @@ class Step(BaseModel):
 
 
 class Plan(BaseModel):
-    """A change that is planned, and the facts that make it right. Times are epoch milliseconds.
+    """A planned change, and the facts that make it right. Times are epoch milliseconds.
 
-    kind: which operation carries it out (txn-abort, restart, ...); action: the verb that the
+    kind: the operation that carries it out (txn-abort, restart, ...). action: the verb that the
     operator confirms. context, argv: the cluster's name and connection options; cluster_id: the
     cluster itself. scope: what the lock covers, e.g. `orders:3`; one change at a time per scope.
     observed: facts by subject (`orders:3`, `group payments`): topic ids, offsets, epochs, leader
-    epochs, nothing that may change meanwhile without harm. independent: each step stands for
-    itself, a refusal stops only that one. all_or_none: of an independent plan, no step is begun
-    unless all may be. details: what `show` prints. hits: what the plan is carried out on, as its
-    typed word names it; None = the word bears four digits of the hash.
+    epochs, but nothing that may safely change meanwhile. independent: a refused step stops only
+    itself. all_or_none: of an independent plan, no step begins unless all are allowed to.
+    details: what `show` prints. hits: the target that the typed word names; None = the word has
+    four digits of the hash instead.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -107,11 +107,11 @@ class Plan(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """Hex, over what is approved: kind, cluster, scope, facts and steps, not their words."""
+        """Return the hex hash of what is approved: kind, cluster, scope, facts, steps, no words."""
         return _hash(self._change() | {"observed": self.observed})
 
     def _change(self) -> dict[str, object]:
-        """Return what the plan does, without its evidence and words."""
+        """Return what the plan does, without its facts and words."""
         words = {"does", "about", "harms"}
         steps = [step.model_dump(mode="json", exclude=words) for step in self.steps]
         fields = {"kind", "cluster_id", "scope", "independent"}
@@ -119,31 +119,31 @@ class Plan(BaseModel):
 
     @property
     def word(self) -> str:
-        """Return the word to type: the action and what it hits, or 4 hex digits of sha256."""
+        """Return the word to type: the action and its target, or 4 hex digits of sha256."""
         hit = self.sha256[:4] if self.hits is None else typeable(self.hits)
         return f"{self.action}-{hit}"
 
     @property
     def question(self) -> str:
-        """The confirmation, without its answer."""
+        """Return the confirmation prompt, without its answer."""
         return (
             f"{self.action.upper()} on {self.context} (cluster {self.cluster_id}): {self.summary}. "
             f"Type {self.word}:"
         )
 
     def same_change(self, other: "Plan") -> bool:
-        """Return True if both plans do the same, whatever each was planned on."""
+        """Return True if both plans do the same, whatever facts each relies on."""
         return self._change() == other._change()
 
     def check_expiry(self, now: int) -> None:
-        """Raises RefusedError once `now` (epoch ms) is at expires_at."""
+        """Raise RefusedError if `now` (epoch ms) has reached expires_at."""
         if now >= self.expires_at:
             raise RefusedError(
                 f"the plan expired at {rfc3339(self.expires_at)}", remedy="plan again"
             )
 
     def changed(self, now: Mapping[str, object], steps: Iterable[Step]) -> list[str]:
-        """Return a sentence for each fact that these steps stand on and that no longer holds."""
+        """Return a sentence for each fact that these steps rely on and that no longer holds."""
         keys = sorted({key for step in steps for key in step.stands_on})
         return differences(
             {key: self.observed[key] for key in keys},
@@ -152,7 +152,7 @@ class Plan(BaseModel):
 
 
 def typeable(name: str) -> str:
-    """Return the name if a keyboard has all of it, else what can be typed and 4 digits of a hash.
+    """Return the name if every character is on a keyboard, else a typeable form with 4 hash digits.
 
     >>> typeable("orders:2")
     'orders:2'
@@ -166,7 +166,7 @@ def typeable(name: str) -> str:
 
 
 def differences(then: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Differences of two sets of facts: `orders:3 start_offset: was 7 when planned, is 9 now`."""
+    """List how the facts differ: `orders:3 start_offset: was 7 when planned, is 9 now`."""
     return list(_differences((), plain(then), plain(now)))
 
 
@@ -183,7 +183,7 @@ def _differences(path: tuple[str, ...], then: Any, now: Any) -> Iterable[str]:
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         for number, (before, after) in enumerate(zip(then, now, strict=True)):
             yield from _differences((*path, f"[{number}]"), before, after)
-    # Python's 1 == True and JSON's are not the same
+    # unlike in JSON, 1 == True in Python
     elif type(then) is not type(now) or then != now:
         yield f"{' '.join(path)}: was {_short(then)} when planned, is {_short(now)} now"
 
@@ -194,16 +194,16 @@ def _short(value: object) -> str:
 
 
 def dump(plan: Plan) -> str:
-    """The plan file's text: sorted keys, one a line, ASCII; equal plans give equal texts."""
+    """Return the plan file's text: ASCII, one sorted key per line, equal for equal plans."""
     content = {"schema": SCHEMA, "sha256": plan.sha256, "plan": plan.model_dump(mode="json")}
     return json.dumps(content | {_SEAL: _hash(content)}, indent=1, sort_keys=True) + "\n"
 
 
 def load(text: str, where: str) -> Plan:
-    """The plan of a plan file's text. where: the file's name, for errors.
+    """Return the plan in a plan file's text. where: the file's name, for errors.
 
-    Raises UsageError for what is no plan of this version, RefusedError when a hash says that it
-    was changed after it was made.
+    Raises UsageError if the text is no plan of this version, RefusedError if a hash shows that the
+    plan was changed after it was made.
     """
     try:
         content = json.loads(

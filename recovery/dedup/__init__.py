@@ -1,1 +1,1 @@
-"""Dedup: which records of a topic repeat an earlier one."""
+"""Find the records of a topic that repeat an earlier one."""

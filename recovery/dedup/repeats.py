@@ -1,8 +1,8 @@
-"""Decide which records of a topic go to its clean copy, and which were there before.
+"""Decide which records of a topic go to its clean copy, and which repeat an earlier record.
 
-One input partition, in offset order. What was seen is remembered: one number per source where
-records name their source record, else ids within a horizon. The same range gives the same answer,
-however it is cut into batches, so a run that was killed goes on where its position stands.
+One input partition is judged in offset order. The memory holds one number per source if records
+name their source record, else ids within a horizon. A range always gives the same answer, however
+it is divided into batches, so a run that was killed resumes at its position.
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """The fate of the records of a range, counted.
+    """Counts of what became of the records of a range.
 
-    records = copied + duplicates. without_id: copied, as nobody's duplicate. differs: copied,
-    although their source number was seen, since their content is another. unchecked: duplicates
-    by their number alone, too old for a comparison of content.
+    records = copied + duplicates. without_id: copied, since they cannot be duplicates. differs:
+    copied although their source number was seen, since their content differs. unchecked: duplicates
+    by their number alone, since they are too old for a comparison of content.
     """
 
     records: int = 0
@@ -40,7 +40,7 @@ class Tally:
         return self._each(other, 1)
 
     def since(self, before: "Tally") -> "Tally":
-        """Return what was added after `before`."""
+        """Return the counts added after `before`."""
         return self._each(before, -1)
 
     def _each(self, other: "Tally", sign: int) -> "Tally":
@@ -59,7 +59,7 @@ class Deduplicator:
         horizon_ms: int | None = None,
         horizon_offsets: int | None = None,
     ) -> None:
-        self._place = f"{topic}:{partition}"
+        self._where = f"{topic}:{partition}"
         self._partition, self._wanted = partition, record_id
         self._numbers = SourceNumbers()
         self._ids = SeenIds(horizon_ms, horizon_offsets)
@@ -67,16 +67,16 @@ class Deduplicator:
         self.tally = Tally()
 
     def share(self, scattered: Scattered | None) -> None:
-        """From here on tell it which source records have outputs in this partition."""
+        """From now on, record in `scattered` the source records with outputs in this partition."""
         self._scattered = scattered
 
     @property
     def forgotten(self) -> int:
-        """Ids that lie beyond the horizon: their repeats are copied."""
+        """Return how many ids are beyond the horizon: their repeats are copied."""
         return self._ids.forgotten
 
     def judge(self, records: ColumnBatch) -> "NDArray[np.bool_]":
-        """Return bool[n]: the records to copy. Raises RefusedError where the rule does not hold."""
+        """Return bool[n], the records to copy. Raises RefusedError if the rule does not hold."""
         by_number = self._wanted.kind == "source"
         copied = self._by_number(records) if by_number else self._by_id(records)
         count = int(copied.sum())
@@ -105,7 +105,7 @@ class Deduplicator:
             if number is None:
                 self.tally.without_id += 1
                 continue
-            where = f"{self._place} offset {int(records.offset[i])}"
+            where = f"{self._where} offset {int(records.offset[i])}"
             judged = self._numbers.judge(number, content[i], where)
             copied[i] = judged != "repeated"
             self.tally.differs += judged == "differs"
@@ -115,7 +115,7 @@ class Deduplicator:
         return copied
 
     def dump(self) -> dict[str, Any]:
-        """The memory as JSON values."""
+        """Return the memory as JSON values."""
         return {
             "numbers": self._numbers.dump(),
             "ids": self._ids.dump(),
@@ -123,14 +123,14 @@ class Deduplicator:
         }
 
     def load(self, content: dict[str, Any]) -> None:
-        """Raises ValueError, TypeError or KeyError for anything that dump did not give."""
+        """Restore the memory. Raises ValueError, TypeError or KeyError unless `dump` wrote it."""
         self._numbers = SourceNumbers.load(content["numbers"])
         self._ids.load(content["ids"])
         self.tally = Tally(**{f.name: int(content["tally"][f.name]) for f in fields(Tally)})
 
 
 def visible(records: ColumnBatch) -> ColumnBatch:
-    """Return what a read_committed reader sees, each record as it can be written again.
+    """Return what a read_committed reader sees, if every record can be written unchanged.
 
     Raises RefusedError for a record of an open transaction, and for one that a copy would change.
     """

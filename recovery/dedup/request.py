@@ -1,12 +1,11 @@
-"""A dedup's request, and how its job is known again: both engines are given these values.
+"""Define a dedup's request and how its job is recognized; both engines receive these values.
 
-JSON can hold all of it, and no secret is in it.
+Everything fits in JSON, and nothing is secret.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -15,16 +14,16 @@ from recovery.errors import RefusedError
 from recovery.plurals import counted
 from recovery.shared.record_ids import RecordId, SourceHeaders, parse_record_id
 from recovery.times import format_duration
+from recovery.values import Value
 
-RULE = 1  # what makes two records the same is told by these lines' version
+RULE = 1  # the version of the settings below, which define when two records are the same
 
 
-@dataclass(frozen=True, slots=True)
-class DedupWish:
-    """The wish for a dedup: from where to where, and by what two records are the same.
+class DedupWish(Value):
+    """A requested dedup: source and output, and what makes two records the same.
 
-    horizon_ms, horizon_offsets: how far back ids are compared; None and None = to the beginning.
-    follow: go beyond the end of a run that was finished. max_rate: bytes per second and broker.
+    horizon_ms, horizon_offsets: how far back ids are compared; both None = to the beginning.
+    follow: continue beyond the end of a finished run. max_rate: bytes per second and broker.
     """
 
     source: str
@@ -38,12 +37,12 @@ class DedupWish:
 
     @property
     def group(self) -> str:
-        """The group whose committed offsets are the positions."""
+        """Return the group whose committed offsets are the positions."""
         return f"{self.job}-eoctl-dedup"
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return what must stay the same from run to run."""
+        """Return the settings that must stay the same from run to run."""
         rule: dict[str, Any] = {
             "rule": RULE,
             "id": self.by.text,
@@ -51,7 +50,7 @@ class DedupWish:
             "offsets": self.horizon_offsets,
         }
         if self.by.kind == "source":
-            rule |= {f"header_{k}": v for k, v in asdict(self.by.source).items()}
+            rule |= {f"header_{k}": v for k, v in self.by.source.as_dict().items()}
         return {"input": self.source, "output": self.output, "job": self.job, **rule}
 
     @property
@@ -71,13 +70,13 @@ class DedupWish:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """Return the wish as JSON values; `of` makes the wish of them again."""
+        """Return the request as JSON values, which `of` converts back."""
         rate = None if self.max_rate is None else int(self.max_rate)
         return self.settings | {"follow": self.follow, "max_rate": rate}
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "DedupWish":
-        """Raises KeyError, TypeError or UsageError for anything that plain did not give."""
+        """Return the request. Raises KeyError, TypeError or UsageError unless `plain` wrote it."""
         names = {
             k.removeprefix("header_"): v for k, v in content.items() if k.startswith("header_")
         }
@@ -94,38 +93,37 @@ class DedupWish:
 
 
 class Beside(NamedTuple):
-    """The values beside a position. begin, end: of the job, and of its newest run. seen: how many
-    visible records there were from begin to the position: fewer now, and what they were is lost."""
+    """The values in a position's metadata. begin: of the job; end: of its newest run. seen: visible
+    records from begin to the position; if fewer are left now, what was deleted is unknown."""
 
     begin: int
     end: int
     seen: int
 
 
-@dataclass(frozen=True, slots=True)
-class DedupJob:
-    """A wish on this cluster: topic ids are part of what must stay the same."""
+class DedupJob(Value):
+    """A requested dedup on this cluster: topic ids are among what must stay the same."""
 
     wish: DedupWish
     digest: str
 
     @classmethod
     def of(cls, wish: DedupWish, topics: Mapping[str, Any]) -> "DedupJob":
-        """topics: of each topic's name its id and how many partitions it has."""
+        """Return the job. topics: by name, the topic's id and its number of partitions."""
         text = json.dumps([wish.settings, topics], sort_keys=True)
         return cls(wish, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
 
     def transactional_id(self, partition: int) -> str:
-        """The id of the copy of a partition: one that begins fences the one before it."""
+        """Return the id that copies a partition: a new copy fences the one before it."""
         return f"{self.wish.group}-{partition}"
 
     def metadata(self, begin: int, end: int, visible_records: int) -> str:
-        """Return what stands beside a position: see `Beside`."""
+        """Return the metadata of a position: see `Beside`."""
         progress = {"dedup": self.digest, "begin": begin, "end": end, "seen": visible_records}
         return json.dumps(progress, separators=(",", ":"))
 
     def beside(self, metadata: str, where: str) -> "Beside":
-        """Parse what `metadata` wrote. Raises RefusedError for anybody else's."""
+        """Parse what `metadata` wrote. Raises RefusedError for the metadata of others."""
         try:
             progress = json.loads(metadata)
             digest = progress["dedup"]
@@ -150,10 +148,10 @@ class _Value(BaseModel):
 
 
 class DedupPart(_Value):
-    """One input partition. begin: the job's first offset; [start, end): what is read now.
+    """One input partition. begin: the job's first offset; [start, end): the range to read now.
 
-    seen: visible records in [begin, start) when they were copied. start == end: nothing is there
-    yet, and that is what its position will say.
+    seen: the number of visible records in [begin, start) when they were copied. start == end: there
+    is nothing to read yet, and the position will record that.
     """
 
     partition: int
@@ -164,12 +162,12 @@ class DedupPart(_Value):
 
 
 class DedupRequest(_Value):
-    """One run's input, everything resolved: a Spark job is given this.
+    """The input of one run with everything resolved, as a Spark job receives it.
 
-    wish: as `Wish.plain`. topics: of each topic's name its id and how many partitions it has.
-    memory: the folder that keeps what was seen, or its address; None: it is read again. shared:
-    executors must see it as the job does, which is to be proved. copies: else it only looks what
-    would be copied.
+    wish: as `DedupWish.plain`. topics: by name, the topic's id and its number of partitions.
+    memory: the folder with what was seen, or its address; None: the records are read again. shared:
+    executors must see that folder as the job does, which has to be proved. copies: False = only
+    count what would be copied.
     """
 
     wish: dict[str, Any]
@@ -185,7 +183,7 @@ class DedupRequest(_Value):
 
 
 def scattered_error(wish: DedupWish, evidence: str) -> RefusedError:
-    """found: which source record has outputs in two partitions."""
+    """Return the refusal. evidence: which source record has outputs in two partitions."""
     return RefusedError(
         f"{evidence}: a number per source cannot tell which one is the repeat",
         where=wish.source,

@@ -1,28 +1,29 @@
-"""The ids that came before: exact segments, each behind a Bloom filter, forgotten by a horizon.
+"""Remember the ids of earlier records in sorted segments with Bloom filters, up to a horizon.
 
-An id is 16 bytes (`recovery.shared.record_ids`). A segment keeps its ids sorted: 16 bytes each,
-and 10 bits of filter, so that an id that was never seen is known without a search. The filter alone
-decides nothing.
+An id has 16 bytes (`recovery.shared.record_ids`). A segment keeps its ids sorted: 16 bytes each,
+plus 10 bits of filter, so that a new id is usually recognized without a search. A match in the
+filter alone decides nothing.
 Source: B. H. Bloom, Space/time trade-offs in hash coding with allowable errors, 1970.
 """
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _BITS_PER_ID = 10
-_PROBES = 7  # 0.8 % of strangers pass
+_PROBES = 7  # 0.8 % of unknown ids pass
 _LEAST_BITS = 1 << 10
 _EVER = 2**62
 
 
 class Bloom:
-    """A Bloom filter of ids uint64[n, 2] that were told when it was made, or added."""
+    """A Bloom filter of the added ids, uint64[n, 2]. expected: how many will be added."""
 
     def __init__(self, expected: int) -> None:
         import numpy as np
@@ -34,33 +35,32 @@ class Bloom:
     def add(self, ids: "NDArray[np.uint64]") -> None:
         import numpy as np
 
-        for bit in self._places(ids):
+        for bit in self._bits_of(ids):
             flags = np.uint8(1) << (bit & np.uint64(7)).astype(np.uint8)
             np.bitwise_or.at(self._bits, (bit >> np.uint64(3)).astype(np.int64), flags)
 
     def may_hold(self, ids: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-        """bool[n]: False = certainly never added."""
+        """Return bool[n]: False = certainly never added."""
         import numpy as np
 
         held = np.ones(len(ids), np.bool_)
-        for bit in self._places(ids):
+        for bit in self._bits_of(ids):
             at = (bit >> np.uint64(3)).astype(np.int64)
             held &= (self._bits[at] >> (bit & np.uint64(7)).astype(np.uint8)) & np.uint8(1) > 0
         return held
 
-    def _places(self, ids: "NDArray[np.uint64]") -> "Sequence[NDArray[np.uint64]]":
-        """Double hashing (Kirsch and Mitzenmacher 2006): the ids are hashes already."""
+    def _bits_of(self, ids: "NDArray[np.uint64]") -> "Sequence[NDArray[np.uint64]]":
+        """Return each id's bits by double hashing (Kirsch, Mitzenmacher 2006); ids are hashes."""
         import numpy as np
 
         first, step = ids[:, 0], ids[:, 1] | np.uint64(1)
         return [(first + np.uint64(i) * step) & self._mask for i in range(_PROBES)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """Ids of a stretch of records, sorted; offsets, clocks: where and when each was seen.
+class _Segment(Value):
+    """The sorted ids of consecutive records. offsets, clocks: where and when each was seen.
 
-    last: the highest offset and clock in it.
+    last: its highest offset and clock.
     """
 
     ids: "NDArray[np.uint64]"
@@ -70,7 +70,7 @@ class _Segment:
     last: tuple[int, int]
 
     def find(self, ids: "NDArray[np.uint64]") -> "NDArray[np.int64]":
-        """int64[n]: the row of each id, -1 where it is not here."""
+        """Return int64[n]: the row of each id, -1 if it is not in this segment."""
         import numpy as np
 
         rows = np.full(len(ids), -1, np.int64)
@@ -87,10 +87,10 @@ class _Segment:
 
 
 class SeenIds:
-    """The ids of a partition's records that came before, within the horizon.
+    """The ids of a partition's earlier records within the horizon.
 
     horizon_ms: by the clock, the highest timestamp read so far; horizon_offsets: by offsets. None:
-    nothing is forgotten. What a record is does not depend on how the log is cut into batches.
+    nothing is forgotten. Results do not depend on how the log is divided into batches.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class SeenIds:
         offsets: "NDArray[np.int64]",
         timestamps: "NDArray[np.int64]",
     ) -> "NDArray[np.int64]":
-        """int64[n]: the offset at which each id was seen, -1 where it is new; it is remembered now.
+        """Return int64[n], the offset where each id was seen, -1 if it is new; remember new ids.
 
-        Records with ids, by rising offset, after those of the calls before.
+        The records have ids, are in ascending order of offset, and follow those of earlier calls.
         """
         import numpy as np
 
@@ -134,7 +134,7 @@ class SeenIds:
             )
             first_offsets[open_rows[near]] = segment.offsets[rows[near]]
         names, remembered = ids.tobytes(), self._open
-        # an id of a segment, beyond the horizon for one record, may stand here for a later one
+        # an id whose segment entry is beyond the horizon may have been remembered again since
         for i in range(n):
             name = names[16 * i : 16 * i + 16]
             there = remembered.get(name)
@@ -151,7 +151,7 @@ class SeenIds:
         return first_offsets
 
     def _near(self, offsets: Any, clock: Any) -> Any:
-        """Return True if a record is within the horizon. Takes numbers, or arrays of them."""
+        """Return True if a record is within the horizon. Takes numbers or arrays of them."""
         if self._horizon_offsets is not None:
             return offsets <= self._horizon_offsets
         return clock <= (_EVER if self._horizon_ms is None else self._horizon_ms)
@@ -162,9 +162,9 @@ class SeenIds:
         if not self._open:
             return
         ids = np.frombuffer(b"".join(self._open), np.uint64).reshape(-1, 2)
-        places = np.array(list(self._open.values()), np.int64)
+        seen = np.array(list(self._open.values()), np.int64)
         order = np.lexsort((ids[:, 1], ids[:, 0]))
-        self._add_segment(ids[order], places[order, 0], places[order, 1])
+        self._add_segment(ids[order], seen[order, 0], seen[order, 1])
         self._open = {}
 
     def _add_segment(
@@ -176,7 +176,7 @@ class SeenIds:
         self._segments.append(_Segment(ids, offsets, clocks, bloom, last))
 
     def _forget(self, offset: int) -> None:
-        """Segments that lie beyond the horizon as a whole."""
+        """Drop segments that are completely beyond the horizon."""
         kept = [
             s for s in self._segments if self._near(offset - s.last[0], self._clock - s.last[1])
         ]
@@ -184,7 +184,7 @@ class SeenIds:
         self._segments = kept
 
     def dump(self) -> dict[str, Any]:
-        """Return all that is remembered as JSON values; `load` takes them back."""
+        """Return everything remembered as JSON values, which `load` restores."""
         self._close()
         return {
             "clock": self._clock,
@@ -199,7 +199,7 @@ class SeenIds:
         }
 
     def load(self, content: dict[str, Any]) -> None:
-        """Raises ValueError, TypeError or KeyError for anything that dump did not give."""
+        """Restore the memory. Raises ValueError, TypeError or KeyError unless `dump` wrote it."""
         import numpy as np
 
         self._clock, self.forgotten = int(content["clock"]), int(content["forgotten"])

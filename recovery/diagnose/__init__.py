@@ -1,1 +1,1 @@
-"""The rules of verdicts: what a held partition or a transactional id suffers from."""
+"""Judge what a held partition or a transactional id suffers from, by tables of rules."""

@@ -1,10 +1,9 @@
-"""The facts that the rules ask for: two looks and the history of one open transaction.
+"""Derive the facts that the rules use from the samples and the history of one open transaction.
 
-`Case` answers the questions that the table in `recovery.diagnose.verdicts` is made of.
+The conditions in the rule table of `recovery.diagnose.verdicts` are written in terms of `Case`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -31,14 +30,14 @@ from recovery.inspect.observation import (
     StartBatch,
 )
 from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT, deadline, is_two_phase, looks_precommitted
+from recovery.values import Value, replace
 
 CYCLES_PATIENCE = 2
-"""A coordinator that let so many of its abort cycles pass does not abort what is overdue."""
+"""After this many missed abort cycles, assume the coordinator will not abort the transaction."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """One open transaction with all that is known of it."""
+class Case(Value, dict=True):
+    """One open transaction and everything known about it."""
 
     about: OpenTransaction
     start: StartBatch | None
@@ -59,10 +58,10 @@ class Case:
     def twice(self) -> bool:
         return self.second is not None
 
-    # What the coordinators say.
+    # What the coordinators report.
 
     def naming(self, sample: Sample) -> tuple[TransactionFacts, ...]:
-        """Ids of this producer id, not closed, whose list has this partition."""
+        """Return the open ids of this producer id whose partition list includes this partition."""
         here = self.about.topic_partition
         return tuple(t for t in self._live(sample) if here in (t.partitions or ()))
 
@@ -76,7 +75,7 @@ class Case:
 
     @cached_property
     def undescribed(self) -> tuple[TransactionFacts, ...]:
-        """Ids of this producer id that may be open here: their partitions are not known."""
+        """Return ids of this producer id that may be open here: their partitions are unknown."""
         return tuple(
             t
             for sample in self.samples
@@ -88,12 +87,12 @@ class Case:
 
     @cached_property
     def preparing(self) -> TransactionFacts | None:
-        """The id that is decided and still writes its markers, this partition's among them."""
+        """Return the id that is decided and still has to write its marker to this partition."""
         return self._naming_now("PrepareCommit", "PrepareAbort")
 
     @property
     def decided_unseen(self) -> bool:
-        """The partition's leader answers nobody, and its coordinator says that it is decided."""
+        """Return True if the coordinator reports a decision but the leader here does not answer."""
         return (
             self.about.start_offset is None
             and self.preparing is not None
@@ -102,7 +101,7 @@ class Case:
 
     @cached_property
     def ongoing(self) -> TransactionFacts | None:
-        """The id that is Ongoing on this partition: with the start batch, or after it."""
+        """Return the id that is Ongoing on this partition, in the start batch's epoch or later."""
         return self._naming_now("Ongoing")
 
     def _naming_now(self, *states: str) -> TransactionFacts | None:
@@ -118,7 +117,7 @@ class Case:
 
     @property
     def owner(self) -> TransactionFacts | None:
-        """The id that is Ongoing with the start batch's epoch. + 1 is its next transaction (v2)."""
+        """Return the id Ongoing in the start batch's epoch; epoch + 1 is v2's next transaction."""
         row = self.ongoing
         start = self.start
         fits = row and start and (start.deleted or row.producer_epoch == start.producer_epoch)
@@ -126,7 +125,7 @@ class Case:
 
     @cached_property
     def elsewhere(self) -> tuple[TransactionFacts, ...]:
-        """Ids of this producer id that are open, but not on this partition (in either look)."""
+        """Return ids of this producer id that any sample shows open, but not on this partition."""
         others = {
             t.transactional_id: t
             for sample in self.samples
@@ -137,7 +136,7 @@ class Case:
 
     @property
     def owners_changed(self) -> bool:
-        """An id that named this partition in the first look says something else in the second."""
+        """Return True if an id that named this partition in the first sample has changed since."""
         now = {_stand(t) for t in self.naming(self.newest)}
         return any(_stand(t) not in now for t in self.naming(self.first))
 
@@ -147,14 +146,14 @@ class Case:
 
     @property
     def is_unnamed(self) -> bool:
-        """No id names this partition now, and what was seen is enough to say so."""
+        """Return True if no id names this partition now and enough was seen to be sure of that."""
         return not self.naming(self.newest) and (self.coordinators_seen or bool(self.lost))
 
-    # What is seen of its owner.
+    # What was seen of the owner.
 
     @property
     def life(self) -> GroupLife:
-        """The members of groups after which the id is named, as Kafka Streams and Connect do."""
+        """Return the signs of life of the groups that the id is named after (Streams, Connect)."""
         row = self._held_by
         if row is None:
             return GroupLife()
@@ -162,7 +161,7 @@ class Case:
 
     @property
     def moved(self) -> bool:
-        """Return True if the owner wrote here or added a partition between the looks."""
+        """Return True if the owner wrote here or added a partition between the two samples."""
         row = self._held_by
         if row is None or self.second is None:
             return False
@@ -174,7 +173,7 @@ class Case:
 
     @property
     def late(self) -> bool:
-        """It runs past its timeout or past --long-after."""
+        """Return True if the transaction has exceeded its timeout or --long-after."""
         row, newest = self._held_by, self.newest
         late = (newest.over_timeout or frozenset()) | (newest.over_long or frozenset())
         by_ours = bool(self.past_timeout or self.past_long)
@@ -182,19 +181,19 @@ class Case:
 
     @property
     def _held_by(self) -> TransactionFacts | None:
-        """The id that a fence would end: Ongoing here, or elsewhere with this producer id."""
+        """Return the id that a fence would end: Ongoing here, else elsewhere (same producer id)."""
         return self.ongoing or next((t for t in self.elsewhere if t.state == "Ongoing"), None)
 
     @property
     def short_log(self) -> CoordinatorFacts | None:
-        """The log of the coordinator that is to end it, if too few replicas of it are in sync."""
+        """Return the coordinator's log if it has too few in-sync replicas to end a transaction."""
         row = self._held_by
         log = None if row is None else self.newest.transactions.log_of(row.transactional_id)
         return log if log is not None and log.takes_no_record else None
 
     @property
     def unled(self) -> tuple[str, ...]:
-        """Partitions of the open transaction that have no leader that answers."""
+        """Return the open transaction's partitions without an answering leader."""
         row = self._held_by
         here = () if row is None else row.partitions or ()
         return tuple(
@@ -203,17 +202,17 @@ class Case:
             if p.topic_partition in here and (p.leader is None or p.error is not None)
         )
 
-    # What the clocks say.
+    # What the clocks show.
 
     @property
     def ahead(self) -> int | None:
-        """Milliseconds that the clock of the id's coordinator is ahead of ours; None: unknown."""
+        """Return how many ms the coordinator's clock is ahead of ours; None if not measured."""
         row = self.preparing or self.ongoing
         return None if row is None else self.newest.transactions.ahead(row.coordinator)
 
     @property
     def coordinators_now(self) -> int:
-        """Return the newest look's time by the coordinator's clock where measured, else ours."""
+        """Return the newest sample's time by the coordinator's clock if measured, else by ours."""
         return self.newest.collected_at + (self.ahead or 0)
 
     @property
@@ -223,8 +222,8 @@ class Case:
 
     @property
     def deadline_in(self) -> int | None:
-        """Milliseconds to the deadline, negative once it has passed; None as there, or if the
-        clocks contradict what the coordinator's own filter said."""
+        """Return milliseconds to the deadline, negative once it has passed. None: there is no
+        deadline, or the clocks contradict the coordinator's own duration filter."""
         if self.deadline is None:
             return None
         left = self.deadline - self.coordinators_now
@@ -233,15 +232,15 @@ class Case:
 
     @property
     def abort_cycle(self) -> int | None:
-        """Milliseconds between the coordinator's looks for transactions past their timeout."""
+        """Return the ms between the coordinator's checks for transactions past their timeout."""
         row = self.ongoing
         cycles = dict(self.newest.abort_cycles)
         return cycles.get(row.coordinator) if row and self.past_timeout else None
 
     @property
     def cycles_missed(self) -> int | None:
-        """Abort cycles that the coordinator let pass since the deadline, if that is proven: by its
-        own clock, measured, and its own setting. None: fewer than `CYCLES_PATIENCE`, or not known.
+        """Return how many abort cycles the coordinator has missed since the deadline, if proven by
+        its own measured clock and setting. None: fewer than `CYCLES_PATIENCE`, or unknown.
         """
         left, cycle = self.deadline_in, self.abort_cycle
         if left is None or not cycle or self.ahead is None or -left < CYCLES_PATIENCE * cycle:
@@ -249,10 +248,10 @@ class Case:
         return -left // cycle
 
     def past(self, limit: int | None, late_ids: frozenset[str] | None) -> bool | None:
-        """Return True if the owner runs longer than `limit` ms, None if nobody can tell.
+        """Return True if the transaction has run longer than `limit` ms, None if that is unknown.
 
-        late_ids: what the coordinators' own clocks say; else our clock against the start time,
-        only beyond the skew, in both directions.
+        late_ids: what the coordinators' own clocks report. Without them, our clock is compared with
+        the start time, and a difference within the skew gives None.
         """
         row = self.ongoing
         if row is None or limit is None:
@@ -277,7 +276,7 @@ class Case:
 
     @property
     def prepared(self) -> StateRecord | None:
-        """The Prepare* record of the id that is preparing, when the log's newest says so too."""
+        """Return the preparing id's Prepare* record if it is still the newest one in the log."""
         row = self.preparing
         return next(
             (
@@ -294,10 +293,10 @@ class Case:
 
     @property
     def prepared_long_ago(self) -> bool:
-        """Decided longer than `stuck_after` ago: by the record's time, beyond the skew.
+        """Return True if the id was decided more than `stuck_after` (plus the skew) ago.
 
-        No filter measures a Prepare*; but an id that its coordinator's clock sees running for
-        less than that since its start was not decided longer ago.
+        The age comes from the record's timestamp, since no filter measures a Prepare*. But if the
+        coordinator's clock shows a shorter run since the start, the decision cannot be older.
         """
         record, row, stuck_ids = self.prepared, self.preparing, self.newest.over_stuck
         if record is None or row is None:
@@ -306,20 +305,20 @@ class Case:
             return False
         past, skew = self.coordinators_now - record.timestamp, self.settings.clock_skew
         if past < -skew and stuck_ids is not None:
-            return True  # our clock makes no sense; the coordinator's own says that it is late
+            return True  # our clock is implausible; the coordinator's own clock says the id is late
         return past > self.settings.stuck_after + skew
 
-    # What keeps a decided id from writing its markers.
+    # What prevents a decided id from writing its markers.
 
     @cached_property
     def standing(self) -> IdFacts | None:
-        """The id that is preparing as the first look saw it, its named partitions among it."""
+        """Return the first sample's facts on the preparing id, with the partitions it names."""
         row = self.preparing
         return None if row is None else self.first.standing(row.transactional_id)
 
     @cached_property
     def refusing(self) -> tuple[Refusing, ...]:
-        """Partitions, here or elsewhere, that refuse the marker: its coordinator cancels all."""
+        """Return partitions that refuse the marker; one refusal cancels the markers of all."""
         first, row = self.standing, self.preparing
         if first is None or row is None:
             return ()
@@ -330,7 +329,7 @@ class Case:
 
     @property
     def reload_safe(self) -> bool:
-        """A reload of the coordinator cannot run into KAFKA-19999."""
+        """Return True if a reload of the coordinator cannot run into KAFKA-19999."""
         value = self.prepared.value if self.prepared else None
         return reload_is_safe(
             self.standing,
@@ -340,15 +339,15 @@ class Case:
 
     @property
     def prepared_version(self) -> int | None:
-        """The client's transaction version of the Prepare* record; None = not known."""
+        """Return the client's transaction version from the Prepare* record; None if unknown."""
         value = self.prepared.value if self.prepared else None
         return value.client_transaction_version if isinstance(value, TransactionValue) else None
 
     @property
     def prepare_proves(self) -> str | None:
-        """The outcome that a Prepare* proves of the start batch; None of a later transaction's.
+        """Return the outcome that a Prepare* proves for the start batch; None: it proves nothing.
 
-        It is the only decision without a marker, and none that is older can be forgotten.
+        The outcome is proven if no other decision lacks a marker and no older one can be compacted.
         """
         row, start, lost = self.preparing, self.start, self.lost
         if row is None or start is None or lost is None or len(lost) != 1:
@@ -363,19 +362,19 @@ class Case:
 
     @cached_property
     def lost(self) -> tuple[Decision, ...] | None:
-        """Decisions after the start batch, without marker; None = not known, or cannot tell."""
+        """Return decisions after the start batch that have no marker; None if that is unknown."""
         question = self._question
         return None if question is None else lost_decisions(*question, self.settings.clock_skew)
 
     @cached_property
     def _question(self) -> tuple[History, StartBatch, int] | None:
-        """Return what the past is asked about; None: something of it was not seen."""
+        """Return the arguments for questions about the past; None if one of them was not seen."""
         past, start, offset = self._past, self.start, self.about.start_offset
         return None if past is None or start is None or offset is None else (past, start, offset)
 
     @cached_property
     def _past(self) -> History | None:
-        """The history as it was at the newest look."""
+        """Return the history as it was at the newest sample."""
         history = self.history
         return history and replace(history, decisions=self._decisions_until_look(history))
 
@@ -386,7 +385,7 @@ class Case:
 
     @property
     def cache_decides(self) -> bool:
-        """Without what only this host's cache knows it would be judged otherwise."""
+        """Return True if the result depends on what only this host's cache knows."""
         if self._question is None:
             return False
         past, start, offset = self._question
@@ -395,7 +394,7 @@ class Case:
 
     @property
     def replaced(self) -> str | None:
-        """Return why `__transaction_state` is not the log that stood when the batch was written."""
+        """Return why `__transaction_state` is no longer the log from when the batch was written."""
         history = self.history
         if history is None or history.reason not in (None, "history-compacted", "history-replaced"):
             return None
@@ -411,9 +410,9 @@ class Case:
         )
 
     def _decisions_until_look(self, history: History) -> tuple[Decision, ...]:
-        """Without those made after the look: a live transaction may end before the log is read.
+        """Leave out decisions made after the sample and before the log was read.
 
-        What only the cache knows was made before: its coordinator has lost it, and says Ongoing.
+        Decisions that only the cache knows are older: the coordinator lost them and says Ongoing.
         """
         row, made = self.preparing or self.ongoing, history.decisions
         for number, d in enumerate(made):
@@ -427,11 +426,11 @@ class Case:
 
     @property
     def may_hide_earlier(self) -> bool:
-        """An older lost decision may have been compacted away: the found one is not the batch's.
+        """Return True if an older lost decision, the batch's own, may have been compacted away.
 
-        On v1 any number may have come before. An end of v2 proves nothing of what began: a client
-        of v2 may have resumed a transaction of v1, and a fence or a timeout bears the server's
-        version. If the record that began the batch's epoch was read with it, none on it is gone.
+        On v1 any number may have come before. A v2 end proves nothing about the start: a v2 client
+        may have resumed a v1 transaction, and a fence or a timeout carries the server's version. If
+        the record that began the batch's epoch was read too, no decision in that epoch is missing.
         """
         past, lost = self.history, self.lost
         if past is None or past.whole or not lost:
@@ -440,13 +439,13 @@ class Case:
 
     @property
     def lost_by_order(self) -> bool:
-        """The oldest lost decision is v1's: told by its place among others, not by its epoch."""
+        """Return True if the oldest lost decision is v1, identified by order and not by epoch."""
         lost = self.lost or ()
         return bool(lost) and lost[0].client_version < 2
 
     @property
     def lost_agree(self) -> bool:
-        """One marker is right for all that is open: it closes every lost transaction at once."""
+        """Return True if one marker, which closes all lost transactions, is right for each."""
         lost, start = self.lost, self.start
         return bool(
             lost
@@ -457,7 +456,7 @@ class Case:
 
     @property
     def coordinator_lost_it(self) -> bool:
-        """The lost decision is on the very transaction that is Ongoing: its log lost its end."""
+        """Return True if a lost decision is on the Ongoing transaction: its log lost its end."""
         row = self.ongoing
         return row is not None and any(
             (d.transactional_id, d.started) == (row.transactional_id, row.start_timestamp)
@@ -466,7 +465,7 @@ class Case:
 
     @property
     def written_beyond(self) -> bool:
-        """The producer's last batch here is of a later epoch than the lost decisions decide."""
+        """Return True if the producer's last batch is beyond the epochs of the lost decisions."""
         row = self._producer(self.newest)
         if not self.lost or row is None:
             return False
@@ -476,7 +475,7 @@ class Case:
 
     @property
     def deciders_seen(self) -> bool:
-        """The id of each lost decision was seen in every look: it is not in Prepare* here."""
+        """Return True if every sample saw the ids of lost decisions: none is in Prepare* here."""
         return all(
             s.sees_all_coordinators
             or any(
@@ -489,10 +488,10 @@ class Case:
 
     @property
     def hidden_in_log(self) -> StateRecord | None:
-        """The log says this producer id is open, here or elsewhere, and no coordinator does.
+        """Return the record by which this producer id is open although no coordinator reports it.
 
-        An id that a coordinator shows is not hidden, whatever it does by now. Under v2 a later
-        epoch is a later transaction of the id, so that nothing says the batch's own is open.
+        An id that a coordinator shows is not hidden, unless it shows this epoch without this
+        partition. Under v2 a later epoch is a later transaction: no evidence on the batch's own.
         """
         shown = {t.transactional_id: t for t in self.newest.transactions.rows if not t.ghost}
         here = self.about.topic_partition
@@ -510,7 +509,7 @@ class Case:
         return None
 
     def _is_later(self, value: TransactionValue) -> bool:
-        """A transaction of v2 that is Ongoing with a later epoch than the start batch's."""
+        """Return True for an Ongoing v2 transaction with a later epoch than the start batch's."""
         return (
             self.start is not None
             and value.state is TransactionState.ONGOING
@@ -520,19 +519,19 @@ class Case:
 
     @property
     def log_error(self) -> str | None:
-        """The answer by which `__transaction_state` could not be read."""
+        """Return the error with which `__transaction_state` could not be read."""
         return self.history.log_error if self.history else None
 
     @property
     def refused_describe(self) -> Missing | None:
-        """What its coordinator answered about the id that is hidden in the log."""
+        """Return what the coordinator answered about the id that is hidden in the log."""
         hidden = self.hidden_in_log
         named = None if hidden is None else hidden.transactional_id
         return next((m for m in self.newest.denied if m.id == named), None)
 
     @property
     def vanished(self) -> bool:
-        """The second look does not list the transaction, and does not prove that it has ended."""
+        """Return True if the second sample lacks the transaction, without proof of its end."""
         pid, second = self.about.producer_id, self.second
         if pid is None or second is None or second.producers is None:
             return False
@@ -541,19 +540,19 @@ class Case:
 
     @property
     def unread(self) -> Missing | None:
-        """Why the start batch is not there: the answer to its Fetch."""
+        """Return why the start batch is missing: the answer to its Fetch."""
         return next((m for at, m in self.newest.unread if at == self.about.start_offset), None) or (
             next((m for at, m in self.first.unread if at == self.about.start_offset), None)
         )
 
     @property
     def id_moved(self) -> str | None:
-        """An id whose present coordinator does not know what its records say."""
+        """Return an id whose current coordinator does not know what its records say."""
         return self.history.moved if self.history else None
 
     @property
     def open_where_it_was(self) -> bool:
-        """The records of a moved id end with a transaction that is not decided."""
+        """Return True if the records of a moved id end with an undecided transaction."""
         return self.history is not None and any(
             isinstance(r.value, TransactionValue) and r.value.state is TransactionState.ONGOING
             for r in still_open_in_log(self.history)
@@ -563,8 +562,8 @@ class Case:
     def nothing_decided_below(self) -> bool:
         """Return True if no decided transaction of the id lies under the open one (`mixed`).
 
-        On v2 a partition's leader adds it to the transaction, and only where it has none open of
-        that epoch: an owner whose record of v2 names the partition is the only one on its epoch.
+        On v2 the partition's leader adds it to the transaction, and only if no other is open there
+        in that epoch. So a v2 record of the owner shows that it is the only one in its epoch.
         """
         if self.lost is None or self.lost or self.history is None:
             return False
@@ -588,7 +587,7 @@ class Case:
     def gate(self) -> str | None:
         """Return why a fence of the id that is Ongoing, here or elsewhere, needs --owner-is-gone.
 
-        None: nothing was seen that speaks against it. It says nothing of how long the id runs.
+        None: nothing seen speaks against a fence. How long the id has run is not considered.
         """
         row = self._held_by
         if row is None:
@@ -604,16 +603,16 @@ class Case:
 
     @property
     def still_writing(self) -> bool:
-        """Return True if the producer's state here changed between the looks: somebody writes."""
+        """Return True if the producer's state changed between the samples: it still writes."""
         rows = [self._producer(s) for s in self.samples]
         stands = {r and (r.producer_epoch, r.last_sequence, r.last_timestamp) for r in rows}
         return len(stands) > 1
 
     @property
     def age(self) -> tuple[float | None, Literal["coordinator", "producer"] | None]:
-        """Seconds, and by whose clock: since its start (coordinator) or last batch (producer).
+        """Return the seconds since the start or the last batch, and the clock they are measured by.
 
-        None where the times make no sense against our clock, and the coordinator's is unknown.
+        None if the times are implausible by our clock and the coordinator's clock is unknown.
         """
         row = self.preparing or self.ongoing
         last = self._producer(self.newest)
@@ -626,12 +625,12 @@ class Case:
 
     @property
     def made_anew(self) -> bool:
-        """The two looks saw topics of different ids: each is of a log of its own."""
+        """Return True if the two samples saw different topic ids, that is, two different logs."""
         return len({s.partition.topic_id for s in self.samples} - {None}) > 1
 
     @property
     def leaderless(self) -> tuple[str, ...]:
-        """Partitions in the Prepare* record that have no leader that answers, or were not asked."""
+        """Return the Prepare* record's partitions that have no answering leader or are unseen."""
         row, record = self.preparing, self.prepared
         value = record.value if record else None
         recorded = value.partitions if isinstance(value, TransactionValue) else None
@@ -639,25 +638,25 @@ class Case:
             p.topic_partition: p for p in (*self.newest.named, self.newest.partition)
         }
         return tuple(
-            str(place)
-            for place in recorded or (row.partitions if row and row.partitions else ())
-            if (p := facts.get(place)) is None or p.leader is None or p.error is not None
+            str(partition)
+            for partition in recorded or (row.partitions if row and row.partitions else ())
+            if (p := facts.get(partition)) is None or p.leader is None or p.error is not None
         )
 
 
 def _stand(row: TransactionFacts) -> tuple[str, str, int | None]:
-    # Ongoing may become Prepare* between the looks; that is judged by its new state
+    # Ongoing may become Prepare* between the samples; the new state is then what is judged
     return row.transactional_id, "Ongoing" if row.state == "Ongoing" else "*", row.producer_epoch
 
 
 def named_after(transactional_id: str, group: str) -> bool:
-    """Tell whether the id bears the group's name as Streams' and Connect's do, its leader's too."""
+    """Return True if the id is named after the group, as in Streams and Connect (leader too)."""
     first = f"{transactional_id}-".startswith(f"{group}-")
     return bool(group) and (first or transactional_id == LEADER + group)
 
 
 def possible_groups(transactional_id: str) -> list[str]:
-    """Return every name of a group after which the id may be named, those of `named_after`.
+    """Return every group name that the id may be named after (see `named_after`).
 
     >>> possible_groups("app-6b1d-1")
     ['app', 'app-6b1d', 'app-6b1d-1']
@@ -672,7 +671,7 @@ def possible_groups(transactional_id: str) -> list[str]:
 def life_of(
     transactional_id: str, groups: Sequence[GroupFacts], missing: Sequence[Missing]
 ) -> GroupLife:
-    """Return the life of the groups after which an id is named; other groups are ignored."""
+    """Return the signs of life of the groups that an id is named after; others are ignored."""
     return group_life(groups, missing, lambda group: named_after(transactional_id, group))
 
 
@@ -687,9 +686,9 @@ def gate_of(
 ) -> str | None:
     """Return why a fence of an Ongoing id needs --owner-is-gone; None: nothing speaks against it.
 
-    late: it is past a limit; signs of life are looked for only then. moved: its owner did
-    something between two looks. groups: those after which the id is named, others are ignored;
-    missing: what could not be seen of groups.
+    late: the id is past a limit; signs of life are only checked then. moved: its owner did
+    something between two samples. groups: those that the id is named after count, others are
+    ignored. missing: what could not be seen of the groups.
     """
     if is_two_phase(row):
         return (

@@ -1,6 +1,6 @@
-"""A cluster looked at and judged: the value that `status`, `why`, `txn hanging` and `check` show.
+"""Define the diagnosis of a cluster, which `status`, `why`, `txn hanging` and `check` show.
 
-It holds the facts as well as the verdicts, so that a bundle can be judged again offline.
+It keeps the facts next to the verdicts, so that a bundle can be judged again offline.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One open transaction, what was seen of it, and the verdict that follows from it."""
+    """One open transaction, what was seen of it, and the resulting verdict."""
 
     about: OpenTransaction
     start: StartBatch | None
@@ -50,7 +50,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class JudgedId:
-    """One transactional id that is not at rest and holds no partition, and the verdict on it.
+    """One transactional id that is not at rest and holds no partition, and its verdict.
 
     record: its newest record in `__transaction_state`; None = not needed, or not read.
     """
@@ -67,12 +67,12 @@ class JudgedId:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A look at a cluster: partitions scanned, and a verdict on each open transaction.
+    """The diagnosis of a cluster: the partitions scanned, and a verdict on each open transaction.
 
-    ids: those that hold no partition; judged only where the whole cluster was asked for.
-    partitions: those that are held or could not be seen. pause: seconds between the two looks,
-    None when one was enough. described: (transactional ids Ongoing or Prepare*, cluster-wide).
-    notes: sentences for people about what was asked.
+    ids: those that hold no partition; judged only if the scope is the complete cluster.
+    partitions: those that are held or could not be seen. pause: seconds between the two samples,
+    None if one was enough. transactions: the ids in Ongoing or Prepare*, cluster-wide.
+    notes: sentences for people about the scope.
     """
 
     cluster_id: str | None
@@ -92,7 +92,7 @@ class Diagnosis:
 
     @property
     def everything(self) -> tuple[Judged | JudgedId, ...]:
-        """All verdicts: on what holds a partition, and on ids that hold none."""
+        """Return all verdicts: on transactions that hold a partition, and on ids that hold none."""
         return (*self.judged, *self.ids)
 
     @property
@@ -102,15 +102,15 @@ class Diagnosis:
 
     @property
     def unknown(self) -> tuple[Judged | JudgedId, ...]:
-        """Return what could not be judged: exit status 3."""
+        """Return what could not be judged, for which the exit status is 3."""
         return tuple(j for j in self.everything if j.verdict.name == "unknown")
 
     @property
     def counts(self) -> Counter[str]:
-        """Verdicts by name; a transaction on several partitions counts once per partition."""
+        """Count verdicts by name; a transaction on several partitions counts once per partition."""
         return Counter(j.verdict.name for j in self.everything)
 
 
 def mark(verdict: str) -> str | None:
-    """`!!` act, `!` look, `?` cannot tell, None nothing to do."""
+    """Return `!!` (act), `!` (look), `?` (unknown) or None (nothing to do)."""
     return MARKS.get(verdict, "!!") or None

@@ -1,27 +1,28 @@
-"""The reasons for a verdict as plain sentences with their numbers."""
+"""Phrase the reasons for a verdict as plain sentences with their numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from recovery.diagnose.case import Case
 from recovery.facts import CoordinatorFacts, TransactionFacts
 from recovery.inspect.two_phase import is_two_phase, looks_precommitted
 from recovery.plurals import counted, listed
 from recovery.times import span
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One reason: a stable code for scripts, a sentence for people, its numbers."""
+class Evidence(Value):
+    """One reason: a stable code for scripts, a sentence for people, and the numbers in it."""
 
     code: str
     text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def about_batch(c: Case) -> list[Evidence]:
-    """The evidence on the batch that holds the partition."""
+    """Describe the batch that holds the partition."""
     if c.start is None or c.about.producer_id is None:
         return []
     b, at = c.start, c.about
@@ -45,7 +46,7 @@ def about_batch(c: Case) -> list[Evidence]:
 
 
 def brokers_away(log: CoordinatorFacts | None, leaderless: Sequence[str] = ()) -> list[Evidence]:
-    """Say that a coordinator cannot write its log, or where no marker could be written."""
+    """Say that a coordinator cannot write its log, or which partitions cannot take a marker."""
     evidence = [] if log is None else [_short_log(log)]
     if leaderless:
         text = f"No marker can be written to {', '.join(leaderless)}: no leader answers"
@@ -65,7 +66,7 @@ def _short_log(log: CoordinatorFacts) -> Evidence:
 
 
 def about_row(c: Case, row: TransactionFacts) -> Evidence:
-    """Say what a coordinator answered about an id."""
+    """Describe what a coordinator answered about an id."""
     names = "names" if c.about.topic_partition in (row.partitions or ()) else "does not name"
     return Evidence(
         "coordinator",
@@ -82,7 +83,7 @@ def about_row(c: Case, row: TransactionFacts) -> Evidence:
 
 
 def no_owner(c: Case) -> Evidence:
-    """Say how completely the owner was looked for."""
+    """Say how thorough the search for the owner was."""
     coordinators = c.newest.transactions.coordinators
     answered = min(sum(x.seen for x in s.transactions.coordinators) for s in c.samples)
     apart = c.newest.collected_at - c.first.collected_at
@@ -103,7 +104,7 @@ _FROM = {
 
 
 def about_decisions(c: Case) -> list[Evidence]:
-    """The Prepare* records that prove an outcome whose marker is missing."""
+    """Describe the Prepare* records that prove an outcome whose marker is missing."""
     return [
         Evidence(
             "decision",
@@ -146,7 +147,7 @@ def nobody(c: Case) -> list[Evidence]:
 
 
 def by_cache(c: Case) -> list[Evidence]:
-    """Say that this host's cache decided: another host may answer `unknown`."""
+    """Say that the verdict relies on this host's cache: another host may answer `unknown`."""
     if not c.cache_decides or c.history is None:
         return []
     why = "a decision that the cluster's own log no longer holds"
@@ -157,7 +158,7 @@ def by_cache(c: Case) -> list[Evidence]:
 
 
 def earlier_marker(c: Case) -> list[Evidence]:
-    """The producer's newest marker before the batch: it looks like the end of this transaction."""
+    """Describe the producer's last marker before the batch, easily mistaken for this one's end."""
     start = c.about.start_offset
     before = [m for m in (c.history.markers if c.history else ()) if start and m.offset < start]
     if not before:
@@ -171,7 +172,7 @@ def earlier_marker(c: Case) -> list[Evidence]:
 
 
 def running_time(c: Case) -> list[Evidence]:
-    """Say how long the owner's transaction runs, when it ends, and whether its owner lives."""
+    """Say how long the transaction has run, when it ends, and whether its owner is alive."""
     row = c.ongoing
     if row is None:
         return rows_here(c)
@@ -203,14 +204,14 @@ def _runs(c: Case, row: TransactionFacts) -> list[Evidence]:
 
 
 def whose_clock(ahead: int | None) -> str:
-    """Say by whose clock a time is; ahead: of the coordinator's, None = not measured."""
+    """Name the clock that a time is measured by; ahead: the coordinator's, None = not measured."""
     if ahead is not None:
         return "its coordinator's clock"
     return "our clock (its coordinator's could not be measured)"
 
 
 def _ends(c: Case, row: TransactionFacts) -> Evidence:
-    """Say when its coordinator aborts it on its own (Kafka: abortTimedOutTransactions)."""
+    """Say when the coordinator aborts the transaction (Kafka: abortTimedOutTransactions)."""
     left, cycle, code = c.deadline_in, c.abort_cycle, "deadline"
     data = {"deadline": c.deadline, "left_ms": left, "cycle_ms": cycle}
     if is_two_phase(row):
@@ -253,7 +254,7 @@ def _precommitted(c: Case, row: TransactionFacts) -> list[Evidence]:
 
 
 def _life(c: Case) -> list[Evidence]:
-    """Signs of life of a late owner. Kafka has none of its own (KIP-98): these are traces."""
+    """Describe a late owner's signs of life: indirect ones, since Kafka has none (KIP-98)."""
     if not c.late:
         return []
     pid, now = c.about.producer_id, c.newest.collected_at
@@ -292,7 +293,7 @@ def _life(c: Case) -> list[Evidence]:
 
 
 def clock(c: Case) -> list[Evidence]:
-    """Say that the coordinator's clock disagrees with ours."""
+    """Say that the coordinator's clock differs from ours."""
     row = c.preparing or c.ongoing
     if row is None or c.ahead is None or abs(c.ahead) <= c.settings.clock_skew:
         return []

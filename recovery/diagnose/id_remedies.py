@@ -1,8 +1,8 @@
-"""The way out of what is wrong with a transactional id, and with the marker that it cannot write.
+"""Choose the way out for a transactional id that is stuck or cannot write its marker.
 
-KAFKA-19999: until its mend (4.3.1 has it) a partition refuses the marker of transactions version 2
-that it has already, and the coordinator then never finishes. A coordinator that reloads sends every
-marker of a Prepare* again. So a reload is advised only where no named partition has its marker.
+KAFKA-19999: before the fix (in 4.3.1) a partition refuses a marker of transactions version 2 that
+it already has, and the coordinator then never finishes. A coordinator that reloads sends every
+marker of a Prepare* again. So a reload is advised only if no named partition has its marker yet.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from recovery.inspect.id_facts import IdFacts, Refusing
 from recovery.plurals import counted
 
 FEW_MOVES = 10
-"""So many moves of a leader can be made by hand; beyond, the real epoch does not catch up."""
+"""A leader can be moved this often by hand; beyond that, the real epoch does not catch up."""
 
 _UNTIL = (
     "until its coordinator finishes it, the id answers CONCURRENT_TRANSACTIONS: let its "
@@ -26,10 +26,10 @@ _NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransac
 def past_the_fence(
     refusals: Sequence[Refusing], look: IdFacts, *, reload_safe: bool, client_version: int | None
 ) -> Remedy:
-    """Return the way past partitions that refuse the marker of an id in Prepare*.
+    """Return the way out if partitions refuse the marker of an id in Prepare*.
 
-    A few epochs: the leader of its log is moved as often. Else, where this very transaction is
-    open, the marker that the Prepare* proves. client_version: of the Prepare*; None = not known.
+    If a few epochs are missing, move the leader of its log that many times. Else write the marker
+    that the Prepare* proves, where this transaction is open. client_version: None = unknown.
     """
     row, above = look.row, max(r.above for r in refusals)
     outcome = row.state.removeprefix("Prepare").lower()
@@ -104,10 +104,10 @@ def past_the_fence(
 
 
 def _when_it_ends(look: IdFacts, by_epoch_alone: bool, client_version: int | None) -> str:
-    """Say which reload finishes it: then each partition takes the marker once more.
+    """Say which reload lets the coordinator finish: all partitions have to take the marker again.
 
-    v1 markers bear the epoch of the batches, so that a second one is taken; v2 ones are taken
-    again only since the mend of KAFKA-19999.
+    v1 markers carry the epoch of the batches, so a second one is accepted; v2 markers are accepted
+    again only since the fix of KAFKA-19999.
     """
     catch_up = ""
     if by_epoch_alone:
@@ -123,7 +123,7 @@ def _when_it_ends(look: IdFacts, by_epoch_alone: bool, client_version: int | Non
 
 
 def about_refusal(refusals: Sequence[Refusing], look: IdFacts) -> list[Evidence]:
-    """Say which partitions refuse the marker, by which epoch, and what a foreign marker cost."""
+    """Say which partitions refuse the marker, due to which epoch, and what a foreign one cost."""
     evidence = []
     outcome = look.row.state.removeprefix("Prepare").lower()
     for r in refusals:
@@ -214,7 +214,7 @@ def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy
 
 
 def about_finish(look: IdFacts, newest: IdFacts) -> list[Evidence]:
-    """Say that every named partition has its marker, and how its coordinator's log stands."""
+    """Say that every named partition has its marker, and how many log replicas are in sync."""
     named = look.named or ()
     gone = [p.name for p in named if p.gone]
     text = (
@@ -243,7 +243,7 @@ def _or_unknown(value: int | None) -> str:
 
 
 def leave_to_its_system(row: TransactionFacts) -> Remedy:
-    """Return that a two-phase transaction is left alone (KIP-939)."""
+    """Return the remedy for a two-phase transaction: leave it to its own system (KIP-939)."""
     return Remedy(
         "none",
         f"{row.transactional_id} belongs to a system that commits or aborts it itself "
@@ -256,10 +256,10 @@ def leave_to_its_system(row: TransactionFacts) -> Remedy:
 def fence(
     row: TransactionFacts, gate: str | None, *, to_see_all: str | None, overdue: bool
 ) -> Remedy:
-    """Return the fence of an id past a limit, or what to grant where its partitions are hidden.
+    """Return the fence of an id past a limit, or what to grant if its partitions are hidden.
 
-    gate: what speaks for its owner being alive; None = nothing. to_see_all: what shows all its
-    partitions; None = they are seen.
+    gate: why its owner may be alive; None = no reason. to_see_all: what to grant so that all its
+    partitions are seen; None = they are.
     """
     name = row.transactional_id
     if gate is not None:

@@ -1,18 +1,17 @@
 """Judge a transactional id that holds no partition and is not at rest, in one table of rules.
 
-An id in Ongoing or Prepare* blocks its own client (CONCURRENT_TRANSACTIONS) also where no reader
-waits for it. `RULES` is read from the top, as `recovery.diagnose.verdicts.RULES`, which judges what
-is held: an id that holds a partition is judged there. Where something could be read two ways:
+An id in Ongoing or Prepare* blocks its own client (CONCURRENT_TRANSACTIONS) even if no reader
+waits for it. `RULES` is evaluated from the top, like `recovery.diagnose.verdicts.RULES`, which
+judges the ids that do hold a partition. Ambiguous facts are read as follows:
 
-- What is not visible is not empty. Without DESCRIBE on a topic a coordinator leaves it out of an
-  id's partitions without an error; its record in `__transaction_state` names them all. A fence is
+- Invisible is not empty. Without DESCRIBE on a topic, a coordinator silently leaves that topic out
+  of an id's partitions; the id's record in `__transaction_state` names them all. A fence is
   offered only if both agree.
-- What can be wrong for a moment (a coordinator that just completes, or moves) is a finding only
-  when a second look finds the id in the same Prepare*: it was stuck while it was looked at.
+- A state that can be normal for a moment (a coordinator that is completing or moving) is a finding
+  only if a second sample finds the id in the same Prepare*.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -29,13 +28,13 @@ from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline, is_two_phase
 from recovery.plurals import listed
 from recovery.times import span
+from recovery.values import Value
 
 
-@dataclass(frozen=True)
-class IdCase:
-    """One id in Ongoing or Prepare* with all that is known of it.
+class IdCase(Value, dict=True):
+    """One id in Ongoing or Prepare* and everything known about it.
 
-    record: the newest record of the id in its coordinator's log, if it is of this state; None: not
+    record: the id's newest record in its coordinator's log, if it matches this state; None: not
     read, or the log says something else.
     """
 
@@ -58,7 +57,7 @@ class IdCase:
 
     @property
     def twice(self) -> bool:
-        """Two looks saw one transaction in one state."""
+        """Return True if two samples saw one transaction in one state."""
         return self.second is not None and self.first.same_transaction(self.second)
 
     @property
@@ -69,7 +68,7 @@ class IdCase:
 
     @property
     def short_log(self) -> CoordinatorFacts | None:
-        """The log of the coordinator that is to end it, if too few replicas of it are in sync."""
+        """Return the coordinator's log if it has too few in-sync replicas to end a transaction."""
         look = self.newest
         if look.preparing or not look.too_few_in_sync:
             return None
@@ -84,12 +83,12 @@ class IdCase:
 
     @cached_property
     def refusing(self) -> tuple[Refusing, ...]:
-        """Partitions that refuse its coordinator's marker."""
+        """Return the partitions that refuse the coordinator's marker."""
         return refusing(self.first, self.second, self.client_version)
 
     @property
     def recorded(self) -> tuple[TopicPartition, ...] | None:
-        """The partitions that its record names; None = no record of this transaction was read."""
+        """Return the partitions that the record names; None = its record was not read."""
         value = self.record.value if self.record else None
         if not isinstance(value, TransactionValue):
             return None
@@ -103,7 +102,7 @@ class IdCase:
 
     @property
     def client_version(self) -> int | None:
-        """Return its client's transaction version (tag 2 of its record); None = not known."""
+        """Return the client's transaction version (tag 2 of the record); None if unknown."""
         value = self.record.value if self.record else None
         if not isinstance(value, TransactionValue) or self.recorded is None:
             return None
@@ -111,39 +110,39 @@ class IdCase:
 
     @property
     def reload_safe(self) -> bool:
-        """A reload of its coordinator cannot run into KAFKA-19999."""
+        """Return True if a reload of the coordinator cannot run into KAFKA-19999."""
         return reload_is_safe(self.first, self.client_version, self.recorded)
 
     @property
     def all_visible(self) -> bool:
-        """Every partition of the transaction is known: its description names what its record does.
+        """Return True if the description names every partition that the record names.
 
-        A transaction begins with its first partition, so one without any hides them.
+        A transaction begins with its first partition, so an empty record hides partitions.
         """
         named = self.recorded
         return bool(named) and set(named or ()) <= set(self.row.partitions or ())
 
     @property
     def unseen(self) -> tuple[NamedPartition, ...]:
-        """Named partitions whose leader did not describe its producers."""
+        """Return the named partitions whose leader did not describe their producers."""
         return tuple(p for p in self.first.named or () if not p.seen and not p.gone)
 
     @property
     def written(self) -> bool:
-        """Every partition that its Prepare* record names has its marker, or needs none."""
+        """Return True if every partition in the Prepare* record has its marker or needs none."""
         named = {p.topic_partition: p for p in self.first.named or ()}
         partitions = self.recorded
         return partitions is not None and all(tp in named and named[tp].closed for tp in partitions)
 
     @property
     def holding(self) -> tuple[NamedPartition, ...]:
-        """Named partitions on which the id's producer has an open transaction."""
+        """Return the named partitions on which the id's producer has an open transaction."""
         return tuple(p for p in self.first.named or () if p.open_from is not None)
 
     def past(self, late: bool | None, limit: int | None) -> bool | None:
-        """Return True if the transaction runs longer than `limit` ms, None if nobody can tell.
+        """Return True if the transaction has run longer than `limit` ms, None if that is unknown.
 
-        late: what its coordinator's own clock says. Without it our clock, only beyond the skew.
+        late: what the coordinator's own clock reports. None: our clock decides, beyond the skew.
         """
         since = self.row.start_timestamp
         if late is not None or limit is None or since is None:
@@ -161,12 +160,12 @@ class IdCase:
 
     @property
     def coordinators_now(self) -> int:
-        """Return when the newest look was, by its coordinator's clock where that was measured."""
+        """Return the newest sample's time by the coordinator's clock if measured, else by ours."""
         return self.newest.collected_at + (self.newest.ahead or 0)
 
     @property
     def age_seconds(self) -> float | None:
-        """Seconds since its transaction began; None where the clocks disagree."""
+        """Return the seconds since the transaction began; None if the clocks disagree."""
         since = self.row.start_timestamp
         if since is None or since > self.coordinators_now:
             return None
@@ -174,12 +173,12 @@ class IdCase:
 
     @property
     def deadline(self) -> int | None:
-        """Return when its coordinator aborts the open transaction (`two_phase.deadline`)."""
+        """Return when the coordinator aborts the open transaction (`two_phase.deadline`)."""
         return deadline(self.row)
 
     @property
     def gate(self) -> str | None:
-        """Return why a fence needs --owner-is-gone; None: no sign speaks against a fence."""
+        """Return why a fence needs --owner-is-gone; None: nothing speaks against a fence."""
         if self.row.state != "Ongoing":
             return None
         return gate_of(
@@ -192,13 +191,12 @@ class IdCase:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class IdVerdict:
-    """The judgement of one transactional id that holds no partition.
+class IdVerdict(Value):
+    """The verdict on one transactional id that holds no partition.
 
-    rule: which rule of the table; for `unknown` it is the reason. proven_outcome: commit or abort,
-    of a Prepare*. gate, deadline, deadline_in: as of `recovery.diagnose.verdicts.Verdict`.
-    age_seconds: since its transaction began, by its coordinator's clock.
+    rule: the rule that matched; for `unknown`, the reason. proven_outcome: commit or abort, for a
+    Prepare*. gate, deadline, deadline_in: as in `recovery.diagnose.verdicts.Verdict`.
+    age_seconds: since the transaction began, by the coordinator's clock.
     """
 
     about: TransactionFacts
@@ -215,9 +213,8 @@ class IdVerdict:
     samples: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class IdRule:
-    """name: also the reason of an `unknown`. why: its own evidence, after that of the id."""
+class IdRule(Value):
+    """A row of the table. name: the reason if `unknown`. why: evidence after that on the id."""
 
     name: str
     when: Callable[[IdCase], bool]
@@ -246,7 +243,7 @@ def _names(partitions: Sequence[NamedPartition]) -> str:
 
 
 def _answers(partitions: Sequence[NamedPartition]) -> str:
-    """Name each partition with the answer by which its producers were not seen."""
+    """List each partition with the error that kept its producers from being seen."""
     return ", ".join(p.name + (f" ({p.error})" if p.error else "") for p in partitions)
 
 
@@ -273,9 +270,9 @@ def _read_the_log(c: IdCase) -> str:
 
 
 def _to_see_all(c: IdCase) -> str | None:
-    """Say what shows every partition of its transaction; None = all are seen.
+    """Say what to grant so that all partitions of the transaction are seen; None = all are.
 
-    A coordinator leaves out, without an error, topics without DESCRIBE: a record names them.
+    A coordinator silently leaves out topics without DESCRIBE, but the id's record names them.
     """
     if c.all_visible:
         return None
@@ -430,7 +427,7 @@ RULES: tuple[IdRule, ...] = (
 )
 
 LOOK_AGAIN = frozenset({"refused-seen-once", "written-seen-once", "past-timeout", "past-long"})
-"""Rules that a second look settles, or after which it looks for signs of life."""
+"""Rules that need a second sample, to confirm them or to find signs of life."""
 
 
 def judge_id(
@@ -441,7 +438,7 @@ def judge_id(
 ) -> IdVerdict:
     """Return the verdict on an id in Ongoing or Prepare* that holds no partition.
 
-    record: the newest record of the id in `__transaction_state`, read after the first look.
+    record: the id's newest record in `__transaction_state`, read after the first sample.
     """
     c = IdCase(first, second, record, settings or Settings())
     rule = next(r for r in RULES if r.when(c))
@@ -465,10 +462,10 @@ def judge_id(
 
 
 def _about(c: IdCase) -> Evidence:
-    """Say what its coordinator answered, and which partitions it names."""
+    """Describe what the coordinator answered and which partitions the id names."""
     row = c.row
-    places = c.recorded if c.recorded is not None else row.partitions or ()
-    named = ", ".join(map(str, places)) or "no partition"
+    partitions = c.recorded if c.recorded is not None else row.partitions or ()
+    named = ", ".join(map(str, partitions)) or "no partition"
     text = (
         f"transactional id {row.transactional_id} (coordinator on broker {row.coordinator}) is "
         f"{row.state} with producer id {row.producer_id}, epoch {row.producer_epoch}; it names "
@@ -481,7 +478,7 @@ def _about(c: IdCase) -> Evidence:
         "state": row.state,
         "producer_epoch": row.producer_epoch,
         "coordinator": row.coordinator,
-        "partitions": [str(tp) for tp in places],
+        "partitions": [str(tp) for tp in partitions],
     }
     return Evidence("coordinator", text, data)
 

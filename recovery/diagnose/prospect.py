@@ -1,10 +1,10 @@
-"""The future of a held partition if nobody acts: when its transaction ends, what is deleted."""
+"""Predict what happens to a held partition if nobody acts: its end and what retention deletes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.diagnose.verdicts import Verdict
+from recovery.values import Value
 
 Ending = Literal[
     "never", "markers", "its-system", "brokers", "timeout", "timeout-ignored", "not-known"
@@ -14,16 +14,15 @@ Deletion = Literal["at", "may-be-now", "never", "compacted", "not-known", "nothi
 NEVER_ENDS = frozenset({"orphan", "marker-lost"})
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """The result of waiting.
+class Prospect(Value):
+    """What waiting leads to.
 
-    ending: how the transaction ends: `never`; `markers` once they are written; `its-system` (a
-    two-phase one); `brokers`: not before more of them are back; `timeout`: its coordinator aborts
-    it; `timeout-ignored`: it is due for so long that its coordinator does not seem to do it.
+    ending: how the transaction ends. `never`; `markers`: once they are written; `its-system`:
+    another system ends it (two-phase); `brokers`: not before more brokers are back; `timeout`: its
+    coordinator aborts it; `timeout-ignored`: overdue so long that the coordinator seems inactive.
     ends_at: when its coordinator aborts it (ms, by the coordinator's clock); ends_in: ms until
-    then, negative once it is due; None where the ending is another one or not known.
-    deletion: what retention does to the records that wait; deleted_at: when, for `at` and
+    then, negative once overdue. Both are None for other endings and if unknown.
+    deletion: what retention does to the waiting records; deleted_at: when, for `at` and
     `may-be-now` (ms, by the clock of the oldest waiting record).
     loses: the end loses records that look pre-committed, or that were committed before (mixed).
     """
@@ -39,10 +38,10 @@ class Prospect:
 def prospect(
     verdict: Verdict, oldest: int | None, config: Mapping[str, str | None], now: int
 ) -> Prospect:
-    """Tell what waiting leads to.
+    """Return what waiting leads to.
 
-    oldest: time of the oldest record that waits (ms), None if none is known. config:
-    cleanup.policy and retention.ms of the topic in force. now: ms, our clock.
+    oldest: timestamp of the oldest waiting record (ms), None if no record is known to wait.
+    config: the topic's effective cleanup.policy and retention.ms. now: ms, by our clock.
     """
     ending = _ending(verdict)
     timed = ending.startswith("timeout")

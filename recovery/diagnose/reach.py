@@ -1,20 +1,20 @@
-"""How far an open transaction reaches: its other partitions, and groups past its first record.
+"""Find how far an open transaction reaches: other partitions, and groups past its first record.
 
-A reader with isolation.level=read_committed gets no offset from the LSO on, and the LSO is at or
-below the first offset of every open transaction. So a group that committed a larger offset than
-that first one has read records that nobody decided (read_uncommitted), unless its offset was set by
-hand. Readers that commit nothing to Kafka are not seen.
+A reader with isolation.level=read_committed gets no record from the LSO on, and the LSO is at or
+below the first offset of every open transaction. So a group that committed an offset larger than
+that first one has read undecided records (read_uncommitted), unless its offset was set by hand.
+Readers that do not commit to Kafka are not seen.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
 from recovery.facts import GroupFacts, Missing, TopicPartition
+from recovery.values import Value
 
-MOST_NAMED = 20  # partitions, and groups, that a plan names of one transaction on one partition
+MOST_NAMED = 20  # partitions, and groups, that a plan names per transaction and partition
 MOST_UNSEEN = 3
 READ_COMMITTED = "read_committed"
 
@@ -26,11 +26,10 @@ class Beyond(NamedTuple):
     committed_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Value):
     """How far one transaction on one partition reaches, and what of that could not be seen.
 
-    also_holds, groups_beyond: all that were seen; a plan keeps the first of them.
+    also_holds, groups_beyond: everything that was seen; a plan keeps only the first of them.
     """
 
     also_holds: Sequence[TopicPartition] = ()
@@ -39,7 +38,7 @@ class Reach:
     groups_unseen: Sequence[Missing] = ()
 
     def values(self) -> dict[str, Any]:
-        """Return the fields that a plan's step has of it: the first of each, and how many more."""
+        """Return the fields of a plan's step: the first entries of each list, and how many more."""
         return {
             **_first("also_holds", self.also_holds, MOST_NAMED, str),
             **_first("groups_beyond", self.groups_beyond, MOST_NAMED, Beyond._asdict),
@@ -58,18 +57,18 @@ def _first(
 
 
 def also_holds(
-    here: TopicPartition | None, *places: Iterable[TopicPartition]
+    here: TopicPartition | None, *partitions: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """Return all places but this one, sorted.
+    """Return all partitions except this one, sorted.
 
     >>> also_holds(("a", 0), [("b", 1), ("a", 0)], [("a", 2), ("b", 1)])
     [('a', 2), ('b', 1)]
     """
-    return sorted({place for named in places for place in named} - {here})
+    return sorted({partition for named in partitions for partition in named} - {here})
 
 
 def is_beyond(committed_offset: int | None, start_offset: int | None) -> bool | None:
-    """Return True for a group past the record at start_offset; None where either is not known.
+    """Return True if a group is past the record at start_offset; None if either is unknown.
 
     A committed offset is the next one to read: a group that is held there has not read it.
 
@@ -82,10 +81,10 @@ def is_beyond(committed_offset: int | None, start_offset: int | None) -> bool | 
 
 
 def share_held_up(isolation: str | None, lag: int | None, held: int | None) -> bool | None:
-    """Return True for a share group that has read all that open transactions let it read.
+    """Return True if a share group has read all that open transactions let it read.
 
     isolation: its share.isolation.level; read_uncommitted is never held. lag: Kafka's, to the high
-    watermark. held: offsets between LSO and high watermark. None: the level or the lag is hidden.
+    watermark. held: offsets from LSO to high watermark. None: the level or lag is hidden.
 
     >>> share_held_up("read_uncommitted", 5, 5), share_held_up("read_committed", 5, 5)
     (False, True)
@@ -97,14 +96,14 @@ def share_held_up(isolation: str | None, lag: int | None, held: int | None) -> b
     return isolation == READ_COMMITTED and lag <= held
 
 
-def offsets_by_place(groups: Iterable[GroupFacts]) -> dict[TopicPartition, list[Beyond]]:
-    """Return what groups committed on each partition, the largest offset first, then by name."""
-    by_place: dict[TopicPartition, list[Beyond]] = {}
+def offsets_by_partition(groups: Iterable[GroupFacts]) -> dict[TopicPartition, list[Beyond]]:
+    """Return what groups committed on each partition, largest offset first, then by name."""
+    by_partition: dict[TopicPartition, list[Beyond]] = {}
     for g in groups:
         for o in g.offsets:
             if o.committed_offset is not None:
-                place = by_place.setdefault(o.topic_partition, [])
-                place.append(Beyond(g.group, o.committed_offset))
-    for rows in by_place.values():
+                beyond = by_partition.setdefault(o.topic_partition, [])
+                beyond.append(Beyond(g.group, o.committed_offset))
+    for rows in by_partition.values():
         rows.sort(key=lambda b: (-b.committed_offset, b.group))
-    return by_place
+    return by_partition

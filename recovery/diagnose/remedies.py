@@ -1,27 +1,26 @@
-"""The one safe way out of each verdict: which action, on what, what it will do, what is refused.
+"""Choose the one safe way out of each verdict: the action, its target, its effect, its refusals.
 
-The command line is built above from it; the requests that carry it out are
-`recovery.remedy.repairs`.
+The command line is built from a `Remedy` in higher layers; `recovery.remedy.repairs` has the
+requests that carry it out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from recovery.diagnose.case import Case
 from recovery.facts import CoordinatorFacts
 from recovery.plurals import listed
 from recovery.rows.diagnosis import Action
 from recovery.times import format_duration
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """The one safe way out, or that there is none yet.
+class Remedy(Value):
+    """The one safe way out, or the statement that none exists yet.
 
-    transactional_id, producer_id, producer_epoch: whom a fence means; outcome: what a resolve
-    writes; partitions: what needs a leader; broker: whose coordinator to restart; deadline: when
-    the coordinator ends it on its own (ms, the coordinator's clock). does: in words.
-    refused: (action, why not) of tempting alternatives.
+    transactional_id, producer_id, producer_epoch: the target of a fence. outcome: what a resolve
+    writes. partitions: those that need a leader. broker: whose coordinator to restart. deadline:
+    when the coordinator ends the transaction on its own (ms, by the coordinator's clock). does: in
+    words. refused: tempting alternatives as (action, why not).
     """
 
     action: Action
@@ -58,10 +57,10 @@ NO_RESTART = (
 def start_brokers_first(
     log: CoordinatorFacts | None, leaderless: Sequence[str], then: Remedy
 ) -> Remedy:
-    """Return the remedy of an open transaction that nobody can end before brokers are back.
+    """Return the remedy for an open transaction that cannot end before brokers are back.
 
-    log: its coordinator's, where too few replicas are in sync. leaderless: its partitions where no
-    leader answers. then: the remedy after that.
+    log: the coordinator's log, if too few of its replicas are in sync. leaderless: the
+    transaction's partitions without an answering leader. then: the remedy after that.
     """
     if log is None and not leaderless:
         return then
@@ -85,12 +84,8 @@ def start_brokers_first(
 
 
 def nothing(does: str) -> Remedy:
-    """No remedy: `does` says what to grant, to restore or to wait for."""
-    return Remedy(
-        "none",
-        does,
-        refused=(("abort", "it could drop committed records: nobody can tell whose they are"),),
-    )
+    """Return no remedy: `does` says what to grant, to restore or to wait for."""
+    return Remedy("none", does, refused=(("abort", "it is not known whose data it would destroy"),))
 
 
 def wait_for_markers(c: Case) -> Remedy:
@@ -102,7 +97,7 @@ def wait_for_markers(c: Case) -> Remedy:
 
 
 def unblock_markers(c: Case) -> Remedy:
-    """restore-leader while one partition lacks a leader: a restart then loses its marker."""
+    """Restore leaders before a restart: the marker of a leaderless partition would be lost."""
     row = c.preparing
     refused = (
         ("abort", "its outcome is decided: a marker from here could contradict it"),
@@ -145,7 +140,7 @@ def resolve(c: Case) -> Remedy:
 
 
 def wait_for_commit(c: Case) -> Remedy:
-    """Mixed: one marker of the later transaction will decide the earlier data too."""
+    """Wait (mixed): one marker of the later transaction decides the earlier data too."""
     row = c.ongoing
     name = row.transactional_id if row else None
     torn = "its marker would tear the open transaction"
@@ -199,7 +194,7 @@ def leave_to_its_system(c: Case) -> Remedy:
 
 
 def fence(c: Case) -> Remedy:
-    """Fence the owner; where something speaks for its being alive: wait, and say what does."""
+    """Fence the owner; if it may be alive, wait instead and say why."""
     row = c.owner
     name = row.transactional_id if row else None
     if c.gate is not None:
@@ -268,7 +263,7 @@ def abort(c: Case) -> Remedy:
 
 
 def wait_for_namesake(c: Case) -> Remedy:
-    """Orphan of an id that lives elsewhere: any marker would hit the live owner's next write."""
+    """Wait: the orphan's id lives elsewhere, and any marker would hit its owner's next write."""
     row = c.elsewhere[0]
     danger = (
         f"{row.transactional_id} is still in use elsewhere ({row.state}): an abort marker here "

@@ -1,23 +1,22 @@
 """Judge why a partition is held and name the one safe way out, in one table of rules.
 
-`RULES` is read from the top; the first rule whose condition holds gives verdict and remedy; none
-is `unknown`. Conditions ask a `recovery.diagnose.case.Case`. What each rule rests on was seen on
-real brokers. Where something could be read two ways, the safe one was taken:
+`RULES` is evaluated from the top: the first rule whose condition holds gives verdict and remedy;
+without one the verdict is `unknown`. Conditions use a `recovery.diagnose.case.Case`. Every rule
+rests on behaviour seen on real brokers. Where facts are ambiguous, the safe reading was chosen:
 
-- A partition whose leader answers nobody is `prepare` or `prepare-stuck` where its coordinator
-  says that it is decided and names it: that leader is what the markers wait for.
-- `unknown` comes where the missing thing matters. A transaction that its coordinator owns is known
-  without the other coordinators, without a second look, and, if nothing has to be done, without
-  the history; `fence` is then refused.
+- A partition whose leader does not answer is `prepare` or `prepare-stuck` if its coordinator
+  reports a decision that names it: the markers are waiting for that leader.
+- `unknown` is given only if the missing fact matters. A transaction that its coordinator owns is
+  known without the other coordinators, without a second sample, and, if nothing has to be done,
+  without the history; `fence` is then refused.
 - A start batch under an Ongoing transaction of a *later* epoch is not owned by it: marker-lost
   (mixed) if its decision is found, else `unknown`, never an orphan.
-- An orphan whose producer writes between the looks is `unknown`: somebody lives.
-- Lost decisions that differ, or batches beyond the last of them, are `unknown`: no one marker is
-  right for all that is open.
+- An orphan whose producer writes between the samples is `unknown`: the producer is alive.
+- Lost decisions that differ, or batches beyond the last of them, are `unknown`: no single marker
+  is right for all open data.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.diagnose import id_remedies, remedies
@@ -39,6 +38,7 @@ from recovery.inspect.history import Decision, History
 from recovery.inspect.motion import is_over
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.times import span
+from recovery.values import Value
 
 VerdictName = Literal[
     "unknown",
@@ -63,26 +63,24 @@ FINDINGS = frozenset(
         "orphan",
     }
 )
-"""Verdicts that end a judging command with exit status 1; `unknown` ends it with 3."""
+"""Verdicts that make a judging command exit with status 1; `unknown` makes it exit with 3."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The judgement of one open transaction.
+class Verdict(Value):
+    """The verdict on one open transaction.
 
-    rule: which rule of the table; for `unknown` it is the reason. proven_outcome: commit or abort
-    where a decision proves it. decision: the newest lost one, what `resolve` copies. owner: the id
+    rule: the rule that matched; for `unknown`, the reason. proven_outcome: commit or abort, if a
+    decision proves it. decision: the newest lost decision, which `resolve` copies. owner: the id
     that the verdict is about. fence_safe: no older decided data lies under the owner's transaction.
     gate: why a fence of the owner needs --owner-is-gone; None = nothing speaks against one.
-    deadline: when its coordinator aborts it (ms, by the coordinator's clock), deadline_in: how far
-    off that is (ms; negative: past). None: no Ongoing owner, two-phase (never), or not known.
-    abort_cycle: ms between the coordinator's looks for late transactions; None = not seen.
-    cycles_missed: how many it let pass since the deadline, if that is proven to be too many.
-    short_log: the log of the coordinator that is to end it, where that can write nothing; unled:
-    partitions of the open transaction where no leader answers.
-    clock_ahead: ms that the clock of its coordinator is ahead of ours; None = not measured.
-    age_seconds by the clock named in age_clock (coordinator: since the start of the transaction;
-    producer: since its last batch); None if not known or the clocks disagree.
+    deadline: when its coordinator aborts it (ms, by the coordinator's clock); deadline_in: ms until
+    then, negative once past. None: no Ongoing owner, two-phase (never), or unknown. abort_cycle: ms
+    between the coordinator's checks for late transactions; None = not seen. cycles_missed: how many
+    checks it missed since the deadline, if provably too many. short_log: the log of the coordinator
+    that has to end it, if the log cannot be written; unled: partitions of the open transaction
+    whose leader does not answer. clock_ahead: ms that its coordinator's clock is ahead of ours;
+    None = not measured. age_seconds: by the clock named in age_clock (coordinator: since the start
+    of the transaction; producer: since its last batch); None if unknown or the clocks disagree.
     """
 
     about: OpenTransaction
@@ -109,9 +107,8 @@ class Verdict:
     samples: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """name: also the reason of an `unknown`. why: its own evidence, after that of the batch."""
+class Rule(Value):
+    """A row of the table. name: the reason if `unknown`. why: evidence after that on the batch."""
 
     name: str
     when: Callable[[Case], bool]
@@ -136,17 +133,17 @@ def _unknown(
 
 
 def was_refused(error: str | None) -> bool:
-    """Return True if an answer says that a permission is not granted."""
+    """Return True if an answer says that a permission is missing."""
     return error is not None and error.endswith("AUTHORIZATION_FAILED")
 
 
 def granted_or(errors: Iterable[str | None], permission: str, otherwise: str) -> str:
-    """Name the permission where an answer refused it, else what to do without one."""
+    """Say which permission to grant if an answer refused it, else what to do instead."""
     return f"grant {permission}" if any(map(was_refused, errors)) else otherwise
 
 
 def _answered(m: Missing | None, request: str) -> str:
-    """Say which broker answered what to a request; nothing where that is not known."""
+    """Say which broker answered a request with which error; empty if unknown."""
     if m is None:
         return ""
     who = "" if m.broker is None else f"broker {m.broker} answered "
@@ -195,8 +192,8 @@ def _past_the_fence(c: Case) -> Remedy:
         c.refusing, c.standing, reload_safe=c.reload_safe, client_version=c.prepared_version
     )
     if remedy.action == "write-prepared-marker" and c.prepare_proves is None:
-        # what is open here may be older than what was decided: this marker is not proven for it
-        return nothing("the outcome of the records that are held is not proven")
+        # the open data may be older than the decision: this marker is not proven for it
+        return nothing("none from here: the outcome of the records that are held is not proven")
     return remedy
 
 
@@ -298,7 +295,7 @@ RULES: tuple[Rule, ...] = (
             else "ask again, until its coordinator describes it",
         ),
     ),
-    # Decided, and its coordinator cannot write the markers.
+    # Decided, but the coordinator cannot write the markers.
     _unknown(
         "refused-seen-once",
         lambda c: bool(c.refusing) and not c.twice,
@@ -319,7 +316,7 @@ RULES: tuple[Rule, ...] = (
         _past_the_fence,
         _refusal,
     ),
-    # Decided, markers on their way.
+    # Decided, with markers on their way.
     Rule(
         "markers-not-written",
         lambda c: c.preparing is not None and c.prepared_long_ago,
@@ -334,7 +331,7 @@ RULES: tuple[Rule, ...] = (
         remedies.wait_for_markers,
         markers_due,
     ),
-    # What the looks contradict each other in.
+    # Contradictions between the samples.
     _unknown(
         "owner-changed",
         lambda c: c.owners_changed,
@@ -350,7 +347,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "ask again; a deposed coordinator may have answered",
     ),
-    # Decided, and the marker never came.
+    # Decided, but the marker never came.
     _unknown(
         "lost-seen-once",
         lambda c: bool(c.lost) and not c.twice,
@@ -490,7 +487,7 @@ RULES: tuple[Rule, ...] = (
         remedies.let_it_run,
         running_time,
     ),
-    # Nobody owns it: everything must be proven.
+    # Not owned: everything must be proven.
     _unknown(
         "coordinators-not-seen",
         lambda c: not c.coordinators_seen,
@@ -605,10 +602,10 @@ def judge(
     history: History | None = None,
     settings: Settings | None = None,
 ) -> Verdict | None:
-    """The verdict on one open transaction; None: it is over, nothing is left to judge.
+    """Return the verdict on one open transaction; None: it is over and there is nothing to judge.
 
-    `unknown` by rule one-sample or lost-seen-once asks for a second look (the pause is taken only
-    then); history must have been read to an end not older than the first look.
+    `unknown` by rule one-sample or lost-seen-once asks for a second sample (the pause is taken only
+    then). The history must have been read to an end that is not older than the first sample.
     """
     c = Case(about, start, first, second, history, settings or Settings())
     if _is_over(c):
@@ -651,7 +648,7 @@ def _is_owners(c: Case, remedy: Remedy) -> bool:
 
 
 def _is_over(c: Case) -> bool:
-    """The first look does not show this transaction, or the second proves that it has ended."""
+    """Return True if the first sample lacks this transaction or the second proves that it ended."""
     if c.second is not None and is_over(c.about, c.first, c.second):
         return True
     pid = c.about.producer_id
@@ -659,7 +656,7 @@ def _is_over(c: Case) -> bool:
         return False
     row = c.first.producer(pid)
     opened = None if row is None else row.current_txn_start_offset
-    if c.about.start_offset is None:  # its leader gives no offsets, as a new one without followers
+    if c.about.start_offset is None:  # the leader gives no offsets, as a new one without followers
         return opened is None
     return opened != c.about.start_offset
 

@@ -1,23 +1,22 @@
-"""The records between a held LSO and the high watermark, and whose they are."""
+"""Count the records between a held LSO and the high watermark, by the transaction they are in."""
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from recovery.formats.batches import NO_PRODUCER_ID, TIMESTAMP_TYPE, batch_headers
 from recovery.formats.records import ControlType, marker
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Data records in [LSO, high watermark), control records left out.
+class Waiting(Value):
+    """The data records in [LSO, high watermark), without control records.
 
-    mine: of the transaction that is judged. aborted: already aborted, no reader waits for them.
-    other_open: of other transactions without a marker yet. freed: what readers get once the
+    mine: records of the judged transaction. aborted: already aborted, so no reader waits for them.
+    other_open: records of other transactions without a marker yet. freed: what readers get once the
     judged transaction is aborted, if nothing else holds them. oldest_timestamp: of the first
-    record (ms, the producer's clock or the broker's). complete: false when not all was read;
-    the numbers are then at least so many. mine_bytes: of those batches, as the log stores them;
-    None in a bundle made before this was counted.
+    record (ms, by the producer's or the broker's clock). complete: False if not everything was
+    read; the numbers are then minimums. mine_bytes: size of the batches in `mine`, as the log
+    stores them; None in a bundle made before this was counted.
     """
 
     records: int
@@ -36,9 +35,9 @@ class Waiting:
 def waiting(
     buffers: Iterable[bytes], start: int, end: int, producer_id: int | None, *, complete: bool
 ) -> Waiting:
-    """Count [start, end) from fetched batches, headers only; markers are opened.
+    """Count [start, end) from fetched batches: only headers are read, except in markers.
 
-    A batch that begins below `start` belongs to what readers have: LSO is a batch's first offset.
+    Batches that begin below `start` are left out: readers have them, and the LSO begins a batch.
     """
     plain = aborted = 0
     open_by: Counter[int] = Counter()
@@ -61,7 +60,7 @@ def waiting(
                         plain += ended
                 continue
             if oldest is None and h.records_count:
-                # LogAppendTime leaves the client's base timestamp, and sets the maximum only
+                # LogAppendTime keeps the client's base timestamp and sets only the maximum
                 append_time = h.attributes & TIMESTAMP_TYPE or h.has_delete_horizon
                 time = h.max_timestamp if append_time else h.base_timestamp
                 oldest = time if time >= 0 else None

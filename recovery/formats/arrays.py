@@ -1,7 +1,7 @@
 """Arrow arrays as numpy sees them, without copies and without pandas.
 
 `pa.array(numpy)`, `to_numpy`, `pa.scalar` and `fill_null` load pandas, more than a second of CPU in
-each process: what is needed instead.
+each process. These functions replace them.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def one_chunk(column: "pa.ChunkedArray | pa.Array") -> "pa.Array":
-    """A column as one array."""
+    """Return a column as one array."""
     import pyarrow as pa
 
     if not isinstance(column, pa.ChunkedArray):
@@ -24,7 +24,7 @@ def one_chunk(column: "pa.ChunkedArray | pa.Array") -> "pa.Array":
 
 
 def int64_values(array: "pa.Array") -> "NDArray[np.int64]":
-    """The values of an int64 array, those of nulls undefined, without a copy."""
+    """Return the values of an int64 array without a copy; those of nulls are undefined."""
     import numpy as np
 
     values = np.frombuffer(array.buffers()[1], np.int64)
@@ -32,7 +32,7 @@ def int64_values(array: "pa.Array") -> "NDArray[np.int64]":
 
 
 def int32_values(array: "pa.Array") -> "NDArray[np.int32]":
-    """The values of an int32 array."""
+    """Return the values of an int32 array."""
     import numpy as np
 
     values = np.frombuffer(array.buffers()[1], np.int32)
@@ -40,7 +40,7 @@ def int32_values(array: "pa.Array") -> "NDArray[np.int32]":
 
 
 def null_mask(array: "pa.Array") -> "NDArray[np.bool_]":
-    """bool[n]: which values are null."""
+    """Return which values are null, as bool[n]."""
     import numpy as np
 
     if not array.null_count:
@@ -52,7 +52,7 @@ def null_mask(array: "pa.Array") -> "NDArray[np.bool_]":
 
 
 def filled(array: "pa.LargeBinaryArray") -> "pa.LargeBinaryArray":
-    """A large_binary array with empty strings for nulls."""
+    """Return a large_binary array with empty strings for nulls."""
     import numpy as np
     import pyarrow as pa
 
@@ -67,7 +67,7 @@ def filled(array: "pa.LargeBinaryArray") -> "pa.LargeBinaryArray":
 
 
 def binary_parts(array: "pa.Array") -> tuple["NDArray[np.uint8]", "NDArray[np.int64]"]:
-    """The bytes of a large_binary array and the edges, int64[n + 1], of its strings in them."""
+    """Return a large_binary array's bytes, and the edges of its strings in them as int64[n + 1]."""
     import numpy as np
 
     _, edges, data = array.buffers()

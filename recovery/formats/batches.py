@@ -1,8 +1,8 @@
-"""Record batches (message format v2): what a Fetch response and a `.log` file are made of.
+"""Record batches (message format v2), which make up a Fetch response or a `.log` file.
 
-A batch's header tells offsets, producer, sequences and number of records without decompression:
-`batch_headers` yields them one by one, `scan_headers` gathers them as numpy columns, and
-`header_places` does whichever is possible. Records themselves: `recovery.formats.records`.
+A batch's header gives offsets, producer, sequences and number of records without decompression:
+`batch_headers` yields headers one by one, `scan_headers` collects them as numpy columns, and
+`header_positions` does whichever is possible. For the records see `recovery.formats.records`.
 Source: Kafka's class DefaultRecordBatch; KIP-98.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HEADER_SIZE = 61
-LOG_OVERHEAD = 12  # base offset and length, which the length does not count
+LOG_OVERHEAD = 12  # base offset and length, which the length excludes
 NO_PRODUCER_ID = -1
 MAX_SEQUENCE = 2**31 - 1
 
@@ -35,7 +35,7 @@ DELETE_HORIZON = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _START = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
-_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # of the same
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # length and magic of these
 _CRC_START = 21
 _OLDEST_MESSAGE = 14  # the shortest message of magic 0
 
@@ -63,9 +63,9 @@ class OldMessageFormatError(RefusedError):
 class BatchHeader(NamedTuple):
     """One batch's header. Offsets are the partition's; position and size are bytes in the buffer.
 
-    last_offset stays when compaction removes records, so records_count may be less than the span,
-    down to 0. base_timestamp: milliseconds since 1970, or the delete horizon where
-    `has_delete_horizon`. producer_id, producer_epoch, base_sequence: -1 where there is none.
+    last_offset does not change when compaction removes records, so records_count may be less than
+    the span, down to 0. base_timestamp: milliseconds since 1970, or the delete horizon if
+    `has_delete_horizon`. producer_id, producer_epoch, base_sequence: -1 = none.
     """
 
     position: int
@@ -85,7 +85,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> str:
-        """none, gzip, snappy, lz4 or zstd; `codec N` for one that Kafka 4.3 does not have."""
+        """Return none, gzip, snappy, lz4 or zstd; `codec N` for one that Kafka 4.3 lacks."""
         code = self.attributes & CODEC_MASK
         return CODECS[code] if code < len(CODECS) else f"codec {code}"
 
@@ -107,19 +107,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """-1 without sequences; after 2^31 - 1 comes 0."""
+        """Return the last sequence: -1 without sequences; 0 comes after 2^31 - 1."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset - self.base_offset) & MAX_SEQUENCE
 
 
 class HeaderScan(Value):
-    """The headers of all whole batches of a buffer, as columns; row i is the i-th batch.
+    """The headers of all complete batches of a buffer, as columns; row i is the i-th batch.
 
     positions: byte positions, int64[n]. fields: structured, big-endian, with the names of
     DefaultRecordBatch's fields: base_offset, length, leader_epoch, magic, crc, attributes,
     last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence,
-    records_count. end: the byte where whole batches end; what follows is a cut one.
+    records_count. end: the byte where complete batches end; a cut-off one may follow.
     """
 
     positions: "NDArray[np.int64]"
@@ -130,7 +130,7 @@ class HeaderScan(Value):
         return len(self.positions)
 
     def column(self, name: str) -> "NDArray[np.int64]":
-        """One field as native int64[n]."""
+        """Return one field as native int64[n]."""
         column: NDArray[np.int64] = self.fields[name].astype("int64")
         return column
 
@@ -144,10 +144,10 @@ class HeaderScan(Value):
         return flags
 
 
-class HeaderPlaces(Value):
-    """The places of a buffer's whole batches: they stand for a `HeaderScan` without numpy.
+class HeaderPositions(Value):
+    """The positions of a buffer's complete batches: the `HeaderScan` without numpy.
 
-    positions: byte positions. end: the byte where whole batches end.
+    positions: byte positions. end: the byte where complete batches end.
     """
 
     positions: "array[int]"
@@ -159,7 +159,7 @@ class HeaderPlaces(Value):
 
 @cache
 def has_numpy() -> bool:
-    """Tell whether numpy, of the extra `data`, is installed. Import it."""
+    """Import numpy, which the extra `data` installs; return False if it is missing."""
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -172,7 +172,7 @@ def _corrupt(what: str, position: int, base_offset: int) -> CorruptError:
 
 
 def _next_batch(buffer: Buffer, position: int, end: int) -> int:
-    """The end of the batch at `position`; -1 when the buffer ends before it does."""
+    """Return the end of the batch at `position`; -1 if the buffer ends before it."""
     if end - position < _START.size:
         return -1
     base_offset, length, _, magic = _START.unpack_from(buffer, position)
@@ -194,9 +194,9 @@ def _next_batch(buffer: Buffer, position: int, end: int) -> int:
 
 
 def _whole_batches(buffer: Buffer) -> tuple[list[int], int]:
-    """The start of each whole batch, and the end of the last one. Raises as `_next_batch` does.
+    """Return the start of each complete batch, and the end of the last. Raises as `_next_batch`.
 
-    The same loop without a call for each batch: there may be a million.
+    The loop avoids a call for each batch, since there may be a million.
     """
     positions: list[int] = []
     position, end, start = 0, len(buffer), _LENGTH_AND_MAGIC.unpack_from
@@ -204,7 +204,7 @@ def _whole_batches(buffer: Buffer) -> tuple[list[int], int]:
     while position <= last:
         length, magic = start(buffer, position)
         if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD:
-            _next_batch(buffer, position, end)  # says what is wrong
+            _next_batch(buffer, position, end)  # raises what is wrong
         following = position + LOG_OVERHEAD + length
         if following > end:
             break
@@ -214,7 +214,7 @@ def _whole_batches(buffer: Buffer) -> tuple[list[int], int]:
 
 
 def header_at(buffer: Buffer, position: int) -> BatchHeader:
-    """The header at a position that holds a whole batch (of a scan, say). Checks nothing."""
+    """Return the header at a position that holds a complete batch (from a scan). Checks nothing."""
     base, length, epoch, magic, crc, attributes, delta, base_time, max_time, pid, pepoch, seq, n = (
         _HEADER.unpack_from(buffer, position)
     )
@@ -237,12 +237,12 @@ def header_at(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
-    """The headers of the whole batches in `buffer`, in order.
+    """Yield the headers of the complete batches in `buffer`, in order.
 
-    A batch that the end of the buffer cuts is not yielded: it starts where the last yielded one
-    ends, `position + size` (0 if none was yielded).
-    Raises CorruptError for an impossible length or count or for offsets that do not rise,
-    OldMessageFormatError for magic 0 and 1. Does not check CRCs: `crc_matches`.
+    A batch that is cut off by the end of the buffer is not yielded: it starts where the last
+    yielded one ends, at `position + size` (0 if none was yielded). Raises CorruptError for an
+    impossible length or count or for offsets that do not rise, OldMessageFormatError for magic 0
+    and 1. Does not check CRCs: see `crc_matches`.
     """
     position, end, expected = 0, len(buffer), 0
     while (following := _next_batch(buffer, position, end)) >= 0:
@@ -252,7 +252,7 @@ def batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
 
 
 def _header_after(buffer: Buffer, position: int, expected: int) -> BatchHeader:
-    """The header at `position`, checked. expected: the lowest offset that it may begin with."""
+    """Return the header at `position`, checked. expected: the lowest allowed base offset."""
     header = header_at(buffer, position)
     span = header.last_offset - header.base_offset + 1
     if header.base_offset < expected:
@@ -265,7 +265,7 @@ def _header_after(buffer: Buffer, position: int, expected: int) -> BatchHeader:
 
 
 def last_batch(buffer: Buffer) -> BatchHeader | None:
-    """The header of the last whole batch, found from length to length; None if there is none.
+    """Return the header of the last complete batch, found by lengths alone; None if there is none.
 
     Raises CorruptError for an impossible length, OldMessageFormatError for magic 0 and 1.
     """
@@ -274,7 +274,7 @@ def last_batch(buffer: Buffer) -> BatchHeader | None:
 
 
 def scan_headers(buffer: Buffer) -> HeaderScan:
-    """Return all headers of the whole batches in `buffer` as numpy columns, to count fast.
+    """Return all headers of the complete batches in `buffer` as numpy columns, to count fast.
 
     Raises as `batch_headers` does.
     """
@@ -285,7 +285,7 @@ def scan_headers(buffer: Buffer) -> HeaderScan:
 
 
 def batch_epochs(buffer: Buffer) -> Iterator[tuple[int, int, int]]:
-    """Return first offset, last offset and leader epoch of each whole batch in `buffer`.
+    """Return first offset, last offset and leader epoch of each complete batch in `buffer`.
 
     Raises as `batch_headers` does.
     """
@@ -294,8 +294,8 @@ def batch_epochs(buffer: Buffer) -> Iterator[tuple[int, int, int]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def header_places(buffer: Buffer) -> HeaderPlaces | HeaderScan:
-    """Find all whole batches: `scan_headers` where numpy is there, `batch_headers` where not.
+def header_positions(buffer: Buffer) -> HeaderPositions | HeaderScan:
+    """Return all complete batches: with numpy as `scan_headers` does, else as `batch_headers` does.
 
     Raises as `batch_headers` does.
     """
@@ -305,11 +305,11 @@ def header_places(buffer: Buffer) -> HeaderPlaces | HeaderScan:
     for header in batch_headers(buffer):
         positions.append(header.position)
         end = header.position + header.size
-    return HeaderPlaces(positions, end)
+    return HeaderPositions(positions, end)
 
 
 def scan_at(buffer: Buffer, positions: "NDArray[np.int64]", end: int) -> HeaderScan:
-    """Like `scan`, with the start of each batch and the end of the last one known."""
+    """Return the scan of batches with known starts. end: the end of the last one."""
     import numpy as np
 
     dtype = np.dtype(_FIELDS)
@@ -322,7 +322,7 @@ def scan_at(buffer: Buffer, positions: "NDArray[np.int64]", end: int) -> HeaderS
 
 
 def _check(scan: HeaderScan, np: Any) -> None:
-    """The checks of `batch_headers`, on columns."""
+    """Apply the checks of `batch_headers` to columns."""
     base, last, count = scan.column("base_offset"), scan.last_offset, scan.column("records_count")
     span = scan.column("last_offset_delta") + 1
     expected = np.concatenate(([0], last[:-1] + 1))
@@ -344,18 +344,18 @@ def _records_on(count: int, span: int) -> str:
 
 
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
-    """True if the batch's CRC-32C, over its attributes and all that follows, is right."""
+    """Return True if the batch's CRC-32C, over its attributes and all after them, is right."""
     import crc32c
 
     start, end = header.position + _CRC_START, header.position + header.size
     return bool(crc32c.crc32c(memoryview(buffer)[start:end]) == header.crc)
 
 
-def verify_crcs(buffer: Buffer, scan: HeaderPlaces | HeaderScan) -> None:
-    """Raises CorruptError at the first batch of the scan whose CRC-32C is wrong."""
+def verify_crcs(buffer: Buffer, scan: HeaderPositions | HeaderScan) -> None:
+    """Raise CorruptError at the first batch of the scan whose CRC-32C is wrong."""
     import crc32c
 
-    if isinstance(scan, HeaderPlaces):
+    if isinstance(scan, HeaderPositions):
         for header in (header_at(buffer, position) for position in scan.positions):
             if not crc_matches(buffer, header):
                 raise _corrupt("the CRC is wrong", header.position, header.base_offset)

@@ -1,4 +1,4 @@
-"""A broker's own files beside a `.log`: producer state snapshots and aborted transactions.
+"""A broker's other files next to a `.log`: producer state snapshots and aborted transactions.
 
 A `.log` file is record batches back to back (`recovery.formats.batches`), up to `log_end`.
 Source: Kafka's ProducerStateManager and ProducerSnapshot.json, AbortedTxn, TransactionIndex,
@@ -19,10 +19,10 @@ _ENTRY = struct.Struct(">hqqqq")
 class ProducerState(NamedTuple):
     """A partition's knowledge of a producer when the snapshot was taken.
 
-    last_sequence, last_offset: of the producer's last batch, which began offset_delta before;
-    -1 where only markers are left. timestamp: of that batch, milliseconds since 1970.
+    last_sequence, last_offset: of the producer's last batch, which began offset_delta earlier; -1
+    if only markers are left. timestamp: that of the batch, milliseconds since 1970.
     coordinator_epoch: of the last marker, -1 before the first. current_txn_first_offset: where the
-    open transaction begins, -1 where none is open.
+    open transaction begins, -1 = none is open.
     """
 
     producer_id: int
@@ -36,7 +36,7 @@ class ProducerState(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction of a segment. last_offset: its marker's; last_stable_offset: then."""
+    """An aborted transaction of a segment. last_offset: the marker's; last_stable_offset: then."""
 
     producer_id: int
     first_offset: int
@@ -45,7 +45,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def read_snapshot(data: bytes) -> list[ProducerState]:
-    """A `.snapshot` file. Raises CorruptError on a wrong CRC, an unknown version, cut bytes."""
+    """Read a `.snapshot` file. Raises CorruptError on a wrong CRC, version or length."""
     import crc32c
 
     reader = Reader(data, "producer state snapshot")
@@ -71,7 +71,7 @@ def read_snapshot(data: bytes) -> list[ProducerState]:
 
 
 def read_transaction_index(data: bytes) -> list[AbortedTransaction]:
-    """A `.txnindex` file. Raises CorruptError on an unknown version or a cut entry."""
+    """Read a `.txnindex` file. Raises CorruptError on an unknown version or an incomplete entry."""
     if len(data) % _ENTRY.size:
         raise CorruptError(
             f"{counted(len(data), 'byte is', 'bytes are')} not a multiple of the "
@@ -87,7 +87,7 @@ def read_transaction_index(data: bytes) -> list[AbortedTransaction]:
 
 
 def log_end(data: Buffer) -> int:
-    """The end of the batches of a `.log` file: its length, or where preallocated zeros begin."""
+    """Return the end of a `.log` file's batches: its length, or where preallocated zeros begin."""
     view, position = memoryview(data), 0
     while position + LOG_OVERHEAD <= len(view):
         (length,) = struct.unpack_from(">i", view, position + 8)

@@ -1,7 +1,7 @@
 """coast's topics: merge logs, changelogs with offsets attached, and regrouped streams.
 
-`coast.mg.<name>`: in which order inputs were merged. `coast.cl.<store>`: every record of state
-carries the next input and output offset. Partition p of each belongs to task p.
+`coast.mg.<name>` holds the order in which inputs were merged. In `coast.cl.<store>` every record of
+state carries the next input and output offset. Partition p of each belongs to task p.
 Source: coast (Ben Kirwin), classes Messages, CoastStorageEngine, SafeBackend and wire.Protocol;
 text is Java's modified UTF-8 (java.io.DataInput).
 """
@@ -19,7 +19,7 @@ _ATTACHED = struct.Struct(">qq")
 
 
 class MergeRecord(NamedTuple):
-    """The next record of the merged stream: the one at `offset` of stream:partition."""
+    """The next record of the merged stream, which is at `offset` of stream:partition."""
 
     stream: str
     partition: int
@@ -27,8 +27,8 @@ class MergeRecord(NamedTuple):
 
 
 class ChangelogRecord(NamedTuple):
-    """One update of state. upstream: the next input offset after it; downstream: the next output
-    offset after what was sent for it."""
+    """One update of state. upstream: the next input offset after the update; downstream: the next
+    output offset after what was sent for it."""
 
     key: bytes
     upstream: int
@@ -37,7 +37,7 @@ class ChangelogRecord(NamedTuple):
 
 
 def decode_merge(value: bytes | None) -> MergeRecord:
-    """A merge log's value; its key is empty. Raises CorruptError."""
+    """Decode a merge log's value, whose key is empty. Raises CorruptError."""
     reader = Reader(_not_null(value, "merge log"), "value of a merge log's record")
     stream = reader.java_text()
     partition, offset = reader.unpack(_MERGE)
@@ -48,7 +48,7 @@ def decode_merge(value: bytes | None) -> MergeRecord:
 
 
 def encode_merge(record: MergeRecord) -> bytes:
-    """The value. Raises ValueError when the stream's name is too long."""
+    """Encode a merge log's value. Raises ValueError if the stream's name is too long."""
     name = _modified_utf8(record.stream)
     if len(name) > MAX_TEXT:
         raise ValueError(f"a name of {counted(len(name), 'byte')}")
@@ -56,7 +56,7 @@ def encode_merge(record: MergeRecord) -> bytes:
 
 
 def decode_changelog(key: bytes | None, value: bytes | None) -> ChangelogRecord:
-    """A changelog's record. Raises CorruptError."""
+    """Decode a changelog's record. Raises CorruptError."""
     keys = Reader(_not_null(key, "changelog"), "key of a changelog's record")
     store_key = keys.take(keys.int32())
     keys.ends()

@@ -1,13 +1,12 @@
-"""Records as columns: a Fetch response's batches decoded by numpy, a million records a second.
+"""Records as columns: numpy decodes a Fetch response's batches, a million records a second.
 
 `decode` gives what `recovery.formats.records` gives one by one: offsets, timestamps, keys, values,
-headers, and what became of each record's transaction. Keys, values and headers stay where they
-are, inside the response (or its decompressed bytes), until somebody asks for them.
+headers, and the outcome of each record's transaction. Keys, values and headers stay in the response
+(or its decompressed bytes) until they are requested.
 Source: Kafka's classes DefaultRecordBatch, DefaultRecord, CompletedFetch.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recovery.formats.batches import (
@@ -27,6 +26,7 @@ from recovery.formats.columns_walk import record_starts, varints
 from recovery.formats.counting import Aborted, aborted_batches
 from recovery.formats.reader import Buffer, CorruptError
 from recovery.formats.records import LEAST_RECORD, decompressed, headers_of, records
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,8 +37,8 @@ OUTCOMES = ("none", "committed", "aborted", "open")
 NONE, COMMITTED, ABORTED, OPEN = range(4)
 NO_TIMESTAMP = -1
 LAST_OFFSET = 2**63 - 1
-_PADDING = 64  # bytes after the records: what a malformed last one may touch
-# what `decode` decodes at once: it stays in the processor's cache, and its memory is used again
+_PADDING = 64  # bytes after the records, into which a malformed last one may reach
+# The amount that `decode` decodes at once fits in the processor's cache; its memory is reused.
 _PART_BYTES = 2 << 20  # as stored
 _PART_RECORDS = 1 << 15
 _PART_EXPANDED = 16 << 20  # as decompressed, unless one batch is larger
@@ -46,7 +46,7 @@ _MOST_AT_ONCE = 1 << 19  # records of one batch
 
 
 def rows_schema() -> "pa.Schema":
-    """offset int64, timestamp int64 (ms, null where there is none), key and value large_binary."""
+    """Return offset int64, timestamp int64 (ms, null = none), key and value large_binary."""
     import pyarrow as pa
 
     return pa.schema(
@@ -59,9 +59,8 @@ def rows_schema() -> "pa.Schema":
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """n byte strings inside one buffer: start and length, int64[n]; length -1 is null.
+class Slices(Value):
+    """n byte strings in one buffer. start, length: int64[n]; length -1 = null.
 
     The strings ascend in the buffer and do not overlap.
     """
@@ -78,18 +77,18 @@ class Slices:
         return None if length < 0 else self.data[start : start + length].tobytes()
 
     def select(self, rows: "NDArray[Any]") -> "Slices":
-        """The strings of a mask, or of ascending row numbers."""
+        """Return the strings selected by a mask or by ascending row numbers."""
         return Slices(self.data, self.start[rows], self.length[rows])
 
     def array(self) -> "pa.LargeBinaryArray":
-        """The strings copied into an Arrow array."""
+        """Return the strings copied into an Arrow array."""
         import numpy as np
         import pyarrow as pa
 
         n = len(self.start)
         length = np.maximum(self.length, 0)
-        # strings and the gaps between them alternate in the buffer: an array of both, without a
-        # copy, of which Arrow takes every other element
+        # Strings and the gaps between them alternate in the buffer: this array has both, without a
+        # copy, and Arrow takes every other element.
         edges = np.zeros(2 * n + 1, np.int64)
         edges[: 2 * n : 2] = self.start
         edges[1::2] = self.start + length
@@ -105,7 +104,7 @@ class Slices:
 
 
 def with_nulls(array: "pa.Array", null: "NDArray[np.bool_]") -> "pa.Array":
-    """A fixed-width or binary array without nulls, made null where `null` says."""
+    """Return a fixed-width or binary array without nulls as one with the nulls in `null`."""
     import numpy as np
     import pyarrow as pa
 
@@ -117,7 +116,7 @@ def with_nulls(array: "pa.Array", null: "NDArray[np.bool_]") -> "pa.Array":
 
 
 def int64_array(values: "NDArray[np.int64]", null: "NDArray[np.bool_] | None" = None) -> "pa.Array":
-    """An Arrow array over numpy's memory (pa.array would load pandas, a second of CPU)."""
+    """Return an Arrow array over numpy's memory (pa.array would load pandas, a second of CPU)."""
     import numpy as np
     import pyarrow as pa
 
@@ -126,13 +125,12 @@ def int64_array(values: "NDArray[np.int64]", null: "NDArray[np.bool_] | None" = 
     return array if null is None else with_nulls(array, null)
 
 
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """The header-only view: a row per record batch, and what became of its transaction.
+class Batches(Value):
+    """The header-only view: a row per record batch, and the outcome of its transaction.
 
-    outcome: int8[m], an index of OUTCOMES. A batch at or above the last stable offset is OPEN if
-    it is transactional, as none of its records is decided for a reader yet; the marker of a control
-    batch is NONE.
+    outcome: int8[m], an index of OUTCOMES. A transactional batch at or above the last stable offset
+    is OPEN, since readers do not know the outcome of its records yet; the marker of a control batch
+    is NONE.
     """
 
     scan: HeaderScan
@@ -142,13 +140,13 @@ class Batches:
         return len(self.scan)
 
     def reaching(self, start: int, end: int) -> "Batches":
-        """The batches that have an offset in [start, end)."""
+        """Return the batches that have an offset in [start, end)."""
         inside = (self.scan.last_offset >= start) & (self.scan.column("base_offset") < end)
         return self if inside.all() else self.some(inside)
 
     def parts(self) -> Iterator["Batches"]:
-        """The columns in parts of about as many bytes and records as are decoded at once. Batches
-        that compaction has emptied make no part of their own."""
+        """Yield the columns in parts of about as many bytes and records as are decoded at once.
+        No part has only batches that compaction has emptied."""
         import numpy as np
 
         count = self.scan.column("records_count").cumsum()
@@ -162,17 +160,16 @@ class Batches:
         yield self.some(slice(low, len(self)))
 
     def some(self, rows: "NDArray[np.bool_] | slice") -> "Batches":
-        """The batches of a mask, or of a slice of rows."""
+        """Return the batches selected by a mask or by a slice of rows."""
         scan = HeaderScan(self.scan.positions[rows], self.scan.fields[rows], self.scan.end)
         return Batches(scan, self.outcome[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnBatch:
+class ColumnBatch(Value):
     """n records by rising offset, as columns.
 
-    offset, timestamp: int64[n]; timestamp in milliseconds since 1970, NO_TIMESTAMP where there is
-    none. headers: the raw header sections, see `header_list`. batch: int64[n], each record's row of
+    offset, timestamp: int64[n]; timestamp in milliseconds since 1970, NO_TIMESTAMP if there is
+    none. headers: the raw header sections, see `header_list`. batch: int64[n], each record's row in
     `batches`.
     """
 
@@ -189,7 +186,7 @@ class ColumnBatch:
 
     @property
     def outcome(self) -> "NDArray[np.int8]":
-        """int8[n], an index of OUTCOMES."""
+        """Return each record's outcome as int8[n], an index of OUTCOMES."""
         return self.batches.outcome[self.batch]
 
     @property
@@ -202,7 +199,7 @@ class ColumnBatch:
 
     @property
     def producer_id(self) -> "NDArray[np.int64]":
-        """-1 where there is none; so are producer_epoch and sequence."""
+        """Return producer ids; -1 = none, as in producer_epoch and sequence."""
         return self.batches.scan.column("producer_id")[self.batch]
 
     @property
@@ -211,12 +208,12 @@ class ColumnBatch:
 
     @property
     def leader_epoch(self) -> "NDArray[np.int64]":
-        """Of the leader that appended each record; -1: of a broker without leader epochs."""
+        """Return the epoch of each record's appending leader; -1: its broker has no epochs."""
         return self.batches.scan.column("leader_epoch")[self.batch]
 
     @property
     def sequence(self) -> "NDArray[np.int64]":
-        """The batch's first sequence plus the record's offset delta; after 2^31 - 1 comes 0."""
+        """Return the batch's first sequence plus the record's offset delta; 0 follows 2^31 - 1."""
         import numpy as np
 
         scan = self.batches.scan
@@ -225,7 +222,7 @@ class ColumnBatch:
         return np.where(first < 0, -1, (first + delta) & MAX_SEQUENCE)
 
     def select(self, rows: "NDArray[Any]") -> "ColumnBatch":
-        """The records of a mask, or of ascending row numbers."""
+        """Return the records selected by a mask or by ascending row numbers."""
         return replace(
             self,
             offset=self.offset[rows],
@@ -237,7 +234,7 @@ class ColumnBatch:
         )
 
     def between(self, start: int, end: int) -> "ColumnBatch":
-        """The records with offsets in [start, end)."""
+        """Return the records with offsets in [start, end)."""
         import numpy as np
 
         if not len(self) or (self.offset[0] >= start and self.offset[-1] < end):
@@ -246,7 +243,7 @@ class ColumnBatch:
         return self.select(np.arange(low, high))
 
     def rows(self) -> "pa.RecordBatch":
-        """The records as `rows_schema` says, copied."""
+        """Return a copy of the records in the form of `rows_schema`."""
         import pyarrow as pa
 
         columns = [
@@ -258,7 +255,7 @@ class ColumnBatch:
         return pa.RecordBatch.from_arrays(columns, schema=rows_schema())
 
     def header_list(self, i: int) -> tuple[tuple[str, bytes | None], ...]:
-        """The headers of record i. Raises CorruptError when they are malformed."""
+        """Return the headers of record i. Raises CorruptError if they are malformed."""
         section = self.headers[i]
         assert section is not None
         try:
@@ -275,7 +272,7 @@ def decode_headers(
     last_stable_offset: int = LAST_OFFSET,
     check_crc: bool = True,
 ) -> Batches:
-    """The whole batches of a response, headers only.
+    """Return the complete batches of a response, headers only.
 
     aborted: the response's list; None (isolation level 0) only at or above last_stable_offset.
     Raises CorruptError and OldMessageFormatError.
@@ -304,11 +301,11 @@ def decode(
     start: int = 0,
     end: int = LAST_OFFSET,
 ) -> Iterator[ColumnBatch]:
-    """The records of a response's whole batches with offsets in [start, end), markers included, by
-    rising offset, some batches at a time: that is faster and takes less memory than all at once.
+    """Yield the records of a response's complete batches in [start, end), markers included.
 
-    Arguments and errors as `decode_headers`; CorruptError also where records do not decompress or
-    parse.
+    They come by rising offset, some batches at a time, which is faster and takes less memory than
+    all at once. Arguments and errors are those of `decode_headers`; CorruptError also for records
+    that do not decompress or parse.
     """
     batches = decode_headers(
         buffer, aborted, last_stable_offset=last_stable_offset, check_crc=check_crc
@@ -320,7 +317,7 @@ def decode(
 
 
 def _records(buffer: Buffer, content: "_Content") -> Iterator[ColumnBatch]:
-    """The records of some batches: all at once, unless they are very many."""
+    """Yield the records of some batches: all at once, unless they are very many."""
     import numpy as np
 
     scan = content.batches.scan
@@ -332,7 +329,7 @@ def _records(buffer: Buffer, content: "_Content") -> Iterator[ColumnBatch]:
         raise _explained(buffer, scan, walked)
     batch = np.repeat(np.arange(len(scan)), count)
     for low in range(0, max(1, len(start)), _MOST_AT_ONCE):
-        before = max(0, low - 1)  # offsets must rise from the one before, too
+        before = max(0, low - 1)  # offsets must also rise from the previous part
         rows = slice(before, low + _MOST_AT_ONCE)
         columns = _columns(buffer, content, start[rows], batch[rows])
         yield columns if before == low else columns.select(np.arange(1, len(columns)))
@@ -341,7 +338,7 @@ def _records(buffer: Buffer, content: "_Content") -> Iterator[ColumnBatch]:
 def _columns(
     buffer: Buffer, content: "_Content", start: "NDArray[np.int64]", batch: "NDArray[np.int64]"
 ) -> ColumnBatch:
-    """The records that begin at `start`. batch: each record's row."""
+    """Return the records that begin at `start`. batch: the row of each record's batch."""
     import numpy as np
 
     batches, data = content.batches, content.data
@@ -353,14 +350,14 @@ def _columns(
     key_length, key_start = varints(data, at)
     at = key_start + np.maximum(key_length, 0)
     good = (length >= 0) & (key_length >= -1) & (key_length <= record_end - key_start)
-    # a wrong length would send the next read anywhere
+    # A wrong length would send the next read anywhere.
     value_length, value_start = varints(data, np.where(good, at, start))
     at = value_start + np.maximum(value_length, 0)
     good &= (value_length >= -1) & (value_length < record_end - value_start)
     no_headers = data[np.where(good, at, start)] == 0
     good &= no_headers == (record_end - at == 1)
 
-    # offset deltas rise within a batch and stay in its span
+    # Offset deltas rise within a batch and do not exceed its span.
     last = scan.column("last_offset_delta")[batch]
     good &= (offset_delta >= 0) & (offset_delta <= last)
     good[1:] &= (offset_delta[1:] > offset_delta[:-1]) | (batch[1:] != batch[:-1])
@@ -382,9 +379,8 @@ def _columns(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """Batches, and where the records of each are in the bytes: first int64[m], behind int64[m].
+class _Content(Value):
+    """Batches, and the range of each one's records in the bytes: first int64[m], behind int64[m].
 
     At least _PADDING bytes follow the last record.
     """
@@ -396,8 +392,8 @@ class _Content:
 
 
 def _contents(buffer: Buffer, batches: Batches) -> Iterator[_Content]:
-    """The response itself where nothing is compressed, else decompressed bytes: of as many
-    batches as make _PART_EXPANDED of them, and of one at least."""
+    """Yield the response itself if nothing is compressed; else decompressed bytes, from one batch
+    or as many as make about _PART_EXPANDED bytes."""
     import numpy as np
 
     scan = batches.scan
@@ -428,7 +424,7 @@ def _contents(buffer: Buffer, batches: Batches) -> Iterator[_Content]:
 
 
 def _explained(buffer: Buffer, scan: HeaderScan, row: int) -> CorruptError:
-    """Return what is wrong with a batch, as the exact decoder says it."""
+    """Return what is wrong with a batch, as the exact decoder reports it."""
     header = header_at(buffer, int(scan.positions[row]))
     try:
         for _ in records(buffer, header):

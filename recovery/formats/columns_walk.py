@@ -1,4 +1,4 @@
-"""Finding records in bytes: varints at many positions at once, and the chain of record lengths.
+"""Find records in bytes: varints at many positions at once, and the chain of record lengths.
 
 Source: Kafka's class ByteUtils (zigzag varints, seven bits a byte, low group first).
 """
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LONGEST = 10
-_RUN_LEAST = 8  # records of one length in a row that pay for looking at them at once
+_RUN_LEAST = 8  # so many records of one length in a row are worth comparing at once
 _MOST_AT_ONCE = 256
-_SIEVES = 4  # what is no record may lead to another such
-_LOCK_STEP_LEAST = 64  # batches side by side that pay for walking them at once
+_SIEVES = 4  # passes, since a false record may point to another false one
+_LOCK_STEP_LEAST = 64  # so many batches are worth walking side by side
 
 
 def varints(
     data: "NDArray[np.uint8]", position: "NDArray[np.int64]"
 ) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
-    """The zigzag varints at `position`, and the positions after them.
+    """Return the zigzag varints at `position`, and the positions after them.
 
-    Ten bytes at most, the rest of what does not end by then is ignored; the caller's checks of
-    lengths and ends find what is malformed. At least ten bytes must follow each position.
+    A varint has at most ten bytes; more are ignored, and the caller's checks of lengths and ends
+    find malformed ones. At least ten bytes must follow each position.
     """
     import numpy as np
 
@@ -33,7 +33,7 @@ def varints(
     more = np.flatnonzero(byte >= 0x80)
     shift = 7
     while len(more) and shift < 7 * _LONGEST:
-        if len(more) == len(position):  # lengths, mostly: as many bytes in each
+        if len(more) == len(position):  # mostly lengths, with equally many bytes each
             byte = data[behind]
             value |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             behind += 1
@@ -54,11 +54,11 @@ def record_starts(
     behind: "NDArray[np.int64]",
     count: "NDArray[np.int64]",
 ) -> tuple["NDArray[np.int64]", int]:
-    """The start of each record, batch after batch, and how many batches were walked.
+    """Return the start of each record, batch after batch, and how many batches were walked.
 
-    Batch i has count[i] records in data[first[i]:behind[i]], which they fill exactly: a batch where
-    they do not ends the walk. A record's length tells where the next one is, so that no single
-    vector operation can do it; but many batches can be walked side by side.
+    Batch i has count[i] records in data[first[i]:behind[i]], which they fill exactly: the walk ends
+    at a batch where they do not. Only a record's length shows where the next one is, so no single
+    vector operation finds all; but many batches can be walked side by side.
     """
     if int(count.sum()) >= _LOCK_STEP_LEAST * int(count.max(initial=0)):
         return _lock_step(data, first, behind, count)
@@ -72,7 +72,7 @@ def record_starts(
 def _sizes_vary(
     data: "NDArray[np.uint8]", first: "NDArray[np.int64]", behind: "NDArray[np.int64]"
 ) -> bool:
-    """Tell from the first records of each batch, of which the very first is often another."""
+    """Return True if sizes vary in most batches, judged by their second to fourth records."""
     import numpy as np
 
     position = first
@@ -91,11 +91,11 @@ def _by_zeros(
     behind: "NDArray[np.int64]",
     count: "NDArray[np.int64]",
 ) -> "NDArray[np.int64] | None":
-    """All at once, where the byte after each record's length is 0, as Kafka's clients write it.
+    """Find all at once if the byte after each record's length is 0, as Kafka's clients write it.
 
-    Each byte 0 may be that one. What is no record leads to no other, or none leads to it. None
-    unless what is left is one chain through each batch, which proves it; a record of more than
-    8 KiB, or of one with headers before a very small one, makes it None.
+    Each byte 0 may be such a byte. A false record points to no other, or none points to it. Return
+    None unless the rest is one chain through each batch, which proves it; a record of more than
+    8 KiB, or one with headers before a very small one, gives None.
     """
     import numpy as np
 
@@ -151,11 +151,11 @@ def _lock_step(
     behind: "NDArray[np.int64]",
     count: "NDArray[np.int64]",
 ) -> tuple["NDArray[np.int64]", int]:
-    """The n-th record of every batch at once."""
+    """Walk the n-th record of every batch at once."""
     import numpy as np
 
     none = np.zeros(0, np.int64)
-    order = np.argsort(-count, kind="stable")  # batches with most records first: who is left ...
+    order = np.argsort(-count, kind="stable")  # batches with most records first, so those left ...
     position, end, size = first[order], behind[order], count[order]
     slot = (np.cumsum(count) - count)[order]
     starts = np.empty(int(count.sum()), np.int64)
@@ -179,11 +179,11 @@ def _one_by_one(
     behind: "NDArray[np.int64]",
     count: "NDArray[np.int64]",
 ) -> tuple["NDArray[np.int64]", int]:
-    """One record after the other; but records of one size follow each other, and a look at many
-    lengths at once tells how far that holds."""
+    """Walk one record after the other. Records of one size often follow each other, so comparing
+    many lengths at once finds how long such a run is."""
     import numpy as np
 
-    content = data.tobytes()  # which Python reads faster than an array
+    content = data.tobytes()  # Python reads bytes faster than an array
     starts = array("q")  # a list would take five times as much
     runs: list[tuple[int, int, int]] = []  # start, stride, records
     records_walked, declared = 0, 0
@@ -214,7 +214,7 @@ def _one_by_one(
                     length, position = _long(content, position)
                     position += length >> 1
             left -= len(starts) - before
-            patience *= 2  # where sizes vary, looking is in vain
+            patience *= 2  # where sizes vary, comparing finds nothing
         if position != end or records_walked + len(starts) != declared:
             return np.zeros(0, np.int64), batch
     walked = np.frombuffer(starts, np.int64) if starts else np.zeros(0, np.int64)
@@ -227,9 +227,9 @@ def _one_by_one(
 
 
 def _long(content: bytes, position: int) -> tuple[int, int]:
-    """A varint of up to ten bytes, not yet unzigzagged, and the position after it.
+    """Return a varint of up to ten bytes, not yet unzigzagged, and the position after it.
 
-    Where it is longer, 1, which is the length -1.
+    For a longer one, return 1, which stands for the length -1.
     """
     value = 0
     for group in range(_LONGEST):
@@ -243,7 +243,7 @@ def _long(content: bytes, position: int) -> tuple[int, int]:
 def _same_length(
     content: bytes, data: "NDArray[np.uint8]", position: int, end: int, left: int
 ) -> tuple[int, int]:
-    """(stride, n): the n records from `position` on, and perhaps more, have one length.
+    """Return (stride, n): n records from `position` on, and perhaps more, have one length.
 
     Both are 0 for lengths that are not written in one or two bytes.
     """
@@ -264,4 +264,4 @@ def _same_length(
     if low >= 0x80:
         same &= data[position + 1 : behind : stride] == high
     n = int(same.argmin())
-    return stride, n or fit  # the first one is the same as itself
+    return stride, n or fit  # the first one always equals itself

@@ -1,4 +1,4 @@
-"""What a worker of Kafka Connect tells its group: its REST address, and what it is to run.
+"""What a worker of Kafka Connect sends to its group: its REST address, and the tasks it runs.
 
 A version (int16), then fields of Kafka's plain types; version 0 is eager, 1 and 2 (sessioned) are
 incremental, with fields added at the end. Source: ConnectProtocol,
@@ -8,17 +8,17 @@ IncrementalCooperativeConnectProtocol; KIP-415, KIP-507.
 from recovery.facts import ConnectTask
 from recovery.formats.reader import Buffer, Reader
 
-_OF_CONNECTOR = -1  # in the place of a task's number: the connector itself
+_OF_CONNECTOR = -1  # instead of a task's number: the connector itself
 
 
 def decode_url(metadata: Buffer) -> str:
-    """The REST address that a worker advertises, from its member metadata. Raises CorruptError."""
+    """Return the REST address that a worker's member metadata advertises. Raises CorruptError."""
     reader = _behind_version(metadata, "metadata of a Connect worker")
     return reader.string()
 
 
 def decode_tasks(assignment: Buffer) -> tuple[ConnectTask, ...]:
-    """The tasks that a worker was given, from its assignment. Raises CorruptError."""
+    """Return the tasks in a worker's assignment. Raises CorruptError."""
     reader = _behind_version(assignment, "assignment of a Connect worker")
     reader.int16()  # error
     reader.string()  # the leader's member id

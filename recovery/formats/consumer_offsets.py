@@ -72,7 +72,7 @@ class OtherKey(NamedTuple):
 class OffsetValue(NamedTuple):
     """A committed offset: the next one the group will read. Times in milliseconds since 1970.
 
-    leader_epoch, expire_timestamp: -1 where there is none. topic_id: None before Kafka 4.3.
+    leader_epoch, expire_timestamp: -1 = none. topic_id: None before Kafka 4.3.
     """
 
     offset: int
@@ -84,10 +84,10 @@ class OffsetValue(NamedTuple):
 
 
 class GroupValue(NamedTuple):
-    """A classic group as its coordinator wrote it when its state changed.
+    """A classic group, as its coordinator wrote it when its state changed.
 
-    protocol_type: empty for a group that never had a member. state_timestamp: since when it is
-    empty, or stable, in milliseconds since 1970; -1 = not written (Kafka before 2.1).
+    protocol_type: empty for a group that never had a member. state_timestamp: since when the group
+    has been empty or stable, in milliseconds since 1970; -1 = not written (Kafka before 2.1).
     """
 
     protocol_type: str
@@ -96,7 +96,7 @@ class GroupValue(NamedTuple):
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | OtherKey:
-    """Decode the subject of a record. Raises CorruptError when an offset's or a group's is cut."""
+    """Decode what a record is about. Raises CorruptError if an offset's or a group's key is cut."""
     reader = Reader(key, "key of a __consumer_offsets record")
     kind = reader.int16()
     if kind == _GROUP_METADATA:
@@ -107,7 +107,7 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | OtherKey:
 
 
 def _decoded(value: bytes | None, rest: Callable[[Reader, int], V]) -> V | UnknownVersion | None:
-    """Decode a value's version, and by `rest` what follows it. None for a tombstone."""
+    """Decode a value's version, then the rest with `rest`. None for a tombstone."""
     if value is None:
         return None
     reader = Reader(value, "value of a __consumer_offsets record")
@@ -118,9 +118,9 @@ def _decoded(value: bytes | None, rest: Callable[[Reader, int], V]) -> V | Unkno
 
 
 def decode_value(value: bytes | None) -> OffsetValue | UnknownVersion | None:
-    """The value under an `OffsetKey`; None for a tombstone: the group has no offset there.
+    """Decode the value of an `OffsetKey`; None for a tombstone: the group has no offset there.
 
-    Raises CorruptError when the value is cut.
+    Raises CorruptError if the value is cut.
     """
     return _decoded(value, _offset_value)
 
@@ -145,9 +145,9 @@ def _offset_value(reader: Reader, version: int) -> OffsetValue:
 
 
 def decode_group(value: bytes | None) -> GroupValue | UnknownVersion | None:
-    """The value under a `GroupKey`; None for a tombstone: there is no such classic group.
+    """Decode the value of a `GroupKey`; None for a tombstone: no such classic group exists.
 
-    Raises CorruptError when the value is cut.
+    Raises CorruptError if the value is cut.
     """
     return _decoded(value, _group_value)
 

@@ -10,7 +10,7 @@ DEFAULT_PARTITIONS = 50
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bits, over UTF-16 code units (an emoji counts as two)."""
+    """Return Java's String.hashCode: signed 32 bits, over UTF-16 code units (an emoji is two)."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -19,9 +19,9 @@ def java_hash(text: str) -> int:
 
 
 def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> int:
-    """The coordinator's partition for a transactional id or group id, in [0, partitions).
+    """Return the coordinator's partition of a transactional id or group id, in [0, partitions).
 
-    partitions: how many the topic has; a cluster may have been set up with other than 50.
+    partitions: the topic's number of them; a cluster may have been set up with other than 50.
     """
     # Utils.abs, not Utils.toPositive: the absolute value, except that Integer.MIN_VALUE becomes 0.
     return (abs(java_hash(name)) & 0x7FFFFFFF) % partitions

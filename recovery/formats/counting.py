@@ -1,4 +1,4 @@
-"""Exact counting: what became of every offset of a range, from batch headers.
+"""Count exactly what became of every offset of a range, from batch headers.
 
 `AbortedTransactions` decides which batches a read_committed reader skips; `ExactCount` adds up
 Fetch responses until data + aborted + control + open + missing = end - start.
@@ -32,8 +32,8 @@ Aborted = tuple[int, int]
 class AbortedTransactions:
     """The batches of one Fetch response that belong to aborted transactions.
 
-    A producer id joins the aborted set at its first offset and leaves at its ABORT marker; epochs
-    play no part. Make a new one for each response: its list covers that response and no other.
+    A producer id joins the aborted set at its first offset and leaves it at its ABORT marker;
+    epochs play no part. Create one for each response: the list covers only that response.
     """
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
@@ -41,10 +41,10 @@ class AbortedTransactions:
         self._aborted: set[int] = set()
 
     def is_aborted(self, buffer: Buffer, header: BatchHeader) -> bool:
-        """True if a read_committed reader skips this data batch; False for control batches.
+        """Return True if a read_committed reader skips this data batch; False for control batches.
 
-        To be asked for every batch of the response, in order. Raises CorruptError when a marker
-        cannot be read.
+        Call it for every batch of the response, in order. Raises CorruptError for an unreadable
+        marker.
         """
         if header.producer_id == NO_PRODUCER_ID:
             return False
@@ -63,7 +63,7 @@ class AbortedTransactions:
 def aborted_batches(
     buffer: Buffer, scan: HeaderScan, aborted: Sequence[Aborted]
 ) -> "NDArray[np.bool_]":
-    """`AbortedTransactions` over a scan: bool[n], True where a batch is to be skipped."""
+    """Apply `AbortedTransactions` to a scan: bool[n], True for a batch that readers skip."""
     import numpy as np
 
     skipped = np.zeros(len(scan), dtype=np.bool_)
@@ -92,11 +92,11 @@ class Counts(NamedTuple):
 
 
 class ExactCount:
-    """Counts the offsets in [start, end) from Fetch responses that follow each other.
+    """Counts the offsets in [start, end) from consecutive Fetch responses.
 
-    Fetch from `next_offset`, `add` what came, until `done`: with isolation level 1 below
-    last_stable_offset, with 0 (which carries no list) above it. last_stable_offset is fixed when
-    counting begins, so that the answer is that of one moment.
+    Fetch from `next_offset` and `add` the response until `done`: below last_stable_offset with
+    isolation level 1, above it with 0, whose responses have no list. last_stable_offset is fixed
+    when counting begins, so that the answer describes one moment.
     """
 
     def __init__(self, start: int, end: int, last_stable_offset: int) -> None:
@@ -112,7 +112,7 @@ class ExactCount:
         return self.next_offset >= self.end
 
     def skip_to(self, log_start: int) -> None:
-        """Nothing below `log_start` is left in the log: what was to come there is missing."""
+        """Count as missing what is below `log_start`, since none of it is left in the log."""
         until = min(log_start, self.end)
         if until > self.next_offset:
             self._add(Counts(missing=until - self.next_offset), until)
@@ -125,13 +125,13 @@ class ExactCount:
         *,
         check_crc: bool = True,
     ) -> None:
-        """Counts the whole batches of one response; `next_offset` moves past the last of them.
+        """Count the complete batches of one response; `next_offset` moves past the last of them.
 
-        fetch_offset: what was asked, not above `next_offset`, or offsets in between would be taken
-        for missing. aborted: the response's list; None (isolation level 0) only where no
-        transactional record lies below the last stable offset. A first batch that begins before
-        the asked offset and a cut last one are expected. Raises CorruptError and
-        OldMessageFormatError; nothing of that response is counted then.
+        fetch_offset: the requested one, not above `next_offset`, or else offsets in between would
+        count as missing. aborted: the response's list; None (isolation level 0) only if no
+        transactional record is below the last stable offset. The first batch may begin before the
+        requested offset, and the last may be cut. Raises CorruptError and OldMessageFormatError;
+        then nothing of the response is counted.
         """
         import numpy as np
 
@@ -145,13 +145,13 @@ class ExactCount:
         base, behind = scan.column("base_offset"), scan.last_offset + 1
         count = scan.column("records_count")
 
-        # The part of each batch that lies in the range and was not counted before, below and above.
+        # The part of each batch in the range that was not counted before, below and above the LSO.
         low = np.clip(base, self.next_offset, self.end)
         high = np.clip(behind, self.next_offset, self.end)
         stable = np.clip(self.last_stable_offset, low, high)
         below, above = stable - low, high - stable
-        # Removed records make a batch sparse. Its header's count is enough where it lies on one
-        # side as a whole; else only the records tell on which side they are.
+        # Removed records make a batch sparse. Its header's count suffices if the batch is
+        # completely on one side; otherwise only the records show on which side they are.
         sparse = count != behind - base
         whole = sparse & (high - low == behind - base) & ((below == 0) | (above == 0))
         below[whole] = np.where(below[whole] > 0, count[whole], 0)

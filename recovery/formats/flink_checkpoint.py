@@ -1,8 +1,8 @@
 """A Flink checkpoint's promises to Kafka: the sink's transactions, the source's offsets.
 
-A KafkaCommittable is a transaction that was written up to the checkpoint's barrier and is to be
+A KafkaCommittable is a transaction that was written up to the checkpoint's barrier and must be
 committed: (transactional id, producer id, epoch) names exactly one, since the sink calls
-initTransactions for each. Pure: `files` are the bytes of the state files that `places` names.
+initTransactions for each. Pure: `files` are the bytes of the state files that `handles` names.
 Source: Flink's classes CommittableCollectorSerializer, SimpleVersionedSerialization,
 OperatorBackendSerializationProxy, SourceOperator; of its Kafka connector (3.x to 5.0.0)
 KafkaCommittableSerializer, KafkaWriterStateSerializer, KafkaPartitionSplitSerializer.
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.formats.flink_metadata import Metadata, NamedState, Operator, Place
+from recovery.formats.flink_metadata import Metadata, NamedState, Operator, StateHandle
 from recovery.formats.reader import CorruptError, Reader
 from recovery.plurals import counted
 
@@ -24,8 +24,8 @@ _LEGACY = ("next-transactional-id-hint", "next-transactional-id-hint-v2")  # Fli
 
 _COLLECTOR_MAGIC = 0xB91F252C
 _OWNERSHIPS = ("INCREMENTING", "POOLING")  # IMPLICIT_BY_SUBTASK_ID, EXPLICIT_BY_WRITER_STATE
-_STATES = range(4)  # of a request: received, to be tried again; failed, committed
-_UNFINISHED = range(2)  # Flink's restore passes over the two others
+_STATES = range(4)  # of a request: received, to retry, failed, committed
+_UNFINISHED = range(2)  # Flink's restore skips the two others
 
 T = TypeVar("T")
 
@@ -33,8 +33,8 @@ T = TypeVar("T")
 class Committable(NamedTuple):
     """A transaction of Kafka's sink that the checkpoint commits.
 
-    checkpoint_id: in which it was prepared. operator: the name of the sink's committer, "" before
-    format 5.
+    checkpoint_id: the checkpoint that prepared it. operator: the name of the sink's committer, ""
+    before format 5.
     """
 
     transactional_id: str
@@ -47,8 +47,8 @@ class Committable(NamedTuple):
 class SinkWriter(NamedTuple):
     """A writer of Kafka's sink. prefix: of its transactional ids (PREFIX-subtask-n).
 
-    naming: INCREMENTING (n is a checkpoint's number) or POOLING (it is none). precommitted: ids
-    that it had handed over and not heard of, with the checkpoint of each; only of POOLING.
+    naming: INCREMENTING (n is a checkpoint's number) or POOLING (it is not). precommitted: ids that
+    it had handed over without an answer yet, with the checkpoint of each; only for POOLING.
     """
 
     prefix: str
@@ -59,9 +59,9 @@ class SinkWriter(NamedTuple):
 
 
 class SourceOffset(NamedTuple):
-    """A Kafka source's place in one partition. offset: below 0 = as configured
-    (-2 earliest, -1 latest, -3 committed). operator: the source's name, "" before format 5, uid:
-    the one that its job gave it, "" before format 5 or without one; id: 32 hex digits."""
+    """A Kafka source's position in one partition. offset: below 0 = as configured (-2 earliest, -1
+    latest, -3 committed). operator: the source's name, "" before format 5; uid: as its job set it,
+    "" before format 5 or if not set; id: 32 hex digits."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class SourceOffset(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A state of an operator that is not Kafka's. what: `committables` or `source`."""
+    """An operator's state that does not belong to Kafka. what: `committables` or `source`."""
 
     operator: str
     what: str
@@ -84,7 +84,7 @@ class Skipped(NamedTuple):
 
 
 class FlinkCheckpoint(NamedTuple):
-    """All that a checkpoint or savepoint says of Kafka."""
+    """Everything about Kafka in a checkpoint or savepoint."""
 
     version: int
     checkpoint_id: int
@@ -95,15 +95,15 @@ class FlinkCheckpoint(NamedTuple):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """The sinks' prefixes of transactional ids, as their writers' states name them."""
+        """Return the sinks' prefixes of transactional ids, from their writers' states."""
         return tuple(sorted({w.prefix for w in self.writers}))
 
 
 def sources(content: FlinkCheckpoint, uid: str | None, *, where: str) -> tuple[SourceOffset, ...]:
     """Return where a Kafka source goes on, each partition once.
 
-    uid: of the source, its name or its operator id; None = of all of them. Raises RefusedError
-    where there is no such source, or where several read the same partition.
+    uid: of the source, or its name or operator id; None = all sources. Raises RefusedError if there
+    is no such source, or if several read the same partition.
     """
     named = [o for o in content.offsets if uid is None or uid in (o.uid, o.operator, o.id)]
     known = ", ".join(sorted({o.uid or o.operator or o.id for o in content.offsets}))
@@ -122,24 +122,24 @@ def sources(content: FlinkCheckpoint, uid: str | None, *, where: str) -> tuple[S
     return tuple(named)
 
 
-def places(metadata: Metadata) -> tuple[Place, ...]:
-    """Return the files that `read_states` needs, beside what stands in `_metadata`."""
+def handles(metadata: Metadata) -> tuple[StateHandle, ...]:
+    """Return the files that `read_states` needs besides what `_metadata` itself holds."""
     wanted = {
-        state.place
+        state.handle
         for operator in metadata.operators
         for state in operator.states
         if state.name in (COMMITTABLES, WRITERS, SPLITS)
         and state.offsets
-        and state.place.inline is None
+        and state.handle.inline is None
     }
     return tuple(sorted(wanted))
 
 
-def read_states(metadata: Metadata, files: Mapping[Place, bytes]) -> FlinkCheckpoint:
-    """Return what the checkpoint says of Kafka. files: the bytes of each of `places`.
+def read_states(metadata: Metadata, files: Mapping[StateHandle, bytes]) -> FlinkCheckpoint:
+    """Return everything about Kafka in the checkpoint. files: the bytes of each of `handles`.
 
     Raises CorruptError for damaged bytes; RefusedError for compressed state, for a legacy
-    FlinkKafkaProducer, and for versions of states that are not known.
+    FlinkKafkaProducer, and for unknown versions of states.
     """
     committables: set[Committable] = set()
     writers: set[SinkWriter] = set()
@@ -192,12 +192,12 @@ def _refuse_legacy(operator: Operator) -> None:
         )
 
 
-def _items(operator: Operator, name: str, files: Mapping[Place, bytes]) -> Iterator[Reader]:
-    """Each item of a list state, as the bytes that its serializer wrote."""
+def _items(operator: Operator, name: str, files: Mapping[StateHandle, bytes]) -> Iterator[Reader]:
+    """Yield each item of a list state, as the bytes that its serializer wrote."""
     for state in operator.states:
         if state.name == name and state.offsets:
-            place = state.place
-            data = place.inline if place.inline is not None else files[place]
+            handle = state.handle
+            data = handle.inline if handle.inline is not None else files[handle]
             where = f"{name} of subtask {state.subtask}"
             _refuse_compressed(data, where)
             for offset in state.offsets:
@@ -205,7 +205,7 @@ def _items(operator: Operator, name: str, files: Mapping[Place, bytes]) -> Itera
 
 
 def _refuse_compressed(data: bytes, where: str) -> None:
-    """Raise RefusedError unless the file of a subtask's operator state is of a known version."""
+    """Raise RefusedError unless a subtask's operator state is uncompressed, in a known version."""
     head = Reader(data, where)
     version = head.int32()
     if not 2 <= version <= 6:
@@ -232,12 +232,12 @@ def _inner(reader: Reader) -> Reader:
 
 
 def _versioned(reader: Reader) -> tuple[int, Reader]:
-    """SimpleVersionedSerialization: a version, a length, and the bytes of that version."""
+    """Read SimpleVersionedSerialization: a version, a length, and the bytes of that version."""
     return reader.int32(), _inner(reader)
 
 
 def _list(reader: Reader, most: int, of: str) -> tuple[int, list[Reader]]:
-    """SimpleVersionedSerialization's list: a version, a count, and each one's length and bytes."""
+    """Read SimpleVersionedSerialization's list: version, count, then length and bytes of each."""
     version, count = reader.int32(), reader.int32()
     if not 0 <= version <= most:
         raise RefusedError(f"{of} of version {version} are not known", where=reader.where)
@@ -247,7 +247,7 @@ def _list(reader: Reader, most: int, of: str) -> tuple[int, list[Reader]]:
 
 
 class _Request(NamedTuple):
-    """A committable of whatever connector, in the version of its serializer."""
+    """A committable of any connector, in the version of its serializer."""
 
     version: int
     body: Reader
@@ -255,7 +255,7 @@ class _Request(NamedTuple):
 
 
 def _requests(item: Reader, operator: str) -> Iterator[_Request]:
-    """Each committable of a sink's committer that is still to be committed."""
+    """Yield each committable of a sink's committer that must still be committed."""
     version, reader = _versioned(item)
     if version != 2:
         raise RefusedError(
@@ -269,11 +269,11 @@ def _requests(item: Reader, operator: str) -> Iterator[_Request]:
     for checkpoint in checkpoints:
         checkpoint_id = checkpoint.int64()
         if checkpoint_version >= 1:
-            checkpoint.int32()  # of how many subtasks
+            checkpoint.int32()  # number of subtasks
         subtask_version, subtasks = _list(checkpoint, 2, "subtasks of committables")
         for subtask in subtasks:
             if subtask_version >= 1:
-                subtask.int32()  # which subtask
+                subtask.int32()  # the subtask's number
             for request in _list(subtask, 0, "requests of committables")[1]:
                 committable_version, body = _versioned(request)
                 request.int32()  # retries
@@ -286,7 +286,7 @@ def _requests(item: Reader, operator: str) -> Iterator[_Request]:
 
 
 def _whole(reader: Reader, decode: Callable[[Reader], T]) -> T | None:
-    """The value if the bytes are exactly one such; None = they are something else."""
+    """Return the value if the bytes are exactly one; None = they are something else."""
     try:
         value = decode(reader)
         reader.ends()

@@ -1,7 +1,7 @@
 """Flink's `_metadata`: which state of which operator a checkpoint or savepoint holds, and where.
 
-Only operator state is kept: keyed state and channel state are passed over, since neither Kafka's
-sink nor its source keeps anything there. Pure: the file's bytes in, values out.
+Only operator state is kept: keyed state and channel state are skipped, since neither Kafka's sink
+nor its source keeps anything in them. Pure: the file's bytes in, values out.
 Source: Flink's classes Checkpoints, MetadataV3Serializer to MetadataV6Serializer,
 MetadataV2V3SerializerBase, ChannelStateHandleSerializer (Flink 1.11 to 2.2); all big-endian.
 """
@@ -21,12 +21,12 @@ _MODES = 3  # SPLIT_DISTRIBUTE, UNION, BROADCAST
 _MOST_DEPTH = 16  # handles within handles; Flink itself nests two
 
 
-class Place(NamedTuple):
-    """The place of a state's bytes.
+class StateHandle(NamedTuple):
+    """Where a state's bytes are.
 
-    inline: the bytes themselves, if they are in `_metadata`. Else path: the file, relative to
-    the folder of `_metadata` if `relative`, otherwise as Flink names it (a URI or a path). start,
-    size: the part of the file, in bytes; size -1 = all of it.
+    inline: the bytes themselves, if they are in `_metadata`; otherwise path: the file, relative to
+    the folder of `_metadata` if `relative`, else as Flink names it (a URI or a path). start, size:
+    the part of the file, in bytes; size -1 = all of it.
     """
 
     inline: bytes | None = None
@@ -37,16 +37,16 @@ class Place(NamedTuple):
 
 
 class NamedState(NamedTuple):
-    """One list state of one subtask: `offsets` are where its items begin at `place`."""
+    """One list state of one subtask. offsets: where its items begin at `handle`."""
 
     name: str
     subtask: int
     offsets: tuple[int, ...]
-    place: Place
+    handle: StateHandle
 
 
 class Operator(NamedTuple):
-    """One operator. id: 32 hex digits; name, uid: "" where the format has none (before 5)."""
+    """One operator. id: 32 hex digits; name, uid: "" if the format has none (before 5)."""
 
     id: str
     name: str
@@ -66,8 +66,8 @@ class Metadata(NamedTuple):
 def read_metadata(data: Buffer) -> Metadata:
     """Read the bytes of a `_metadata` file.
 
-    Raises CorruptError for damaged bytes, RefusedError for a format version or a kind of handle
-    that is not known. What follows the operator states (Java-serialised properties) is not read.
+    Raises CorruptError for damaged bytes, RefusedError for an unknown format version or kind of
+    handle. What follows the operator states (Java-serialised properties) is not read.
     """
     reader = Reader(data, "_metadata")
     if reader.uint32() != MAGIC:
@@ -93,7 +93,7 @@ def read_metadata(data: Buffer) -> Metadata:
 
 
 def _count(reader: Reader, of: str, least_bytes: int = 1) -> int:
-    """A number of things, each of at least so many bytes: an absurd one is not believed."""
+    """Read a number of things of at least `least_bytes` each: an impossible number is refused."""
     count = reader.int32()
     if not 0 <= count * least_bytes <= reader.remaining:
         raise reader.corrupt(f"{of}: {count}, with {counted(reader.remaining, 'byte')} left")
@@ -101,7 +101,7 @@ def _count(reader: Reader, of: str, least_bytes: int = 1) -> int:
 
 
 class _Operators:
-    """The operators of one file, one after the other."""
+    """The operators of one file, read one after the other."""
 
     def __init__(self, reader: Reader, version: int) -> None:
         self._reader, self._version = reader, version
@@ -154,16 +154,16 @@ class _Operators:
             if not 0 <= mode < _MODES:
                 raise reader.corrupt(f"a state's distribution mode is {mode}")
             found.append((name, _longs(reader)))
-        if kind == 17:  # of merged files: two folders, and whether there is nothing
+        if kind == 17:  # of merged files: two folders, and whether it is empty
             reader.java_text()
             reader.java_text()
             reader.int8()
-        place = _handle(reader)
-        if place is None:
+        handle = _handle(reader)
+        if handle is None:
             if any(offsets for _, offsets in found):
                 raise reader.corrupt("a state has items and no bytes")
             return []
-        return [NamedState(name, subtask, offsets, place) for name, offsets in found]
+        return [NamedState(name, subtask, offsets, handle) for name, offsets in found]
 
     def _channel(self) -> None:
         reader = self._reader
@@ -189,20 +189,20 @@ def _unknown(of: str, kind: int) -> RefusedError:
     return RefusedError(f"{of} has a handle of type {kind}, which is not known", where="_metadata")
 
 
-def _handle(reader: Reader, depth: int = 0) -> Place | None:
-    """A handle of bytes; None where there are none."""
+def _handle(reader: Reader, depth: int = 0) -> StateHandle | None:
+    """Read a handle of bytes; None: it has none."""
     kind = reader.int8()
     if kind in (0, 16):
         return None
     if kind == 1:
         reader.java_text()
-        return Place(inline=reader.take(reader.int32()))
+        return StateHandle(inline=reader.take(reader.int32()))
     if kind == 2:
         size = reader.int64()
-        return Place(path=reader.java_text(), size=_size(reader, size))
+        return StateHandle(path=reader.java_text(), size=_size(reader, size))
     if kind == 6:
         path = reader.java_text()
-        return Place(path=path, relative=True, size=_size(reader, reader.int64()))
+        return StateHandle(path=path, relative=True, size=_size(reader, reader.int64()))
     if kind == 15:  # a part of a merged file
         start, size = reader.int64(), _size(reader, reader.int64())
         reader.int32()
@@ -210,7 +210,7 @@ def _handle(reader: Reader, depth: int = 0) -> Place | None:
         reader.java_text()
         if start < 0:
             raise reader.corrupt(f"a part of a file begins at {start}")
-        return Place(path=path, start=start, size=size)
+        return StateHandle(path=path, start=start, size=size)
     if kind == 3:
         reader.int32()
         _longs(reader)
@@ -231,7 +231,7 @@ def _deeper(reader: Reader, depth: int) -> int:
 
 
 def _keyed(reader: Reader, depth: int = 0) -> None:
-    """Pass over a handle of keyed state."""
+    """Skip a handle of keyed state."""
     kind = reader.int8()
     if kind == 0:
         return

@@ -1,18 +1,16 @@
 """MirrorMaker 2's own topics: offset syncs and checkpoints.
 
-Offset syncs say that the source's record at one offset is the mirror's at another. Checkpoints say
-where a group of the source goes on in the mirror; both offsets are of the next record to read.
+An offset sync says that the source's record at one offset is the mirror's at another. A checkpoint
+says where a group of the source goes on in the mirror; both offsets are of the next record to read.
 Source: Kafka's classes org.apache.kafka.connect.mirror.OffsetSync and Checkpoint.
 """
 
-from dataclasses import dataclass
-
 from recovery.formats.reader import Reader
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetSync:
-    """topic: the source's name of it. upstream, downstream: offsets in source and mirror."""
+class OffsetSync(Value):
+    """topic: the source's name for it. upstream, downstream: offsets in source and mirror."""
 
     topic: str
     partition: int
@@ -20,9 +18,8 @@ class OffsetSync:
     downstream: int
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """topic: the mirror's name. upstream: as the group committed it; downstream: translated."""
+class Checkpoint(Value):
+    """topic: the mirror's name for it. upstream: as the group committed; downstream: translated."""
 
     group: str
     topic: str
@@ -33,7 +30,7 @@ class Checkpoint:
 
 
 def decode_sync(key: bytes, value: bytes) -> OffsetSync:
-    """A record of an offset-syncs topic. Raises CorruptError."""
+    """Decode a record of an offset-syncs topic. Raises CorruptError."""
     where = Reader(key, "key of an offset sync")
     topic, partition = where.string(), where.int32()
     what = Reader(value, "value of an offset sync")
@@ -43,7 +40,7 @@ def decode_sync(key: bytes, value: bytes) -> OffsetSync:
 
 
 def decode_checkpoint(key: bytes, value: bytes) -> Checkpoint:
-    """A record of a checkpoints topic. Raises CorruptError, also for an unknown version."""
+    """Decode a record of a checkpoints topic. Raises CorruptError, also for an unknown version."""
     where = Reader(key, "key of a checkpoint")
     group, topic, partition = where.string(), where.string(), where.int32()
     what = Reader(value, "value of a checkpoint")

@@ -1,6 +1,6 @@
 """Producer id blocks: which producer ids the cluster has handed out, and to which broker.
 
-Read only: a lost or lowered block makes a cluster hand out old producer ids again.
+They are only read: a lost or lowered block makes a cluster hand out old producer ids again.
 Source: Kafka's ProducerIdsRecord.json and AbstractApiMessageSerde (metadata log),
 ProducerIdControlManager, ProducerIdsBlock; ProducerIdBlockZNode of ZkData (ZooKeeper).
 """
@@ -19,7 +19,7 @@ _PRODUCER_IDS_RECORD = 15
 class ProducerIdBlock(NamedTuple):
     """The latest block handed out: ids first to last, both included.
 
-    broker: -1 where a metadata snapshot no longer says which. broker_epoch: -1 where unknown.
+    broker: -1 = a metadata snapshot no longer says which. broker_epoch: -1 = unknown.
     """
 
     broker: int
@@ -29,7 +29,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 def from_zookeeper(node: bytes) -> ProducerIdBlock:
-    """The content of ZooKeeper's node. Raises CorruptError when it is not such a block."""
+    """Read the content of ZooKeeper's node. Raises CorruptError if it is not such a block."""
     try:
         block = json.loads(node)
         ids = ProducerIdBlock(
@@ -43,10 +43,10 @@ def from_zookeeper(node: bytes) -> ProducerIdBlock:
 
 
 def from_metadata_record(value: bytes) -> ProducerIdBlock | None:
-    """The block in one record of the metadata log (`__cluster_metadata`); None for other records.
+    """Read the block in a record of the metadata log (`__cluster_metadata`); None: another record.
 
-    A ProducerIdsRecord holds the id that comes after its block. Raises CorruptError when the
-    record is cut or framed in an unknown way.
+    A ProducerIdsRecord holds the id that comes after its block. Raises CorruptError if the record
+    is cut or framed in an unknown way.
     """
     reader = Reader(value, "record of the metadata log")
     frame = reader.uvarint()

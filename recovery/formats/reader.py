@@ -1,7 +1,7 @@
-"""The alphabet of Kafka's formats: integers, varints, strings, arrays and tagged fields from bytes.
+"""Read Kafka's basic types from bytes: integers, varints, strings, arrays and tagged fields.
 
-Every decoder in this package reads through `Reader`, so that cut or absurd bytes end as one
-`CorruptError` with their position, never as an IndexError.
+Every decoder in this package reads through `Reader`, so that cut or impossible bytes end in one
+`CorruptError` with their position, never in an IndexError.
 Source: Kafka's protocol guide, "Protocol Primitive Types"; KIP-482 (flexible versions);
 classes ByteBufferAccessor and ByteUtils.
 """
@@ -24,16 +24,16 @@ _U32 = struct.Struct(">I")
 
 
 class CorruptError(IncompleteError):
-    """Bytes that are not what their format says; the question on them cannot be answered."""
+    """Bytes that do not fit their format, so that the question about them has no answer."""
 
     def within(self, where: str) -> Self:
-        """Return this finding with the place that only the caller knows (a partition, a file)."""
+        """Return this error with the place that only the caller knows (a partition, a file)."""
         inner = f"{where}, {self.where}" if self.where else where
         return type(self)(self.what, where=inner, remedy=self.remedy)
 
 
 class UnknownVersion(NamedTuple):
-    """A key or value in a version this decoder does not know: something was written, unreadable."""
+    """A key or value in a version that this decoder does not know: written, but unreadable."""
 
     version: int
 
@@ -41,8 +41,8 @@ class UnknownVersion(NamedTuple):
 class Reader:
     """A position in some bytes; each call reads one value.
 
-    Raises CorruptError when the bytes end within a value or a length is impossible. `where` names
-    the thing that is read, for the error's sentence.
+    Raises CorruptError if the bytes end within a value or a length is impossible. `where` names the
+    thing that is read, for the error's sentence.
     """
 
     __slots__ = ("_data", "_end", "_where", "position")
@@ -55,20 +55,20 @@ class Reader:
 
     @property
     def where(self) -> str:
-        """Return the name of what is read, as errors give it."""
+        """Return the name of what is read, for errors."""
         return self._where
 
     @property
     def remaining(self) -> int:
-        """Bytes not read yet."""
+        """Return how many bytes are not read yet."""
         return self._end - self.position
 
     def corrupt(self, what: str) -> CorruptError:
-        """The error to raise for `what`, with the place reached."""
+        """Return the error to raise for `what`, with the current position."""
         return CorruptError(what, where=f"{self._where}, byte {self.position}")
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        """Several integers at once."""
+        """Read several integers at once."""
         end = self.position + form.size
         if end > self._end:
             raise self.corrupt(f"{counted(form.size, 'byte')} expected, {self.remaining} left")
@@ -92,7 +92,7 @@ class Reader:
         return self.unpack(_U32)[0]
 
     def uvarint(self) -> int:
-        """An unsigned 32-bit varint, little groups of seven bits first."""
+        """Read an unsigned 32-bit varint, lowest seven bits first."""
         value = shift = 0
         while shift < 35:
             if self.position >= self._end:
@@ -106,7 +106,7 @@ class Reader:
         raise self.corrupt("a varint is longer than five bytes")
 
     def take(self, length: int) -> bytes:
-        """The next `length` bytes."""
+        """Read the next `length` bytes."""
         start = self.position
         end = start + length
         if not start <= end <= self._end:
@@ -115,24 +115,24 @@ class Reader:
         return self._data[start:end]
 
     def string(self, *, compact: bool = False) -> str:
-        """A string that may not be null; malformed UTF-8 becomes U+FFFD, as in Kafka."""
+        """Read a string that may not be null; malformed UTF-8 becomes U+FFFD, as in Kafka."""
         text = self.nullable_string(compact=compact)
         if text is None:
             raise self.corrupt("a string is null")
         return text
 
     def nullable_string(self, *, compact: bool = False) -> str | None:
-        """A string; None where it is null."""
+        """Read a string; None if it is null."""
         length = self.uvarint() - 1 if compact else self.int16()
         return None if length == -1 else self.take(length).decode("utf-8", "replace")
 
     def array(self, item: Callable[[], T], *, compact: bool = False) -> list[T] | None:
-        """An array; None where it is null."""
+        """Read an array; None if it is null."""
         count = self._count(compact=compact)
         return None if count is None else [item() for _ in range(count)]
 
     def int32s(self, *, compact: bool = False) -> tuple[int, ...]:
-        """An array of int32; () where it is null."""
+        """Read an array of int32; () if it is null."""
         count = self._count(compact=compact) or 0
         return self.unpack(struct.Struct(f">{count}i"))
 
@@ -140,7 +140,7 @@ class Reader:
         count = self.uvarint() - 1 if compact else self.int32()
         if count == -1:
             return None
-        # No item of any Kafka array is shorter than a byte: an absurd count must not be believed.
+        # No item of any Kafka array is shorter than a byte, so a greater count is impossible.
         if not 0 <= count <= self.remaining:
             raise self.corrupt(
                 f"an array of {counted(count, 'item')}, {counted(self.remaining, 'byte')} left"
@@ -148,13 +148,13 @@ class Reader:
         return count
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields that end a flexible structure, known or not: tag to raw value."""
+        """Read the tagged fields that end a flexible structure, known or not: tag to raw value."""
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
 
     def java_text(self) -> str:
-        """A text as Java's DataOutput.writeUTF writes it: u16 length and modified UTF-8.
+        """Read a text as Java's DataOutput.writeUTF writes it: u16 length and modified UTF-8.
 
-        In that, NUL is C0 80, and a character above U+FFFF is two surrogates of three bytes each.
+        NUL is written as C0 80, and a character above U+FFFF as two surrogates of three bytes each.
         """
         data = self.take(self.int16() & 0xFFFF)
         try:

@@ -1,7 +1,7 @@
 """The records inside a batch: decompression, keys, values, headers, and transaction markers.
 
-Exact rather than fast: for the batches that must be opened. Columns of millions of records are
-another matter.
+Exact rather than fast, for the batches that must be opened; `recovery.formats.columns` decodes
+millions of records as columns.
 Source: Kafka's classes DefaultRecord, ControlRecordType, EndTransactionMarker; KafkaLZ4 and
 SnappyCompression for the framings.
 """
@@ -19,8 +19,8 @@ from recovery.plurals import counted
 
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16  # magic, version, compatible version
-_MOST_SNAPPY_EXPANDS = 64  # a copy of 3 bytes makes 64 at most
-_AT_ONCE = 1 << 20  # bytes asked of a decompressor at a time
+_MOST_SNAPPY_EXPANDS = 64  # a copy of 3 bytes expands to at most 64
+_AT_ONCE = 1 << 20  # bytes requested from a decompressor at a time
 
 MOST_EXPANDED = 128 << 20
 """Bytes that the records of one batch may expand to: 10 KB of zstd can hold gigabytes."""
@@ -34,10 +34,10 @@ LEAST_RECORD = 7
 
 
 class Record(NamedTuple):
-    """One record. timestamp: milliseconds since 1970, None where the producer gave none.
+    """One record. timestamp: milliseconds since 1970, None = the producer gave none.
 
-    headers: bytes of a name that are no UTF-8 stand in it as Python's surrogates (PEP 383), from
-    which `replaced` makes what Java reads.
+    headers: bytes of a name that are not UTF-8 appear as Python's surrogates (PEP 383), from which
+    `replaced` makes what Java reads.
     """
 
     offset: int
@@ -63,10 +63,10 @@ class Marker(NamedTuple):
 
 
 def records(buffer: Buffer, header: BatchHeader) -> Iterator[Record]:
-    """The records of the batch at `header.position`, by rising offset.
+    """Yield the records of the batch at `header.position`, by rising offset.
 
-    Raises CorruptError when they do not decompress, do not parse, or are not as many as the header
-    says; records before the damage have been yielded by then. Does not check the CRC.
+    Raises CorruptError if they do not decompress or parse, or if the header's number of them is
+    wrong, after yielding the records before the damage. Does not check the CRC.
     """
     data = decompressed(buffer, header)
     append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
@@ -91,7 +91,7 @@ def records(buffer: Buffer, header: BatchHeader) -> Iterator[Record]:
 
 
 def marker(buffer: Buffer, header: BatchHeader) -> Marker | None:
-    """Return the marker at `header.position`, None when compaction emptied its batch.
+    """Return the marker at `header.position`; None if compaction emptied its batch.
 
     Raises CorruptError as `records` and `control_record` do.
     """
@@ -104,7 +104,7 @@ def marker(buffer: Buffer, header: BatchHeader) -> Marker | None:
 
 
 def control_record(key: bytes | None, value: bytes | None) -> Marker:
-    """A control record's meaning. Raises CorruptError where Kafka would find it invalid."""
+    """Return a control record's meaning. Raises CorruptError if Kafka would find it invalid."""
     reader = Reader(key or b"", "key of a control record")
     version, number = reader.int16(), reader.int16()
     if version < 0:
@@ -125,7 +125,7 @@ def _where(header: BatchHeader) -> str:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it; IndexError at the end, ValueError if too long."""
+    """Read a zigzag varint; return it and the position after. Raises IndexError, ValueError."""
     byte = data[position]
     position += 1
     if byte < 0x80:  # nearly always
@@ -158,7 +158,7 @@ _Headers = tuple[tuple[str, bytes | None], ...]
 def _record(
     data: bytes, position: int
 ) -> tuple[int, int, bytes | None, bytes | None, _Headers, int]:
-    """(offset delta, timestamp delta, key, value, headers, position after) of one record."""
+    """Return (offset delta, timestamp delta, key, value, headers, position after) of a record."""
     length, position = _varint(data, position)
     end = position + length
     if length < 0 or end > len(data):
@@ -167,7 +167,7 @@ def _record(
     offset_delta, position = _varint(data, position)
     key, position = _nullable(data, position)
     value, position = _nullable(data, position)
-    # A slice that ran over the end is noticed here, as is anything left over.
+    # Catches a slice that ran over the end as well as bytes left over.
     if position == end - 1 and data[position] == 0:
         return offset_delta, time_delta, key, value, (), end
     headers, position = _headers(data, position)
@@ -177,7 +177,7 @@ def _record(
 
 
 def headers_of(section: bytes) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers in a record's last part. Raises IndexError or ValueError when malformed."""
+    """Return the headers in a record's last part. Raises IndexError or ValueError if malformed."""
     headers, position = _headers(section, 0)
     if position != len(section):
         raise ValueError("the headers do not fill their part")
@@ -199,12 +199,12 @@ def _headers(data: bytes, position: int) -> tuple[_Headers, int]:
 
 
 def is_utf8(name: str) -> bool:
-    """True if a header's name was UTF-8: others can't be written again by most clients."""
+    """Return True if a header's name was UTF-8: most clients cannot write others again."""
     return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def replaced(name: str) -> str:
-    """A header's name with U+FFFD for what is no UTF-8, as Kafka's Java clients read it."""
+    """Return a header's name with U+FFFD for all that is not UTF-8, as Kafka's Java clients do."""
     if is_utf8(name):
         return name
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -212,7 +212,7 @@ def replaced(name: str) -> str:
 
 def allow_expanded(size: int) -> Callable[[], None]:
     """Open batches of up to `size` expanded bytes in this process, instead of MOST_EXPANDED, until
-    the function returned is called. The largest of several bounds counts."""
+    the returned function is called. The largest of several bounds counts."""
     _allowed.append(size)
     return partial(_allowed.remove, size)
 
@@ -223,9 +223,9 @@ def most_expanded() -> int:
 
 
 def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
-    """The bytes of a batch's records.
+    """Return the bytes of a batch's records.
 
-    Raises CorruptError when they do not decompress, or are more bytes or records than are opened
+    Raises CorruptError if they do not decompress, or exceed the limits of bytes and records
     (`most_expanded`, MOST_RECORDS): decompression stops there, so that memory stays bounded.
     """
     start, end = header.position + HEADER_SIZE, header.position + header.size
@@ -269,7 +269,7 @@ def _too_large(header: BatchHeader, most: int) -> CorruptError:
 
 
 def _gzip(data: bytes) -> Iterator[bytes]:
-    """One member after the other, as gzip.decompress reads them."""
+    """Decompress one member after the other, as gzip.decompress does."""
     while data:
         member = zlib.decompressobj(31)
         while not member.eof:
@@ -282,7 +282,7 @@ def _gzip(data: bytes) -> Iterator[bytes]:
 
 
 def _arrow(codec: str, data: bytes) -> Iterator[bytes]:
-    """Decode a stream: Java writes frames of unknown content size, and may write several."""
+    """Decode a stream: Java writes frames of unknown content size, possibly several."""
     import pyarrow as pa
 
     stream = pa.CompressedInputStream(pa.BufferReader(data), codec)
@@ -291,7 +291,7 @@ def _arrow(codec: str, data: bytes) -> Iterator[bytes]:
 
 
 def _snappy(data: bytes) -> Iterator[bytes]:
-    """Raw snappy (librdkafka), or the xerial framing (Java): blocks, each after its length."""
+    """Decode raw snappy (librdkafka) or xerial framing (Java): blocks, each after its length."""
     if not data.startswith(_XERIAL):
         yield from _snappy_block(data)
         return
@@ -306,7 +306,7 @@ def _snappy(data: bytes) -> Iterator[bytes]:
 
 
 def _snappy_block(block: bytes) -> Iterator[bytes]:
-    """A block, which can only be had whole; of one that claims too much as much as is too much."""
+    """Decode a block at once; for one that claims too much, yield one byte above the limit."""
     import pyarrow as pa
 
     size = Reader(block, "snappy block").uvarint()

@@ -1,7 +1,7 @@
 """Spark Structured Streaming's checkpoint directory: which batch is in flight, with which offsets.
 
 `offsets/N` is written before batch N runs, `commits/N` after it: the last N without a commit is
-replayed with exactly its ranges. Pure: `read` is given the files' texts by name.
+replayed in exactly its ranges. Pure: `read` gets the files' texts by name.
 Source: Spark's classes OffsetSeqLog (versions 1 and 2), CommitLog, HDFSMetadataLog, and of the
 Kafka source KafkaSourceOffset, KafkaSourceInitialOffsetWriter.
 """
@@ -9,11 +9,11 @@ Kafka source KafkaSourceOffset, KafkaSourceInitialOffsetWriter.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
+from recovery.values import Value
 
 Offsets = Mapping[TopicPartition, int]
 VOID = "-"  # SERIALIZED_VOID_OFFSET: the source has no offset in this batch
@@ -23,13 +23,12 @@ _SOURCE = re.compile(r"sources/([0-9]+)/0")
 _VERSION = re.compile(r"v([1-9][0-9]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Value):
     """A query's progress in its Kafka sources; other sources are left out.
 
-    query_id: the query's own. batch: the last one planned, None = none yet. committed: the last
-    one that is done. start, end: where batch `batch` begins and ends; a partition that is not in
-    `start` was not known before.
+    query_id: the query's own. batch: the last one planned, None = none yet. committed: the last one
+    that is done. start, end: where `batch` begins and ends; a partition that is missing in `start`
+    was not known earlier.
     """
 
     query_id: str | None
@@ -40,20 +39,20 @@ class Checkpoint:
 
     @property
     def in_flight(self) -> bool:
-        """True if the last batch will be run again."""
+        """Return True if the last batch will run again."""
         return self.batch is not None and self.batch != self.committed
 
 
 def relevant(name: str) -> bool:
-    """Return True if `read` looks at this file, named relative to the directory."""
+    """Return True if `read` needs this file, named relative to the directory."""
     return name == "metadata" or bool(_BATCH.fullmatch(name) or _SOURCE.fullmatch(name))
 
 
 def read(files: Mapping[str, str]) -> Checkpoint:
-    """files: text by name relative to the directory; those that are not `relevant` are passed over.
+    """Read a checkpoint. files: text by name relative to the directory; others are skipped.
 
-    Of offsets the last two are read, and the first ones of the sources. Raises CorruptError when
-    a file is not what it should be, or offsets and commits do not fit each other.
+    The last two batches' offsets are read, and the sources' first ones. Raises CorruptError if a
+    file is not what it should be, or if offsets and commits do not fit each other.
     """
     planned, done = _numbers(files, "offsets"), _numbers(files, "commits")
     if done and (not planned or done[-1] > planned[-1]):
@@ -81,19 +80,18 @@ def read(files: Mapping[str, str]) -> Checkpoint:
         start = _offsets(files[f"offsets/{batch - 1}"], f"offsets/{batch - 1}")
     else:
         raise CorruptError(f"offsets/{batch - 1} is missing: where batch {batch} begins")
-    for place, offset in start.items():
-        if end.get(place, offset) < offset:
+    for partition, offset in start.items():
+        if end.get(partition, offset) < offset:
             raise CorruptError(
-                f"{place} ends at {end[place]}, below its start {offset}",
+                f"{partition} ends at {end[partition]}, below its start {offset}",
                 where=f"offsets/{batch}",
             )
     return Checkpoint(query_id(files), batch, committed, start, end)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOffsets:
-    """`offsets/N` as it is written. metadata: of the batch. sources: a line each, with its name
-    before a colon in version 2."""
+class BatchOffsets(Value):
+    """The content of `offsets/N`. metadata: of the batch. sources: a line each, in version 2 with
+    the source's name before a colon."""
 
     version: int
     metadata: Mapping[str, Any]
@@ -101,19 +99,19 @@ class BatchOffsets:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """Return the sources' offsets; of one that is no JSON its text."""
+        """Return the sources' offsets; one that is not JSON as its text."""
         lines = [s.partition(":")[2] if self.version == 2 else s for s in self.sources]
         return tuple(offset_value(line.strip()) for line in lines)
 
     @property
     def watermark_ms(self) -> int | None:
-        """Return the watermark with which the batch runs; None where none is written."""
+        """Return the watermark with which the batch runs; None: none is written."""
         value = self.metadata.get("batchWatermarkMs")
         return value if type(value) is int else None
 
 
 def batch_offsets(text: str, where: str) -> BatchOffsets:
-    """Read an `offsets/N`, of whatever sources. Raises CorruptError for one that is cut."""
+    """Read an `offsets/N`, for any kind of sources. Raises CorruptError if it is cut."""
     version, lines = _body(text, where)
     if version > 2:
         raise CorruptError(f"version {version} is not known", where=where)
@@ -131,7 +129,7 @@ def write_batch_offsets(offsets: BatchOffsets) -> str:
 
 
 def commit_metadata(text: str, where: str) -> Mapping[str, Any]:
-    """Read a `commits/N`. Raises CorruptError for one that is cut.
+    """Read a `commits/N`. Raises CorruptError if it is cut.
 
     Spark reads one that ends after its version as a watermark of 0.
     """
@@ -145,7 +143,7 @@ def commit_metadata(text: str, where: str) -> Mapping[str, Any]:
 
 
 def offset_value(text: str) -> Any:
-    """Return a source's offset: of JSON its value, else the text."""
+    """Return a source's offset: its value if it is JSON, else the text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -153,7 +151,7 @@ def offset_value(text: str) -> Any:
 
 
 def starting_offsets(offsets: Offsets) -> str:
-    """The value of the Kafka source's option `startingOffsets` (or `endingOffsets`)."""
+    """Return a value for the Kafka source's option `startingOffsets` (or `endingOffsets`)."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
@@ -166,7 +164,7 @@ def _numbers(files: Mapping[str, str], folder: str) -> list[int]:
 
 
 def query_id(files: Mapping[str, str]) -> str | None:
-    """Return the query's id, out of `metadata`; None where that is missing. Raises CorruptError."""
+    """Return the query's id from `metadata`; None if that is missing. Raises CorruptError."""
     if "metadata" not in files:
         return None
     metadata = _json(files["metadata"], "metadata")
@@ -177,7 +175,7 @@ def query_id(files: Mapping[str, str]) -> str | None:
 
 
 def _body(text: str, where: str) -> tuple[int, list[str]]:
-    """Version, and the lines after it; an empty file is one whose writer died."""
+    """Return the version and the lines after it; in an empty file the writer died."""
     lines = text.split("\n")
     match = _VERSION.fullmatch(lines[0].strip()) if lines else None
     if match is None or len(lines) < 2:
@@ -200,7 +198,7 @@ def _offsets(text: str, where: str) -> dict[TopicPartition, int]:
 
 
 def _initial(text: str, where: str) -> dict[TopicPartition, int]:
-    """`sources/N/0`: a zero byte (Spark 2.1 needed it), `v1`, then the first offsets."""
+    """Read `sources/N/0`: a zero byte (Spark 2.1 needed it), `v1`, then the first offsets."""
     version, lines = _body(text.lstrip("\0"), where)
     if version > 1:
         raise CorruptError(f"version {version} is not known", where=where)
@@ -208,7 +206,7 @@ def _initial(text: str, where: str) -> dict[TopicPartition, int]:
 
 
 def _kafka_offsets(value: Any, where: str) -> dict[TopicPartition, int]:
-    """{topic: {partition: offset}}; {} for the offset of a source that is not Kafka."""
+    """Return the offsets in {topic: {partition: offset}}; {} for a source that is not Kafka."""
     if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
         return {}
     offsets: dict[TopicPartition, int] = {}
@@ -216,10 +214,10 @@ def _kafka_offsets(value: Any, where: str) -> dict[TopicPartition, int]:
         for partition, offset in partitions.items():
             if not partition.isdecimal() or type(offset) is not int:
                 return {}
-            place = TopicPartition(topic, int(partition))
+            topic_partition = TopicPartition(topic, int(partition))
             if offset < 0:
-                raise CorruptError(f"{place} has the offset {offset}", where=where)
-            offsets[place] = offset
+                raise CorruptError(f"{topic_partition} has the offset {offset}", where=where)
+            offsets[topic_partition] = offset
     return offsets
 
 

@@ -1,9 +1,9 @@
 """The state directory of a Kafka Streams application: its names, its checkpoint, a stored value.
 
-state.dir/APPLICATION/SUBTOPOLOGY_PARTITION/rocksdb/STORE/ is the RocksDB of one store of one task,
-SUBTOPOLOGY_PARTITION/.checkpoint the last changelog offset that each store of the task holds.
-Streams 4.3 keeps offsets in a column family of each store, and takes them out of a `.checkpoint`
-that it meets, as every upgrade does. Source: Kafka's classes StateDirectory, OffsetCheckpoint,
+state.dir/APPLICATION/SUBTOPOLOGY_PARTITION/rocksdb/STORE/ is the RocksDB of one store of one task;
+SUBTOPOLOGY_PARTITION/.checkpoint holds the last changelog offset in each store of the task.
+Streams 4.3 keeps offsets in a column family of each store and moves them there from a `.checkpoint`
+that it finds, as in every upgrade. Source: Kafka's classes StateDirectory, OffsetCheckpoint,
 ProcessorStateManager, RocksDBStore, RocksDBTimestampedStore, LegacyCheckpointingStateStore.
 """
 
@@ -17,11 +17,11 @@ TIMESTAMPED = "keyValueWithTimestamp"
 has its values in the default one."""
 
 _CHANGELOG = "-changelog"
-_UNKNOWN = -4  # OffsetCheckpoint.OFFSET_UNKNOWN: a store that is there and has read nothing
+_UNKNOWN = -4  # OffsetCheckpoint.OFFSET_UNKNOWN: the store exists and has read nothing
 
 
 def store_of(application: str, changelog: str) -> str | None:
-    """Return the store whose changelog a topic is, None if it is none of that application.
+    """Return the store of a changelog topic; None if the topic is no changelog of the application.
 
     >>> store_of("sales", "sales-totals-changelog")
     'totals'

@@ -1,7 +1,7 @@
 """`__transaction_state`, the coordinators' memory: what one record says of a transactional id.
 
 Key: the transactional id. Value: its producer id, epoch, state and partitions at that moment;
-none (a tombstone) when the coordinator forgot the id.
+null (a tombstone) once the coordinator forgot the id.
 Source: Kafka's TransactionLogKey.json, TransactionLogValue.json (versions 0 and 1), classes
 TransactionLog and TransactionState; KIP-890 for the tagged fields.
 """
@@ -15,7 +15,7 @@ from recovery.formats.reader import Reader, UnknownVersion
 
 
 class TransactionState(StrEnum):
-    """A transactional id's state, by the names that Kafka's own tools print."""
+    """A transactional id's state, with the names that Kafka's own tools print."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -25,7 +25,7 @@ class TransactionState(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-    UNKNOWN = "Unknown"  # a state that a newer Kafka has
+    UNKNOWN = "Unknown"  # a state of a newer Kafka
 
 
 _HEAD = struct.Struct(">qhib")  # producer id and epoch, timeout, state
@@ -39,9 +39,9 @@ class TransactionValue(NamedTuple):
     """One state of a transactional id. Times in milliseconds since 1970 by the coordinator's clock.
 
     partitions: those in the transaction, in the order written; empty in Empty and Complete*.
-    start_ms, previous_producer_id, next_producer_id: -1 where there is none. next_producer_epoch:
-    -1 where there is none (Kafka 4.3 on). client_transaction_version: 0 where the client does not
-    use transactions version 2. last_update_ms: when this state was prepared.
+    start_ms, previous_producer_id, next_producer_id: -1 = none. next_producer_epoch: -1 = none
+    (since Kafka 4.3). client_transaction_version: 0 = the client does not use transactions version
+    2. last_update_ms: when this state was prepared.
     """
 
     producer_id: int
@@ -58,14 +58,14 @@ class TransactionValue(NamedTuple):
 
 
 def decode_key(key: bytes) -> str | UnknownVersion:
-    """The transactional id. Raises CorruptError when the key is cut."""
+    """Decode the transactional id. Raises CorruptError if the key is cut."""
     reader = Reader(key, "key of a __transaction_state record")
     version = reader.int16()
     return reader.string() if version == 0 else UnknownVersion(version)
 
 
 def decode_value(value: bytes | None) -> TransactionValue | UnknownVersion | None:
-    """The state; None for a tombstone. Raises CorruptError when the value is cut."""
+    """Decode the state; None for a tombstone. Raises CorruptError if the value is cut."""
     if value is None:
         return None
     reader = Reader(value, "value of a __transaction_state record")

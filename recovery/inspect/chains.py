@@ -1,15 +1,15 @@
-"""How much of an id's past is needed: its newest records, and those that decide a given batch.
+"""Select how much of an id's past is needed: the newest records and those that decide a batch.
 
 An id of a busy application has a hundred thousand records a day; a verdict needs a few of them. A
-chain is walked from the newest record back until the batch's epoch has begun. What is kept of it:
+chain goes from the newest record back until the batch's epoch has begun. It keeps:
 
 - the newest records, and some before the epoch began: they identify a topic and measure clocks;
-- on each side of a change of epoch up to two above the batch's, and all that begin or end one;
+- both sides of a change of epoch, up to two above the batch's, and all that begin or end an epoch;
 - each decision that names one of the partitions, and the record after it (its completion).
 
-So `read_history` gives the same answer as from all records. `StateLog.cuts` says below which offset
-records were left out. Where a chain is longer than `most`, that is after the beginning of the
-batch's epoch: then the history is not complete for that id.
+So `read_history` gives the same answer as from all records. `StateLog.cuts` holds the offset below
+which records were left out. If a chain reaches `most` records before the batch's epoch has begun,
+the history is incomplete for that id.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,18 +19,18 @@ from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import OUTCOMES, StateRecord, producer_ids_of
 from recovery.inspect.observation import OpenTransaction, StartBatch
+from recovery.values import Value
 
-NEWEST = 16  # records of an id that are kept whatever they are, and as many before its epoch began
-MOST_RECORDS = 40_000  # of all ids of one question, in all partitions: about 30 MB
+NEWEST = 16  # records of an id that are always kept, and as many before its epoch began
+MOST_RECORDS = 40_000  # of all ids in one request, in all partitions: about 30 MB
 LEAST_RECORDS = 50  # of each id
 _EPOCHS_ABOVE = 2  # an abort of Kafka 4.0.0 carries the batch's epoch + 2 (KAFKA-19367)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The batches of one producer id that a history is asked about.
+class Wanted(Value):
+    """The batches of one producer id for which a history is read.
 
-    epochs: theirs. partitions: on which they are.
+    epochs, partitions: those of the batches.
     """
 
     epochs: frozenset[int]
@@ -41,14 +41,14 @@ class Wanted:
         return min(self.epochs)
 
     def is_near(self, epoch: int) -> bool:
-        """Tell whether records of this epoch say how one of the batches' epochs began or ended."""
+        """Return True if records of this epoch may show how a batch's epoch began or ended."""
         return any(e - 1 <= epoch <= e + _EPOCHS_ABOVE for e in self.epochs)
 
 
 def wanted_of(
     transactions: Iterable[OpenTransaction], starts: Mapping[OpenTransaction, StartBatch]
 ) -> dict[int, Wanted]:
-    """Return by producer id what the history of these transactions needs; start batches known."""
+    """Return by producer id what these transactions' histories need. starts: the batch of each."""
     wanted: dict[int, Wanted] = {}
     for w in transactions:
         pid, epoch = w.producer_id, starts[w].producer_epoch
@@ -60,7 +60,7 @@ def wanted_of(
 
 
 def most_records(ids: int) -> int:
-    """Return how many records of each id are kept at most, of so many in all partitions."""
+    """Return how many records are kept at most for each id; ids: their number in all partitions."""
     return max(LEAST_RECORDS, MOST_RECORDS // max(1, ids))
 
 
@@ -68,23 +68,23 @@ def most_records(ids: int) -> int:
 class Chain:
     """The records of one id, added from the newest back until `done`.
 
-    wanted: by producer id that the id bears; None = all records are kept, up to `most`.
+    wanted: by producer id that the id has had; None = all records are kept, up to `most`.
     """
 
     wanted: Mapping[int, Wanted] | None
     most: int | None = None  # records kept; None = no limit
     kept: list[StateRecord] = field(default_factory=list)  # newest first
-    cut: int | None = None  # offset of the oldest record read, where older ones were left out
+    cut: int | None = None  # offset of the oldest record read, if older ones were left out
     done: bool = False
     _read: int = 0
-    _after: StateRecord | None = None  # the record before in this walk, which is the newer one
+    _after: StateRecord | None = None  # the previously added record, which is newer
     _after_kept: bool = True
-    _owned: set[int] = field(default_factory=set)  # producer ids of newer records, not their tags
-    _begun: set[int] = field(default_factory=set)  # those whose epoch has begun after this record
+    _owned: set[int] = field(default_factory=set)  # producer ids of newer records, tags excluded
+    _begun: set[int] = field(default_factory=set)  # producer ids whose epoch began later
     _margin: int | None = None  # records still to be read
 
     def add(self, record: StateRecord) -> None:
-        """Take the next older record."""
+        """Add the next older record."""
         if self.most is not None and len(self.kept) >= self.most:
             self.cut, self.done = self._oldest(), True
             return
@@ -114,7 +114,9 @@ class Chain:
         if self._crosses(record):
             return True
         if value.state in OUTCOMES and any(
-            place in w.partitions for w in self.wanted.values() for place in value.partitions
+            partition in w.partitions
+            for w in self.wanted.values()
+            for partition in value.partitions
         ):
             return True
         return self._near(record) and (
@@ -122,13 +124,13 @@ class Chain:
         )
 
     def _both(self, record: StateRecord, after: StateRecord) -> bool:
-        """Tell whether the newer neighbour is needed: a completion, or where an epoch changes."""
+        """Return True if the newer neighbour is needed: a completion, or where an epoch changes."""
         value = record.value
         decides = isinstance(value, TransactionValue) and value.state in OUTCOMES
         return (decides and self._keeps(record)) or self._crosses(record)
 
     def _crosses(self, record: StateRecord) -> bool:
-        """Tell whether the epoch changes between this record and the newer one, near a batch's."""
+        """Return True if the epoch changes from this record to the newer one, near a batch's."""
         after = self._after
         return after is not None and (
             _epoch(record) != _epoch(after) and (self._near(record) or self._near(after))

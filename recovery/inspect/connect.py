@@ -1,7 +1,7 @@
-"""Transactional ids of Kafka Connect: which worker group, connector and task bears an id.
+"""Find which worker group, connector and task of Kafka Connect own a transactional id.
 
 A source task's id is `<group>-<connector>-<task>`, a leader's `connect-cluster-<group>` (KIP-618).
-A name is a hint; that such a worker group exists is proven by a group of the protocol `connect`.
+A name is a hint; a group of the protocol `connect` proves that such a worker group exists.
 Neither proves that the id is Connect's: others may choose the same name.
 """
 
@@ -17,8 +17,8 @@ _TASK = r"(.+)-(\d+)"
 
 
 class ConnectOwner(Value):
-    """Whose id it is by its name. proven: such a worker group exists. connector, task: None for
-    the leader's id. worker: the one that runs the task now, as the group's assignment says.
+    """The owner of an id by its name. proven: such a worker group exists. connector, task: None for
+    the leader's id. worker: the one that runs the task now, from the group's assignment.
     """
 
     group: str
@@ -30,7 +30,7 @@ class ConnectOwner(Value):
 
 
 def possible_groups(transactional_id: str) -> tuple[str, ...]:
-    """Return the worker groups that an id may be of, by its name alone; () for other names."""
+    """Return the worker groups that may own an id, by its name alone; () for other names."""
     if transactional_id.startswith(LEADER) and transactional_id != LEADER:
         leads: tuple[str, ...] = (transactional_id.removeprefix(LEADER),)
     else:
@@ -41,10 +41,10 @@ def possible_groups(transactional_id: str) -> tuple[str, ...]:
 
 
 def connect_owner(transactional_id: str, groups: Sequence[GroupFacts]) -> ConnectOwner | None:
-    """Return whose id it is, if a worker group or at least the name says so.
+    """Return the owner of an id, if a worker group or at least the name shows one.
 
-    groups: as far as they are known. Of several that fit, one whose workers run the task wins,
-    then the one with the longest name.
+    groups: those known. If several fit, one whose workers run the task wins, then the one with the
+    longest name.
     """
     names = possible_groups(transactional_id)
     known = {g.group: g for g in groups if g.protocol == PROTOCOL}
@@ -57,11 +57,11 @@ def connect_owner(transactional_id: str, groups: Sequence[GroupFacts]) -> Connec
 
 
 def runs_on_connect(transactional_id: str, groups: Sequence[GroupFacts]) -> bool:
-    """Tell whether the workers of a group say that the id is theirs: one runs its task now, or
-    they are led under it.
+    """Return True if the workers of a group show that the id is theirs: one runs its task now, or
+    it is the id of their leader.
 
-    A worker group whose name the id merely begins with is not enough: a sink of Flink may be named
-    so too.
+    A worker group whose name is only a prefix of the id is not enough: a sink of Flink may have
+    such a name too.
     """
     owner = connect_owner(transactional_id, groups)
     if owner is None or not owner.proven:

@@ -1,19 +1,18 @@
-"""How many transactions ended between two looks at the coordinators' lists.
+"""Count how many transactions ended between two lists from the coordinators.
 
-No request of Kafka counts commits and aborts. A list holds each id's newest transaction, so two
-lists give a number that is at least so high: what began and ended between them is seen by its epoch
-only, which transactions v2 (KIP-890) raise at every end.
+Kafka has no request that counts commits and aborts. A list holds each id's newest transaction, so
+two lists give a lower bound: a transaction that began and ended between them shows only as a raised
+epoch, and only transactions v2 (KIP-890) raise the epoch at every end.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from recovery.rows.row import TxnListRow
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """Transactions that ended, at least. commits, aborts: of those, as far as a list says how."""
+class Ends(Value):
+    """A lower bound of ended transactions. commits, aborts: those whose outcome a list shows."""
 
     ended: int = 0
     commits: int = 0
@@ -30,7 +29,7 @@ def ends_between(
 ) -> Ends:
     """Count the transactions that ended between two lists.
 
-    all_before: the first list has all ids, so one that is not in it began after it.
+    all_before: the first list has all ids, so the transaction of an id missing there began later.
     """
     known = {r.transactional_id: r for r in before}
     ended = commits = aborts = 0
@@ -48,13 +47,13 @@ def ends_between(
             commits += outcome == "commit"
             aborts += outcome == "abort"
         if old and old.state == "Ongoing" and not same:
-            count += 1  # how the one before ended is no longer told
+            count += 1  # how the earlier one ended is no longer shown
         ended += max(count, _raised(old, new))
     return Ends(ended, commits, aborts)
 
 
 def _outcome(state: str | None) -> str | None:
-    """Return how the newest transaction ends, once that is decided."""
+    """Return how the newest transaction ends; None: not decided yet."""
     if state in ("PrepareCommit", "CompleteCommit"):
         return "commit"
     if state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence"):
@@ -63,10 +62,10 @@ def _outcome(state: str | None) -> str | None:
 
 
 def _raised(old: TxnListRow | None, new: TxnListRow) -> int:
-    """Return how often the epoch was raised by an end: transactions v2 raise it at each.
+    """Return how often an end raised the epoch: transactions v2 raise it at each end.
 
-    A new InitProducerId raises it too, and leaves the id Empty or, once its producer writes,
-    Ongoing: such a restart may be counted as one end too many.
+    A new InitProducerId raises the epoch too and leaves the id Empty or, once its producer writes,
+    Ongoing, so such a restart may be counted as one end too many.
     """
     if old is None or old.producer_id != new.producer_id:
         return 0

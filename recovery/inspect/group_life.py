@@ -1,7 +1,7 @@
-"""Whether applications of groups may live: by their members, and by what hides them.
+"""Judge whether applications of groups may still live, from members seen and members not seen.
 
-Members that were not seen are never nobody: a group whose members are None, or of which something
-is missing, may live.
+Unseen members do not mean that nobody is there: a group may live if its members are None or if
+anything about it is missing.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from recovery.values import Value
 
 
 class GroupLife(Value):
-    """living: the groups with members. unseen: why others may have some, a sentence each."""
+    """living: the groups with members. unseen: why other groups may have some, as sentences."""
 
     living: tuple[GroupFacts, ...] = ()
     unseen: tuple[str, ...] = ()
@@ -28,10 +28,10 @@ def group_life(
     missing: Iterable[Missing] = (),
     concerns: Callable[[str], bool] = lambda group: True,
 ) -> GroupLife:
-    """Return which groups have members, and of which that could not be seen.
+    """Return which groups have members, and for which groups that could not be seen.
 
-    missing: what could not be seen of groups; what names no group may be about any. concerns: tells
-    by its name whether a group matters; all do by default.
+    missing: what could not be seen of groups; an entry without an id may concern any group.
+    concerns: returns whether a group matters, given its name; by default all groups do.
     """
     mine = [g for g in groups if concerns(g.group)]
     reasons = [m for m in missing if m.id is None or concerns(m.id)]
@@ -57,8 +57,8 @@ def _sentence(broker: int | None, detail: str, error: str, names: list[str | Non
 
 
 def own_process(transactional_id: str, groups: Iterable[GroupFacts]) -> list[tuple[str, str]]:
-    """Return the members, as (client id, host), of the very process of Kafka Streams that bears the
-    id, `<application>-<process id>-<thread>`. Only the streams protocol (KIP-1071) names processes.
+    """Return the (client id, host) of members in the Kafka Streams process that owns the id,
+    `<application>-<process id>-<thread>`. Only the streams protocol (KIP-1071) names processes.
     """
     return sorted(
         {

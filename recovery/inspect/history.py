@@ -1,26 +1,26 @@
 """The coordinators' decisions about a producer on a partition, from `__transaction_state`.
 
 A decision is a Prepare* record that names the partition. This module finds the decisions of one
-producer id and says whether the history is whole enough for "there is none" to mean anything.
-Which decisions lack their marker: `recovery.inspect.lost_markers`. What proves and what does not
-stands in docs/verdicts.md, "Evidence"; the principles held here:
+producer id and says whether the history is complete enough for "there is none" to mean anything.
+`recovery.inspect.lost_markers` finds the decisions that lack their marker. docs/verdicts.md,
+"Evidence", says what proves what; the principles applied here:
 
-- A log that begins at offset 0 may have been made yesterday, and a log may have lost its end. A
-  producer id that stands in no log cannot be judged by any (history-replaced).
-- `__transaction_state` is compacted: a Prepare* record vanishes under the Complete* that follows.
-  It is whole for a batch from a record on that is older than any decision on it, told by epochs
-  and never by time, if no offset is missing after that record (else history-compacted).
+- A log that begins at offset 0 may have been created yesterday, and a log may have lost its end. No
+  log can judge a producer id that appears in none (history-replaced).
+- `__transaction_state` is compacted: a Prepare* record vanishes once its Complete* follows. For a
+  batch, the log is complete from a record on that is older than any decision on the batch (by
+  epoch, never by time), if no offset is missing after that record (else history-compacted).
 - A producer id lives in the partition whose records name it, not where its id's hash points.
-- What only this host's cache knows counts as a decision, and never as proof that there is none:
-  between two reads compaction may have taken records (`StateLog.standing`).
+- A record that only this host's cache has counts as a decision, but its absence proves nothing:
+  compaction may have removed records between two reads (`StateLog.standing`).
 
 Times are those of the records (the broker's clock at append), not lastUpdate: for a Complete*
-record that one is taken before the markers are written (Kafka's TransactionCoordinator calls
+record, lastUpdate is taken before the markers are written (Kafka's TransactionCoordinator calls
 prepareComplete right after the Prepare* record was appended).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -30,6 +30,7 @@ from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, StartBatch
 from recovery.inspect.topic_sightings import Sightings
+from recovery.values import Value, replace
 
 OUTCOMES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 _ENDED = {*OUTCOMES, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
@@ -39,7 +40,7 @@ _ENDED = {*OUTCOMES, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE
 class StateRecord:
     """One record of `__transaction_state`; value None = tombstone. timestamp: ms, as appended.
 
-    leader_epoch: of the state partition at append (the coordinator epoch); -1 = not known.
+    leader_epoch: of the state partition at append (the coordinator epoch); -1 = unknown.
     """
 
     transactional_id: str
@@ -52,39 +53,32 @@ class StateRecord:
 
 @dataclass(frozen=True)
 class StateLog:
-    """One partition of `__transaction_state` as read, to its end.
+    """One partition of `__transaction_state`, read to its end.
 
-    records: in offset order, at least all of every id that ever bore the producer id.
-    whole_from: the first offset after which not one offset is missing up to the end.
-    error: why it could not be read. end: up to which it was read (its high watermark).
-    leader_epoch: of the partition, by Metadata; None = not known.
-    cached_until: records below this offset were not read now but kept by this host's cache.
-    stands_from: the first offset of the read after which no later one missed a record.
-    former: what this host once read under the same cluster and what the log does not hold: of
-    topics that were deleted, of ends that were cut off, each as it was kept.
-    cut_epoch: the cache holds records up to this leader epoch that the log has lost; None = none.
-    cuts: by id, the offset below which its records were not loaded, or are not kept any more.
+    records: in offset order, at least all records of every id that ever had the producer id.
+    former: logs that this host once read under the same cluster and that the log no longer holds,
+    as they were kept: those of deleted topics, and ends that were cut off.
     """
 
     partition: int
     records: tuple[StateRecord, ...]
-    whole_from: int
-    error: str | None = None
-    end: int | None = None
-    leader_epoch: int | None = None
-    cached_until: int = 0
-    stands_from: int = 0
+    whole_from: int  # the first offset from which none is missing up to the end
+    error: str | None = None  # why the log could not be read
+    end: int | None = None  # the high watermark up to which it was read
+    leader_epoch: int | None = None  # of the partition, from Metadata; None = unknown
+    cached_until: int = 0  # records below this offset come from this host's cache, not this read
+    stands_from: int = 0  # first offset of the read after which no later read missed a record
     former: tuple["StateLog", ...] = ()
-    cut_epoch: int | None = None
-    cuts: Mapping[str, int] = field(default_factory=dict)
+    cut_epoch: int | None = None  # the cache holds records up to this epoch that the log lost
+    cuts: Mapping[str, int] = field(default_factory=dict)  # by id: records below this are left out
 
     @property
     def standing(self) -> tuple[StateRecord, ...]:
-        """The records after which no later one of their id is missing.
+        """Return the records after which no later record of their id is missing.
 
-        Compaction takes the older of an id first: a record shows that none was gone which the same
-        read would have seen. Between two reads it may have taken both, unless no offset is missing
-        in what the later one saw.
+        Compaction removes an id's older records first: a record shows that no later one that its
+        read would have seen was gone. Between two reads compaction may have removed both, unless no
+        offset is missing in what the later read saw.
         """
         return tuple(r for r in self.records if r.offset >= self.stands_from)
 
@@ -112,17 +106,15 @@ class StateLog:
 Source = Literal["log", "cache", "forgotten"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Value):
     """A Prepare* record that names the partition.
 
-    client_version: its tag 2 (0 = absent: transactions v1). On v2 the epoch is one above that of
-    the batches it decides. started: the transaction's start time, as DescribeTransactions gives it
-    too: it tells one transaction of an id from the next. completed_at: time of the id's next record
-    (Complete*), None = none yet: its markers were written between timestamp and completed_at.
-    leader_epoch: the coordinator epoch that decided; -1 = not known. source: read now (log), kept
-    by this host's cache (cache), or known to that cache alone (forgotten). begun: the record that
-    began the epoch of the batches it decides was read with it, and no decision between is gone.
+    producer_epoch: under v2 one above that of the batches it decides. started: the transaction's
+    start time, also in DescribeTransactions, which tells one transaction of an id from the next.
+    completed_at: time of the id's next record (Complete*), None = none yet; the markers were
+    written between timestamp and completed_at. source: read now (log), kept by this host's cache
+    (cache), or only in that cache (forgotten). begun: the record that began the epoch of the
+    decided batches was read too, and no decision in between is missing.
     """
 
     transactional_id: str
@@ -133,21 +125,19 @@ class Decision:
     state_partition: int
     offset: int
     timestamp: int
-    client_version: int
+    client_version: int  # its tag 2; 0 = absent: transactions v1
     started: int
     completed_at: int | None
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # the epoch of the coordinator that decided; -1 = unknown
     source: Source = "log"
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Value):
     """A control batch of the producer in the data log; timestamp: the leader's clock, ms.
 
-    data: the producer wrote here since its marker before (None = not known): a marker without any
-    may stand for the same decision a second time. leader_epoch: of the data partition; -1 = not
-    known.
+    data: whether the producer wrote here since its previous marker (None = unknown); without data,
+    a marker may repeat the previous decision. leader_epoch: of the data partition; -1 = unknown.
     """
 
     offset: int
@@ -163,54 +153,46 @@ class Marker:
 class History:
     """The past of one producer id on one partition.
 
-    decisions: those that name the partition, oldest first. latest: the newest record of each id
-    that bore the producer id. reason: why it is not whole (history-compacted, history-not-read,
-    history-unreadable, history-replaced), else None; detail: of the last, a sentence.
-    log_error: the answer by which a log could not be read.
-    window: first offset of the id's partition without a gap after it.
-    ended_by: offset of the record that first carries a later epoch, or that hands the id another
-    producer id, without a gap since the batch's epoch began; None = none, or not known.
-    begun_by_end: the batch's epoch was begun by the end of a v2 transaction: a marker bears it.
-    leader_epoch: of the state partition that names the producer id. moved: an id whose records
-    stand outside its present home.
-    named_since, named_before: offsets of that partition; a decision from the first on is about the
-    present topic, one below the second about an earlier topic of the same name (topic ids seen).
-    lost_end: a log that names the producer id lost an end that this host's cache holds: its epochs
-    may have come again.
-    cached_until: records of that partition below this offset were kept by this host's cache.
-    read_until: the end of the logs that name the producer id when they were read; None = not known.
-    markers: the producer's in the data log from markers_from on, up to which no offset before the
-    start batch is missing (a compacted topic loses markers); None = the data log was not read.
+    reason: why the history is incomplete: history-compacted, history-not-read, history-unreadable,
+    history-replaced; None = it is complete.
+    ended_by: offset of the first record with a later epoch, or with which the id gets another
+    producer id, without a gap since the batch's epoch began; None = none, or unknown.
+    named_since, named_before: offsets of the state partition; a decision from the first on means
+    the present topic, one below the second an earlier topic of the same name (from topic ids seen).
+    lost_end: a log that names the producer id lost an end that this host's cache holds, so its
+    epochs may have been used again.
+    markers: the producer's markers in the data log, complete from markers_from to the start batch
+    (a compacted topic loses markers); markers_from None = the data log was not read.
     """
 
     producer_id: int
     transactional_ids: tuple[str, ...]
-    decisions: tuple[Decision, ...]
-    latest: tuple[StateRecord, ...]
+    decisions: tuple[Decision, ...]  # those that name the partition, oldest first
+    latest: tuple[StateRecord, ...]  # the newest record of each id that had the producer id
     reason: str | None
-    window: int
-    detail: str | None = None
-    log_error: str | None = None
+    window: int  # the first offset of the id's partition without a gap after it
+    detail: str | None = None  # a sentence on history-replaced
+    log_error: str | None = None  # the error with which a log could not be read
     ended_by: int | None = None
-    begun_by_end: bool = False
-    leader_epoch: int | None = None
-    moved: str | None = None
+    begun_by_end: bool = False  # a v2 transaction's end began the batch's epoch: a marker has it
+    leader_epoch: int | None = None  # of the state partition that names the producer id
+    moved: str | None = None  # an id whose records are outside its present home
     named_since: int | None = None
     named_before: int = 0
     lost_end: bool = False
-    cached_until: int = 0
+    cached_until: int = 0  # records of that partition below this offset come from this host's cache
     markers: tuple[Marker, ...] = ()
     markers_from: int | None = None
-    read_until: int | None = None
+    read_until: int | None = None  # end of the only log that names the producer id; None = unknown
 
     @property
     def whole(self) -> bool:
-        """No decision on the start batch can be missing."""
+        """Return True if no decision on the start batch can be missing."""
         return self.reason is None
 
     @property
     def without_cache(self) -> "History":
-        """The history without what only this host's cache knows."""
+        """Return the history without what only this host's cache knows."""
         known = tuple(d for d in self.decisions if d.source != "forgotten")
         return replace(self, decisions=known, named_since=None, named_before=0)
 
@@ -227,12 +209,12 @@ def read_history(
     markers: Iterable[Marker] = (),
     markers_from: int | None = None,
 ) -> History:
-    """The history of the start batch's producer id on the partition `where`.
+    """Return the history of the start batch's producer id on the partition `where`.
 
-    logs: of `__transaction_state`, read to an end that is not older than the first sample: the one
-    that names the producer id, or all of them. partitions: how many that topic has. known_ids: ids
-    that coordinators list with the producer id; confirmed_ids: those that their present
-    coordinator described with it. sightings: which ids the topic had, and when.
+    logs: of `__transaction_state`, with ends no older than the first sample: the one that names the
+    producer id, or all of them. partitions: the number that topic has. known_ids: ids that
+    coordinators list with the producer id; confirmed_ids: ids that their present coordinator
+    described with it. sightings: which ids the topic had, and when.
     """
     pid = start.producer_id
     naming = [log for log in logs if log.naming(pid)]
@@ -281,7 +263,7 @@ def read_history(
 
 
 def producer_ids_of(record: StateRecord) -> set[int]:
-    """Return the record's producer id, and those that its id bore before and bears next."""
+    """Return the record's producer id, and the previous and next ones of its transactional id."""
     v = record.value
     if not isinstance(v, TransactionValue):
         return set()
@@ -312,7 +294,7 @@ def _not_whole(
         return "history-compacted", None
     cut = max((log.cut_epoch for log in naming if log.cut_epoch is not None), default=None)
     if cut is not None:
-        # what was written under a later leader was not lost with the end
+        # The lost end held no records of a later leader.
         inside = [r for r in inside if r.leader_epoch > cut]
         if not _begins_before(inside, start):
             return "history-replaced", (
@@ -333,11 +315,11 @@ def _not_whole(
 
 
 def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
-    """Tell whether these begin with a record older than any decision on the start batch.
+    """Return True if the records begin with one older than any decision on the start batch.
 
     Epochs of a producer id only grow. Such a record has an earlier epoch (or an earlier producer
-    id), or begins this epoch: the Empty that InitProducerId writes, or the end of the transaction
-    before under v2, which raises the epoch.
+    id), or begins this epoch: it is the Empty record that InitProducerId writes or, under v2, the
+    end of the previous transaction, which raises the epoch.
     """
     mine = [r.value for r in records if isinstance(r.value, TransactionValue)]
     for number, value in enumerate(mine):
@@ -351,14 +333,14 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
 
 
 def _since_begun(log: StateLog, start: StartBatch, ids: Iterable[str]) -> list[StateRecord]:
-    """Return the ids' records after the one that began the batch's epoch: none is missing."""
+    """Return the ids' records after the one that began the batch's epoch; none is missing."""
     own = [r for r in log.naming(start.producer_id) if r.offset >= log.stands_from]
     first = next((r.offset for r in own if _begins(r.value, start)), None)
     return [r for r in log.of_ids(ids) if first is not None and r.offset > first]
 
 
 def _begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
-    """Return True for the record that began the batch's epoch: an Empty, or the end of a v2 one."""
+    """Return True if a record began the batch's epoch: an Empty, or a v2 transaction's end."""
     return _ends_the_one_before(value, start) or (
         isinstance(value, TransactionValue)
         and value.state is TransactionState.EMPTY
@@ -369,7 +351,7 @@ def _begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) 
 def _ends_the_one_before(
     value: TransactionValue | UnknownVersion | None, start: StartBatch
 ) -> bool:
-    """v2 raises the epoch at the end, so that this record began the batch's epoch."""
+    """Return True if the record ends a v2 transaction, and so began the batch's epoch."""
     return (
         isinstance(value, TransactionValue)
         and value.client_transaction_version >= 2
@@ -379,7 +361,7 @@ def _ends_the_one_before(
 
 
 def _ended_by(records: Sequence[StateRecord], start: StartBatch) -> int | None:
-    """The offset of the first record of a later epoch, or of the producer id that came after."""
+    """Return the offset of the first record with a later epoch or with the next producer id."""
     borne = False
     for r in records:
         v = r.value
@@ -397,7 +379,7 @@ def _ended_by(records: Sequence[StateRecord], start: StartBatch) -> int | None:
 def _moved(
     records: Sequence[StateRecord], partitions: int, pid: int, confirmed_ids: Collection[str]
 ) -> str | None:
-    """The id of the producer id whose records lie where its hash does not point any more.
+    """Return the id with this producer id whose records are not where its hash points now.
 
     Kafka's TransactionStateManager hashes by the number of partitions that a broker saw when it
     started. An id whose coordinator confirms the producer id is at home wherever its records are.
@@ -415,13 +397,13 @@ def _moved(
 
 
 def _not_in(forgotten: Sequence[StateRecord], records: Sequence[StateRecord]) -> list[StateRecord]:
-    """Return what only the cache knows."""
+    """Return the records that only the cache holds."""
     there = {(r.partition, r.offset, r.value) for r in records} if forgotten else set()
     return [r for r in forgotten if (r.partition, r.offset, r.value) not in there]
 
 
 def decided(record: StateRecord, value: TransactionValue) -> Decision:
-    """Return the decision that a Prepare* record is; none is known yet to be complete."""
+    """Return a Prepare* record as a decision that is not known to be complete."""
     return Decision(
         transactional_id=record.transactional_id,
         outcome=OUTCOMES[value.state],
@@ -445,9 +427,9 @@ def _decisions(
     cached_until: Mapping[int, int] | None,
     begun: Collection[StateRecord],
 ) -> tuple[Decision, ...]:
-    """cached_until: by partition, below which records come from the cache; None: all forgotten.
-
-    begun: the records after the one that began the batch's epoch.
+    """Return the decisions of a producer id on `where`. cached_until: by partition, the offset
+    below which records come from the cache; None: all are forgotten. begun: the records after the
+    one that began the batch's epoch.
     """
     next_at: dict[str, int] = {}
     decisions = []
@@ -473,9 +455,9 @@ def _decisions(
 
 
 def still_open_in_log(history: History) -> tuple[StateRecord, ...]:
-    """Newest records that say a transaction of the producer id is not over, on any partition.
+    """Return the newest records by which a transaction of the producer id is not over, anywhere.
 
-    An id whose DESCRIBE is denied is missing from every listing without an error; its log tells.
+    An id whose DESCRIBE is denied is missing from every listing without an error; its log shows it.
     """
     return tuple(
         r

@@ -1,4 +1,4 @@
-"""`txn history`: records of `__transaction_state` as rows, each epoch bump explained."""
+"""`txn history`: records of `__transaction_state` as rows, with the cause of each epoch bump."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -14,7 +14,7 @@ _PREPARED = {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
 
 def history_rows(records: Iterable[StateRecord]) -> list[HistoryRow]:
-    """One row per record, by transactional id and offset."""
+    """Return one row per record, by transactional id and offset."""
     rows: list[HistoryRow] = []
     before: StateRecord | None = None
     for record in sorted(records, key=lambda r: (r.transactional_id, r.offset)):
@@ -27,10 +27,10 @@ def history_rows(records: Iterable[StateRecord]) -> list[HistoryRow]:
 def epoch_bump(before: TransactionValue, now: TransactionValue) -> Bump | None:
     """Return why the epoch rose between two records of one id.
 
-    end: transactions v2 (KIP-890) raise it at every end. fence: a producer was initialised
-    again, which also aborts what the older one had open. past-timeout: it was aborted after its
-    timeout had passed, by the coordinator's timeout, by a fence, or on v2 by EndTxn: all three
-    write the very same record (seen on 4.3.1), so nobody can tell which it was.
+    end: transactions v2 (KIP-890) raise it at every end. fence: a producer was initialised again,
+    which also aborts an open transaction of the older one. past-timeout: it was aborted after its
+    timeout, by the coordinator's timeout, by a fence, or under v2 by EndTxn: all three write the
+    very same record (seen on 4.3.1), so the cause is unknown.
     """
     if now.producer_id != before.producer_id or now.producer_epoch <= before.producer_epoch:
         return None

@@ -1,14 +1,13 @@
-"""Facts of an unfinished transactional id: its coordinator's log, and each partition it names.
+"""Facts about an unfinished transactional id: its coordinator's log and each partition it names.
 
-Frozen values, as `recovery.inspect.observation`. None is "not known". A coordinator writes the
-leader epoch of its partition of `__transaction_state` into every marker; a partition refuses
-markers below the coordinator epoch, or below the producer epoch, that it has seen (Kafka's
-ProducerAppendInfo). Refused once, the coordinator never sends the marker again until it reloads
-(TransactionMarkerRequestCompletionHandler cancels it).
+The values are frozen, as in `recovery.inspect.observation`. None means unknown. A coordinator
+writes the leader epoch of its partition of `__transaction_state` into every marker; a partition
+refuses markers below the coordinator epoch or the producer epoch that it has seen (Kafka's
+ProducerAppendInfo). After one refusal the coordinator does not send the marker again until it
+reloads (TransactionMarkerRequestCompletionHandler cancels it).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recovery.facts import (
     GroupFacts,
@@ -18,6 +17,7 @@ from recovery.facts import (
     TopicPartition,
     TransactionFacts,
 )
+from recovery.values import Value
 
 LAST_EPOCH = 32_767
 """There is none above it: a partition takes a marker of it again (Kafka's ProducerAppendInfo)."""
@@ -26,21 +26,14 @@ GONE = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"})
 """Errors of a partition that does not exist any more: it needs no marker."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPartition:
-    """One partition that the id names.
+class NamedPartition(Value):
+    """One partition that the id names."""
 
-    facts: its leader and offsets, or why they were not given. producer: the id's producer there,
-    None where the leader knows none of that producer id. seen: DescribeProducers answered.
-    ended_by: outcome and offset of the producer's last marker, where that was looked for.
-    refusal: the error of DescribeProducers.
-    """
-
-    facts: PartitionFacts
-    seen: bool
-    producer: ProducerFacts | None = None
-    ended_by: tuple[str, int] | None = None
-    refusal: str | None = None
+    facts: PartitionFacts  # its leader and offsets, or why they are missing
+    seen: bool  # DescribeProducers answered
+    producer: ProducerFacts | None = None  # the id's; None: unknown to the leader
+    ended_by: tuple[str, int] | None = None  # outcome and offset of its last marker, if looked for
+    refusal: str | None = None  # the error of DescribeProducers
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -52,61 +45,53 @@ class NamedPartition:
 
     @property
     def error(self) -> str | None:
-        """The answer by which the leader did not show its producers."""
+        """Return the error with which the leader did not show its producers."""
         return self.refusal or self.facts.error
 
     @property
     def gone(self) -> bool:
-        """The partition does not exist any more."""
+        """Return True if the partition no longer exists."""
         return self.facts.error in GONE
 
     @property
     def open_from(self) -> int | None:
-        """First offset of the producer's open transaction here; None: nothing of it is open."""
+        """Return the start of the producer's open transaction here; None: none is open."""
         return None if self.producer is None else self.producer.current_txn_start_offset
 
     @property
     def closed(self) -> bool:
-        """Nothing of the producer is open here: it wrote nothing, or its marker is written."""
+        """Return True if nothing of the producer is open here: no record, or a marker after it."""
         return self.gone or (self.seen and self.open_from is None)
 
 
-@dataclass(frozen=True, slots=True)
-class IdFacts:
-    """One look at an id in Ongoing or Prepare*: described first, its partitions asked after.
+class IdFacts(Value):
+    """One snapshot of an id in Ongoing or Prepare*, described first, then its partitions.
 
-    state_partition: its partition of `__transaction_state`. coordinator_epoch: that one's leader
-    epoch. in_sync: how many of its replicas are in sync, on brokers that answer; away: brokers of
-    the others; min_in_sync: how many must be (min.insync.replicas). named: the partitions that its
-    description or its newest record names; None = not asked. over_timeout, over_long: its
-    coordinator's clock says that it runs longer than its timeout, than `Settings.long_after`.
-    decided_long_ago: the same clock says that it is in
-    Prepare* for longer than `Settings.stuck_after`. collected_at: our clock, epoch ms. ahead: ms
-    that its coordinator's clock is ahead of ours; None = not measured. groups: with members, those
-    of its name; groups_missing: what could not be seen of groups; groups_seen: nothing was missing.
-    All three only of late Ongoing ids. log_error: why its coordinator's log was not read.
+    named: the partitions in its description or its newest record; None = not requested.
+    groups_missing: what could not be seen of groups; groups_seen: nothing was missing. groups and
+    these two are set only for late Ongoing ids.
     """
 
     row: TransactionFacts
-    collected_at: int
-    state_partition: int
-    coordinator_epoch: int | None = None
-    in_sync: int | None = None
-    min_in_sync: int | None = None
-    away: tuple[int, ...] = ()
+    collected_at: int  # our clock, epoch ms
+    state_partition: int  # its partition of `__transaction_state`
+    coordinator_epoch: int | None = None  # the leader epoch of that partition
+    in_sync: int | None = None  # its replicas in sync, on brokers that answer
+    min_in_sync: int | None = None  # how many must be in sync (min.insync.replicas)
+    away: tuple[int, ...] = ()  # the brokers of its other replicas
     named: tuple[NamedPartition, ...] | None = None
-    over_timeout: bool | None = None
-    over_long: bool | None = None
-    decided_long_ago: bool | None = None
-    ahead: int | None = None
-    groups: tuple[GroupFacts, ...] = ()
+    over_timeout: bool | None = None  # by its coordinator's clock, it runs longer than its timeout
+    over_long: bool | None = None  # by that clock, longer than `Settings.long_after`
+    decided_long_ago: bool | None = None  # by that clock, in Prepare* longer than `stuck_after`
+    ahead: int | None = None  # its coordinator's clock less ours, in ms; None = not measured
+    groups: tuple[GroupFacts, ...] = ()  # those of its name, with members
     groups_seen: bool = True
     groups_missing: tuple[Missing, ...] = ()
-    log_error: str | None = None
+    log_error: str | None = None  # why its coordinator's log was not read
 
     @property
     def groups_unseen(self) -> tuple[Missing, ...]:
-        """Return what could not be seen of groups, also where an older bundle only says that."""
+        """Return what could not be seen of groups, also for an older bundle without the details."""
         if self.groups_seen or self.groups_missing:
             return self.groups_missing
         return (Missing("group", "NOT_SEEN", "not all groups were seen"),)
@@ -118,13 +103,13 @@ class IdFacts:
 
     @property
     def too_few_in_sync(self) -> bool | None:
-        """Return True if the log takes no record: fewer replicas are in sync than it must have."""
+        """Return True if the log takes no record: fewer replicas are in sync than must be."""
         if self.in_sync is None or self.min_in_sync is None:
             return None
         return self.in_sync < self.min_in_sync
 
     def same_transaction(self, other: "IdFacts") -> bool:
-        """Both looks saw one transaction in one state."""
+        """Return True if both snapshots saw one transaction in one state."""
         a, b = self.row, other.row
         return (a.state, a.producer_id, a.producer_epoch, a.start_timestamp) == (
             b.state,
@@ -134,12 +119,11 @@ class IdFacts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusing:
+class Refusing(Value):
     """A partition that refuses the marker of an id in Prepare*.
 
-    above: by how much its coordinator epoch is above that of the id's coordinator; 0 = its
-    producer epoch is above the Prepare*'s, or (v2) equal with something open.
+    above: how far its coordinator epoch is above that of the id's coordinator; 0 = its producer
+    epoch is above that of Prepare*, or (v2) equal while something is open.
     """
 
     partition: NamedPartition
@@ -149,13 +133,13 @@ class Refusing:
 def refusing(
     first: IdFacts, second: IdFacts | None, client_version: int | None = None
 ) -> tuple[Refusing, ...]:
-    """Partitions that refuse the marker of the id. client_version: of its Prepare*.
+    """Return the partitions that refuse the id's marker. client_version: of its Prepare* record.
 
-    A partition is believed as the first look saw it, the id as the second: the id was still in
-    the same Prepare* after its partition had been seen, and leader epochs only grow. A producer
-    epoch above its own is what an id under transactions v2 shows that completed meanwhile, and
-    wrote again: of one that was decided lately it is no sign. Under v2 a marker is refused by its
-    own epoch too while something is open with it (a stray: the transaction has the epoch before).
+    The first snapshot counts for a partition, the second for the id: the id was still in the same
+    Prepare* after its partition was seen, and leader epochs only grow. A producer epoch above the
+    id's is no sign for an id that was decided lately: under transactions v2 it may have completed
+    meanwhile and written again. Under v2 a partition also refuses a marker of its own epoch while
+    something of that epoch is open (a stray: the transaction has the epoch before).
     """
     newest = second or first
     if not first.preparing or not first.same_transaction(newest):
@@ -183,11 +167,11 @@ def reload_is_safe(
     client_version: int | None,
     recorded: Sequence[TopicPartition] | None,
 ) -> bool:
-    """Return whether a reload of the id's coordinator cannot run into KAFKA-19999.
+    """Return True if a reload of the id's coordinator cannot run into KAFKA-19999.
 
-    recorded: the partitions of its Prepare* record. A description leaves out those whose marker
-    was acknowledged. Under transactions version 2 a marker carries the epoch of the Prepare*, which
-    the batches below it do not.
+    recorded: the partitions of its Prepare* record; a description leaves out those whose marker was
+    acknowledged. Under transactions v2 a marker carries the epoch of the Prepare*, and the batches
+    below the marker do not.
     """
     if client_version is not None and client_version < 2:
         return True

@@ -1,7 +1,8 @@
-"""Incarnations of a transactional id, and when an owner of an earlier one can write no more."""
+"""Incarnations of a transactional id, and when the owner of an earlier one can no longer write."""
 
-from dataclasses import dataclass
 from typing import Any, Self
+
+from recovery.values import Value
 
 LAST_OWNED = 32_766
 """The last epoch that a coordinator gives a client; another producer id comes after it."""
@@ -14,8 +15,7 @@ may hold that one unseen. Whoever holds an epoch two below the present one is re
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Incarnation:
+class Incarnation(Value):
     """A producer id and an epoch of a transactional id."""
 
     producer_id: int
@@ -23,7 +23,7 @@ class Incarnation:
 
     @classmethod
     def of(cls, values: Any) -> Self | None:
-        """Return the incarnation of a journal's [producer id, epoch]; None for anything else."""
+        """Return the incarnation of a journal's [producer id, epoch]; None for any other value."""
         if isinstance(values, list) and len(values) == 2:
             return cls(*map(int, values))
         return None
@@ -35,10 +35,10 @@ class Incarnation:
 
 
 def is_shut_out(used: Incarnation, now: Incarnation) -> bool:
-    """Return True if an owner that used `used`, and maybe the epoch after it, can write no more.
+    """Return True if an owner that used `used`, and maybe the next epoch, can no longer write.
 
-    used: the last that the owner was seen to use; now: the id's, by its coordinator. Another
-    producer id: the epochs of the old one were exhausted, and the count went on from its 0.
+    used: the last incarnation that the owner was seen to use; now: the id's, from its coordinator.
+    Another producer id means that the epochs of the old one ran out and counting began again at 0.
 
     >>> is_shut_out(Incarnation(7, 4), Incarnation(7, 6))
     False
@@ -76,11 +76,11 @@ def holds(
 ) -> bool:
     """Return True if nobody can write with an id that a fence raised from `used` to `at`.
 
-    now: the id's, by its coordinator; is_idle: it has no transaction open or being ended. A later
-    one than `at`, or an open transaction, is a process that lives, whoever it is; an earlier one is
-    a coordinator that has lost the fence. written: the epoch of the last record with the producer
-    id of `used` in the logs that were read; known: the highest that a partition knows, a marker's
-    too; None = there is none.
+    now: the id's incarnation, from its coordinator; is_idle: no transaction is open or being ended.
+    A later incarnation than `at`, or an open transaction, means that some process is alive; an
+    earlier one means that the coordinator has lost the fence. written: the epoch of the last record
+    with the producer id of `used` in the logs that were read; known: the highest epoch that a
+    partition knows, a marker's included; None = no such epoch.
     """
     if now != at or not is_idle:
         return False

@@ -1,4 +1,4 @@
-"""From facts to the rows of `lso`, `producers`, `txn list` and `txn describe`. No judgement."""
+"""Turn facts into the rows of `lso`, `producers`, `txn list` and `txn describe`. No judgement."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,13 +20,13 @@ OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 
 
 def lso_row(p: PartitionFacts, facts: Facts) -> LsoRow:
-    """A partition's offsets, and the transaction at its LSO as far as the facts tell."""
+    """Return a partition's offsets, and the transaction at its LSO if the facts show it."""
     blocking, known = None, True
     if p.held is None:
         known = False
     elif p.held > 0:
         blocking, known = _blocking(p, facts)
-    return LsoRow(  # not LsoRow.of, which takes three times as long: `lso --all` makes thousands
+    return LsoRow(  # LsoRow.of takes three times as long, and `lso --all` makes thousands
         topic=p.topic,
         topic_id=p.topic_id,
         partition=p.partition,
@@ -43,7 +43,7 @@ def lso_row(p: PartitionFacts, facts: Facts) -> LsoRow:
 
 
 def blocking_producer(producers: Iterable[ProducerFacts]) -> ProducerFacts | None:
-    """The producer whose open transaction begins first: it holds the LSO."""
+    """Return the producer whose open transaction begins first, which holds the LSO."""
     opened = [p for p in producers if p.current_txn_start_offset is not None]
     return min(opened, key=lambda p: p.current_txn_start_offset or 0, default=None)
 
@@ -54,7 +54,7 @@ def _blocking(p: PartitionFacts, facts: Facts) -> tuple[Blocking | None, bool]:
         return None, False
     producer = blocking_producer(producers)
     if producer is None or producer.current_txn_start_offset is None:
-        return None, True  # it ended between the two questions
+        return None, True  # it ended between the two requests
     owner = owner_of(producer.producer_id, facts.transactions)
     age: float | None = None
     clock: AgeClock | None = None
@@ -86,7 +86,7 @@ def _blocking(p: PartitionFacts, facts: Facts) -> tuple[Blocking | None, bool]:
 
 
 def owner_of(producer_id: int, transactions: Transactions | None) -> TransactionFacts | None:
-    """The transactional id that a coordinator lists with this producer id, an open one first."""
+    """Return the id that a coordinator lists with this producer id, preferably an open one."""
     if transactions is None:
         return None
     owners = sorted(transactions.owners(producer_id), key=lambda t: t.state not in OPEN_STATES)
@@ -94,15 +94,15 @@ def owner_of(producer_id: int, transactions: Transactions | None) -> Transaction
 
 
 def seconds_since(then_ms: int, now_ms: int) -> float | None:
-    """Seconds between two epoch times, to the millisecond; None where the clocks disagree."""
+    """Return the seconds between two epoch times, to the ms; None where the clocks disagree."""
     return (now_ms - then_ms) / 1000 if now_ms >= then_ms else None
 
 
 def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
-    """One row per producer and partition, by topic, partition, producer id.
+    """Return one row per producer and partition, by topic, partition, producer id.
 
-    resolve: transactional ids from the coordinators (none where the id has another producer id
-    by now), and `stale_epoch`.
+    resolve: fill in `stale_epoch` and the transactional ids from the coordinators (none if the id
+    has another producer id by now).
     """
     rows: list[ProducerRow] = []
     for producers in facts.producers.values():
@@ -125,13 +125,13 @@ def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
 def older_epoch(
     producer: ProducerFacts, owner: TransactionFacts | None, transaction_version: int | None
 ) -> bool | None:
-    """True if the id of this producer has been initialised again since its last write here.
+    """Return True if this producer's id has been initialised again since its last write here.
 
-    By a newer process of the id, or by this very one: a client raises its own epoch after an error
-    (KIP-360). Before transactions v2 an epoch rises only when a producer is initialised. Under v2
-    (KIP-890) it rises at every end too: then equal epochs disprove it, and only Empty proves it,
-    which nothing but an initialisation writes. An open transaction of an older epoch may be a live
-    producer's: its end is being written, or its marker got lost.
+    That may be a newer process of the id or this very process: a client raises its own epoch after
+    an error (KIP-360). Before transactions v2 an epoch rises only when a producer is initialised.
+    Under v2 (KIP-890) it also rises at every end: equal epochs disprove an initialisation, and only
+    the state Empty proves one, since nothing else writes that state. An open transaction of an
+    older epoch may belong to a live producer: its end is being written, or its marker got lost.
     """
     if owner is None or owner.producer_epoch is None or transaction_version is None:
         return None
@@ -144,10 +144,10 @@ def older_epoch(
 def stale_epoch(
     producer: ProducerFacts, owner: TransactionFacts | None, transaction_version: int | None
 ) -> bool | None:
-    """True if a process of an earlier incarnation writes: a zombie. None: nothing proves it.
+    """Return True if a process of an earlier incarnation writes (a zombie); None: not proven.
 
-    A higher epoch proves that somebody holds the higher one, and not who. What is open under the
-    older one is `wrote_after_fence`. What would settle the rest: a fence from here.
+    A higher epoch proves that somebody holds it, but not who. `wrote_after_fence` finds what is
+    open under the older epoch. A fence by eoctl would settle the other cases.
     """
     older = older_epoch(producer, owner, transaction_version)
     if not older or owner is None:
@@ -156,13 +156,13 @@ def stale_epoch(
 
 
 def wrote_after_fence(producer: ProducerFacts, owner: TransactionFacts) -> bool | None:
-    """Tell a stale epoch that has a transaction open here from one that merely stands here.
+    """Return True if a stale epoch has a transaction open here, False if it is only the last seen.
 
-    The coordinator ends the open transaction before it gives a newer epoch out, on each of its
-    partitions. So what is still open under the older one began later, or its marker was lost; the
-    partition must have been looked at after the coordinator. None while markers are being written.
-    A producer that was fenced and came back (a worker that froze) leaves its last epoch standing:
-    Kafka refuses what it writes.
+    The coordinator ends the open transaction on each of its partitions before it gives out a newer
+    epoch. So what is still open under the older one began later, or its marker was lost, provided
+    that the partition was read after the coordinator. None while markers are being written. A
+    producer that was fenced and came back (a worker that froze) leaves its last epoch here: Kafka
+    refuses what it writes.
     """
     if producer.current_txn_start_offset is None:
         return False
@@ -170,7 +170,7 @@ def wrote_after_fence(producer: ProducerFacts, owner: TransactionFacts) -> bool 
 
 
 def clock_notes(transactions: Transactions, skew_ms: int) -> tuple[str, ...]:
-    """A sentence for each coordinator whose clock differs from ours by more than `skew_ms`."""
+    """Return a sentence per coordinator whose clock differs from ours by more than `skew_ms`."""
     return tuple(
         f"the clock of broker {c.broker} is {format_duration(abs(c.ahead) // 1000)} "
         f"{'ahead of' if c.ahead > 0 else 'behind'} this machine's: ages are by the broker's"
@@ -182,9 +182,9 @@ def clock_notes(transactions: Transactions, skew_ms: int) -> tuple[str, ...]:
 def txn_list_rows(
     rows: Sequence[TransactionFacts], now_ms: int, transactions: Transactions | None = None
 ) -> list[TxnListRow]:
-    """One row per transactional id; age only of transactions that are open.
+    """Return one row per transactional id, with an age only for open transactions.
 
-    transactions: with the coordinators' clocks, as far as they were measured.
+    transactions: holds the coordinators' clocks, if they were measured.
     """
     transactions = transactions or Transactions()
     return [
@@ -198,7 +198,7 @@ def txn_list_rows(
 
 
 def open_age(t: TransactionFacts, now_ms: int) -> float | None:
-    """Seconds since the transaction began; None when none is open, or the clocks disagree.
+    """Return the seconds since a transaction began; None: none is open, or the clocks disagree.
 
     now_ms: by the coordinator's clock.
     """
@@ -213,9 +213,9 @@ def txn_describe_rows(
     now_ms: int,
     connect: Mapping[str, ConnectRow],
 ) -> list[TxnDescribeRow]:
-    """One row per transactional id, with the partitions of its transaction; now_ms: our clock.
+    """Return one row per transactional id, with its transaction's partitions. now_ms: our clock.
 
-    connect: of those ids that look like Kafka Connect's.
+    connect: by id, for ids that look like those of Kafka Connect.
     """
     return [
         TxnDescribeRow.of(

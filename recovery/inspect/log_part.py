@@ -1,8 +1,8 @@
-"""Some batches of `__transaction_state`: which of them matter, found without decoding them all.
+"""Some batches of `__transaction_state`: find those that matter without decoding all of them.
 
-Coordinators write one record in each batch, so that keys and values of all of them are found at
-once (numpy); only what is asked for is decoded. Without numpy, each batch is searched for the bytes
-that such a record must hold.
+Coordinators write one record per batch, so numpy finds the keys and values of all batches at once;
+only the requested ones are decoded. Without numpy, each batch is searched for the bytes that such a
+record must contain.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,25 +15,26 @@ from recovery.formats.batches import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
-    HeaderPlaces,
+    HeaderPositions,
     HeaderScan,
     header_at,
-    header_places,
+    header_positions,
 )
 from recovery.formats.columns_walk import varints
 from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
 from recovery.formats.records import records
 from recovery.formats.transaction_state import decode_key, decode_value
 from recovery.inspect.history import StateRecord
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_MARGIN = 64  # bytes after a batch within which a malformed one may be looked at
+_MARGIN = 64  # bytes after a batch into which reading a malformed one may run
 KEY_HEAD = 4  # version, length of the id
 VALUE_HEAD = 10  # version, producer id
-_FEW_NEEDLES = 50  # beyond, a search for each takes longer than a look at each place
+_FEW_NEEDLES = 50  # for more needles, checking every position is faster
 TAGGED = (8, 12, 16)
 """Bytes before a value's end at which tag 0 or 1 holds another producer id than the value's own.
 
@@ -42,18 +43,17 @@ tag 0 still holds the value's own (Kafka's TransactionMetadata).
 """
 
 
-@dataclass(frozen=True)
-class LogPart:
-    """Some of a log as fetched. scan: the headers of its complete batches, up to which data counts.
+class LogPart(Value, dict=True):
+    """A part of a log as fetched. scan: headers of its complete batches; data counts up to there.
 
-    Without numpy the scan only gives their places; what is found is the same.
+    Without numpy the scan only gives positions; the results are equal.
     """
 
     data: Buffer
-    scan: HeaderPlaces | HeaderScan
+    scan: HeaderPositions | HeaderScan
 
     def header(self, row: int) -> BatchHeader:
-        """The header of a row of the scan; -1: the last one."""
+        """Return the header of a row of the scan; -1: the last one."""
         return header_at(self.data, int(self.scan.positions[row]))
 
     def after(self, offset: int) -> "LogPart | None":
@@ -69,22 +69,22 @@ class LogPart:
 
     @cached_property
     def lone(self) -> "Lone":
-        """The batches of one plain record of a known version. Needs numpy."""
+        """Return the batches with one plain record of a known version. Needs numpy."""
         assert isinstance(self.scan, HeaderScan)
         return _lone(self.data, self.scan)
 
     @cached_property
     def others(self) -> Collection[int]:
-        """Rows of all other batches, to be opened: of all batches without numpy."""
+        """Return the rows of all other batches, which must be opened; without numpy, all rows."""
         rows = range(len(self.scan))
-        if isinstance(self.scan, HeaderPlaces):
+        if isinstance(self.scan, HeaderPositions):
             return rows
         return frozenset(rows).difference(self.lone.rows.tolist())
 
     def of_producers(self, producer_ids: Collection[int]) -> list[int]:
-        """Rows that may name these producer ids, those in tags 0 and 1 included."""
+        """Return the rows that may name these producer ids, also in tags 0 and 1."""
         needles = [pid.to_bytes(8, "big", signed=True) for pid in producer_ids]
-        if isinstance(self.scan, HeaderPlaces):
+        if isinstance(self.scan, HeaderPositions):
             return self._with_others([], needles)
         import numpy as np
 
@@ -98,8 +98,8 @@ class LogPart:
         return self._with_others(lone.rows[meant].tolist(), needles)
 
     def of_ids(self, names: Collection[bytes]) -> list[int]:
-        """Rows that may be of these transactional ids."""
-        if isinstance(self.scan, HeaderPlaces):
+        """Return the rows that may belong to these transactional ids."""
+        if isinstance(self.scan, HeaderPositions):
             return self._with_others([], names)
         import numpy as np
 
@@ -112,7 +112,7 @@ class LogPart:
         return self._with_others(lone.rows[fit[chosen]].tolist(), names)
 
     def _with_others(self, rows: list[int], needles: Collection[bytes]) -> list[int]:
-        """These, and of all other batches those that are compressed or hold one of the needles."""
+        """Add to rows the other batches that are compressed or contain a needle, then sort."""
         holds = _search(needles)
         for row in self.others:
             header = self.header(row)
@@ -128,7 +128,7 @@ class LogPart:
             for r in records(self.data, header):
                 name = UnknownVersion(-1) if r.key is None else decode_key(r.key)
                 if isinstance(name, UnknownVersion):
-                    # it may hold a decision: better no history than one with a hole
+                    # It may hold a decision: better no history than one with a gap.
                     where = f"__transaction_state-{partition} offset {r.offset}"
                     raise CorruptError("a record with a key of an unknown version", where=where)
                 time = header.max_timestamp if r.timestamp is None else r.timestamp
@@ -138,11 +138,11 @@ class LogPart:
 
 def part_of(data: Buffer) -> LogPart:
     """Return a buffer with its headers scanned. Raises CorruptError."""
-    return LogPart(data, header_places(data))
+    return LogPart(data, header_positions(data))
 
 
 def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
-    """A test whether one of the needles is within some bytes; its time is bounded for many."""
+    """Return a test whether bytes contain one of the needles; many needles do not slow it down."""
     if len(needles) <= _FEW_NEEDLES:
         return lambda batch: any(needle in batch for needle in needles)
     known = frozenset(needles)
@@ -154,11 +154,10 @@ def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Lone:
-    """Batches of one record. rows: of the scan; id_start: bytes; producer_id: -1 in tombstones.
+class Lone(Value):
+    """Batches of one record. rows: of the scan; id_start: in bytes; producer_id: -1 in tombstones.
 
-    end: where the value ends, one byte before the batch does (Kafka writes no headers here).
+    end: of the value, one byte before the end of the batch (Kafka writes no headers here).
     """
 
     rows: "NDArray[np.int64]"
@@ -169,9 +168,9 @@ class Lone:
 
 
 def _lone(data: Buffer, scan: HeaderScan) -> Lone:
-    """Kafka's DefaultRecord: length, attributes, two deltas, key and value, each with a length.
+    """Find the fields of Kafka's DefaultRecord: length, attributes, two deltas, key and value.
 
-    Whatever does not fit exactly is left out, and so told by the decoder that opens it.
+    A batch that does not fit exactly is left out, so that the decoder opens it and reports it.
     """
     import numpy as np
 
@@ -208,7 +207,7 @@ def _lone(data: Buffer, scan: HeaderScan) -> Lone:
 
 
 def number_at(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.int64]":
-    """Big-endian numbers of `size` bytes at these places."""
+    """Return the big-endian numbers of `size` bytes at these positions."""
     import numpy as np
 
     if not len(at):
@@ -223,16 +222,16 @@ def number_at(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.i
 class Wholeness:
     """What is known of a partition's log up to `end`.
 
-    Between two reads compaction may have taken records that nobody saw: a gap that a read meets is
-    one in what it saw, and no later read missed anything of what came before it.
+    Between two reads compaction may have removed records that no read saw: a gap that a read meets
+    is in what it saw itself, and no later read missed anything before that gap.
     """
 
     end: int = 0  # the offset after the last batch
-    whole_from: int = 0  # the first offset after which none is missing; 0 if none ever was
-    stands_from: int = 0  # where the read that saw all to whole_from began
+    whole_from: int = 0  # the first offset from which none is missing; 0 if none ever was
+    stands_from: int = 0  # where the read that found the last gap began
 
     def add(self, part: LogPart, begun: int | None) -> None:
-        """Go on with new batches. begun: where their read began; None = any may have begun one."""
+        """Add new batches. begun: where their read began; None = any of them may have begun one."""
         if not len(part.scan):
             return
         gap = _last_gap(part, self.end)
@@ -243,13 +242,13 @@ class Wholeness:
         self.end = part.header(-1).last_offset + 1
 
     def ended(self, end: int, begun: int) -> None:
-        """End a read that began at `begun` at the high watermark `end`."""
+        """End a read that began at `begun`, at the high watermark `end`."""
         if self.end < end and self.whole_from < end:
             self.whole_from, self.stands_from = end, begun
 
 
 def _last_gap(part: LogPart, expected: int) -> tuple[int, int] | None:
-    """The last missing offsets: where the batch before them ends, and the first offset after."""
+    """Return the last gap: the end of the batch before it, and the first offset after it."""
     scan = part.scan
     if not isinstance(scan, HeaderScan):
         gap = None

@@ -1,7 +1,7 @@
-"""What some batches of `__transaction_state` are about: hashes for an index, ids batch by batch.
+"""What some batches of `__transaction_state` are about: hashes for an index, ids by batch.
 
-An index of hashes says which batches may name an id; what they do say is decoded. So a hash that
-two names share costs time, and never a wrong answer.
+An index of hashes says which batches may name an id; the batches are then decoded. So two names
+with one hash cost time but never give a wrong answer.
 """
 
 import zlib
@@ -16,14 +16,14 @@ from recovery.formats.transaction_state import decode_key, decode_value
 from recovery.inspect.history import StateRecord, producer_ids_of
 from recovery.inspect.log_part import KEY_HEAD, TAGGED, VALUE_HEAD, LogPart, number_at
 
-_OF_PRODUCERS = 1  # seed: a producer id's token is not that of an id of the same bytes
+_OF_PRODUCERS = 1  # seed: producer ids and transactional ids of equal bytes have different tokens
 
 
 class Tokens(NamedTuple):
     """A hash of each transactional id and producer id in some batches.
 
-    hashes: CRC-32, ascending, each once. opaque: a record could not be read, so that the batches
-    may be about any id.
+    hashes: CRC-32, ascending, each once. opaque: a record was unreadable, so the batches may be
+    about any id.
     """
 
     hashes: "array[int]"
@@ -34,7 +34,7 @@ class RowNames(NamedTuple):
     """The transactional ids of one batch, and those of its tombstones."""
 
     row: int  # of the scan
-    names: Collection[bytes] | None  # None = not readable
+    names: Collection[bytes] | None  # None = unreadable
     ended: Collection[bytes] = ()
 
 
@@ -49,7 +49,7 @@ def producer_token(producer_id: int) -> int:
 
 
 def encoded(name: str) -> bytes:
-    """Return a transactional id as its bytes in a key."""
+    """Return a transactional id as the bytes of it in a key."""
     return name.encode("utf-8", "surrogatepass")
 
 
@@ -80,14 +80,14 @@ def _of_lone(part: LogPart) -> tuple[set[bytes], set[int]]:
     for distance in TAGGED:
         at = lone.end - distance
         at = at[at >= 2]
-        # a tagged field begins with its number, 0 or 1, and its size
+        # A tagged field begins with its number, 0 or 1, and its size.
         at = at[(raw[at - 1] == 8) & (raw[at - 2] <= 1)]
         producer_ids |= set(np.unique(number_at(data, at, 8)).tolist())
     return names, producer_ids
 
 
 def _of_plain_row(part: LogPart, row: int) -> set[int] | None:
-    """The tokens of a batch of one plain record, found by its lengths; None: open it."""
+    """Return the tokens of a batch of one plain record, found by its lengths; None: open it."""
     header = part.header(row)
     if header.records_count != 1 or header.attributes & CODEC_MASK:
         return None
@@ -99,7 +99,7 @@ def _of_plain_row(part: LogPart, row: int) -> set[int] | None:
 
 
 def _of_plain_record(data: bytes) -> set[int] | None:
-    """The tokens of a batch's only record; None if it is not as coordinators write them."""
+    """Return the tokens of a batch's only record; None if coordinators write no such record."""
     length, at = _length(data, 0)
     if at + length != len(data):
         return None
@@ -122,14 +122,14 @@ def _of_plain_record(data: bytes) -> set[int] | None:
 
 
 def _after(data: bytes, at: int) -> int:
-    """The position after a varint."""
+    """Return the position after a varint."""
     while data[at] >= 0x80:
         at += 1
     return at + 1
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint, and the position after it."""
+    """Return a zigzag varint and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -141,7 +141,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _of_opened_row(part: LogPart, row: int) -> set[int] | None:
-    """The tokens of any batch; None if something in it cannot be read."""
+    """Return the tokens of any batch; None if something in it is unreadable."""
     hashes: set[int] = set()
     try:
         for r in records(part.data, part.header(row)):

@@ -1,29 +1,29 @@
 """Decisions on an open transaction that never got their marker: often a lost COMMIT.
 
-v2 has an epoch for each transaction and tells by it. v1 has one epoch for many and tells by order:
-decisions are paired with the producer's markers in every way that they allow, and only if all ways
-agree is the answer known. Two clocks exclude a pairing only where their difference was measured.
+v2 has an epoch for each transaction, which identifies it. v1 has one epoch for many, so order
+decides: decisions are paired with the producer's markers in every possible way, and the answer is
+known only if all ways agree. Two clocks exclude a pairing only if their difference was measured.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from recovery.facts import grouped
 from recovery.inspect.history import Decision, History, Marker
 from recovery.inspect.observation import StartBatch
+from recovery.values import Value
 
 NEAR_MS = 3_600_000
 """A difference of two clocks, once measured, is believed for this long before and after."""
 
 
 def covers(decision: Decision, start: StartBatch, ended_by: int | None = None) -> bool:
-    """Tell whether this decision was on the transaction of the start batch, not on a later one.
+    """Return True if this decision was on the start batch's transaction, not on a later one.
 
-    v2 ends, fences and timeouts carry the batch's epoch + 1. v1 ends carry the equal one; + 1 is a
-    fence or a timeout, which only ever abort: a v1 commit with + 1 is a later session's. An abort
-    of a v2 server carries + 2 on Kafka 4.0.0 (KAFKA-19367): ended_by, the record that ended the
-    batch's epoch, tells it from a later transaction's.
+    v2 ends, fences and timeouts carry the batch's epoch + 1. v1 ends carry the batch's epoch; + 1
+    is a fence or a timeout, which only ever abort: a v1 commit with + 1 belongs to a later session.
+    An abort of a v2 server carries + 2 on Kafka 4.0.0 (KAFKA-19367): ended_by, the record that
+    ended the batch's epoch, tells it from that of a later transaction.
     """
     above = decision.producer_epoch - start.producer_epoch
     if decision.client_version >= 2:
@@ -38,9 +38,10 @@ def lost_decisions(
 ) -> tuple[Decision, ...] | None:
     """Return the decisions made after the start batch, oldest first: none of them has its marker.
 
-    While the transaction is open no marker of its producer follows the start batch, so a decision
-    made after it has none. v2 tells by epoch. v1 has one epoch for many transactions and tells by
-    order (`_splits`). None: two orders are possible, or none is, or the topic is not identified.
+    While the transaction is open, no marker of its producer follows the start batch, so a decision
+    made after the batch has none. Under v2 the epoch shows the order; under v1, where an
+    epoch has many transactions, `_splits` finds it. None: two orders are possible or none, or the
+    topic is not identified.
     """
     marked = {m.producer_epoch for m in history.markers}
     by_epoch = [
@@ -58,10 +59,10 @@ def lost_decisions(
 
 
 def _by_order(history: History, start: StartBatch, start_offset: int) -> list[Decision]:
-    """Return the decisions that v1 tells by order: those of the batch's own epoch.
+    """Return the v1 decisions whose order matters: those of the batch's own epoch.
 
-    Not those on an earlier topic of that name, nor those older than a decision of another epoch
-    whose marker is before the batch: they are not about what follows that marker.
+    Left out are decisions on an earlier topic of that name, and those older than a decision of
+    another epoch whose marker is before the batch: they concern nothing after that marker.
     """
     of_others = {
         (m.producer_epoch, m.outcome)
@@ -87,15 +88,15 @@ def _by_order(history: History, start: StartBatch, start_offset: int) -> list[De
 
 
 def topic_unclear(history: History, start: StartBatch, start_offset: int) -> bool:
-    """Tell whether decisions name the topic, and maybe an earlier topic of the same name.
+    """Return True if decisions name the topic but may mean an earlier topic of that name.
 
-    Those of v1, of any number of transactions an epoch; those of v2 if a log lost the end that
-    holds them, since its epochs then come again, so that a later batch bears one of theirs.
+    In doubt are v1 decisions, as an epoch may have any number of transactions, and v2 decisions if
+    a log lost the end with them: a later batch may then have one of its epochs again.
 
-    A marker of any decision in this log identifies it for all later ones. A log that begins at 0,
-    misses no offset and has none is another log, or lost every marker in one outage: neither
-    AddPartitionsToTxn nor AddOffsetsToTxn needs a leader, so counting cannot tell. A topic id that
-    was seen before them can.
+    A marker of any decision in this log identifies the log for all later ones. A log that begins at
+    0, has no gap and no such marker is another log, or lost every marker in one outage: neither
+    AddPartitionsToTxn nor AddOffsetsToTxn needs a leader, so counting cannot decide. A topic id
+    seen before the decisions can.
     """
     doubtful = _by_order(history, start, start_offset)
     if history.lost_end:
@@ -116,10 +117,10 @@ def topic_unclear(history: History, start: StartBatch, start_offset: int) -> boo
 def _splits(
     decisions: Sequence[Decision], history: History, start: StartBatch, offset: int, skew: int
 ) -> set[int]:
-    """Numbers of (v1, equal epoch) decisions that may have been made before the start batch.
+    """Return how many (v1, equal epoch) decisions may have been made before the start batch.
 
-    Those before must explain the markers before the batch (`_explained`); two clocks exclude an
-    order only beyond `skew` ms, and only where their difference was measured.
+    Those before it must explain the markers before the batch (`_explained`); two clocks exclude an
+    order only beyond `skew` ms, and only if their difference was measured.
     """
     markers = [
         m for m in history.markers if m.offset < offset and m.producer_epoch == start.producer_epoch
@@ -134,12 +135,11 @@ def _splits(
     return {i for i in _explained(order, history) if i > last and (first is None or i <= first)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Value):
     """Decisions of one epoch, and the markers of that epoch before the start batch.
 
-    ahead: for each decision by how much the data leader's clock is ahead of its coordinator's:
-    least, most (ms); None = not measured.
+    ahead: for each decision, how far the data leader's clock is ahead of its coordinator's: least,
+    most (ms); None = not measured.
     """
 
     decisions: Sequence[Decision]
@@ -152,7 +152,7 @@ class _Order:
         return range(len(self.decisions))
 
     def is_before(self, row: int, time: int | None) -> bool:
-        """Tell whether a decision was made before this time of the data leader, beyond the skew."""
+        """Return True if a decision precedes this time of the data leader by more than the skew."""
         by, d = self.ahead[row], self.decisions[row]
         return by is not None and time is not None and d.timestamp + by[1] < time - self.skew
 
@@ -161,7 +161,7 @@ class _Order:
         return by is not None and time is not None and d.timestamp + by[0] > time + self.skew
 
     def owners(self, marker: Marker, above: int) -> Iterator[int]:
-        """Yield the numbers (the first one is 1) of decisions above this one that it may be of.
+        """Yield the numbers, from 1, of the decisions after number `above` that may own the marker.
 
         The coordinator writes a transaction's markers between its Prepare* and its next record.
         """
@@ -178,26 +178,26 @@ class _Order:
 
 
 def _explained(order: _Order, history: History) -> set[int]:
-    """Numbers i for which the first i decisions can have left exactly these markers.
+    """Return the numbers i for which the first i decisions can have left exactly these markers.
 
-    A marker is the own one of a decision, in order; what lies between two such decisions lost its
-    marker and was closed by the next. Or it stands for the decision of the marker before it a
-    second time (failover, a lost answer, a re-sent timeout): only if the producer wrote nothing
-    between the two. Before the first decision that is known, one that was compacted away may have
-    left it. The last of the decisions owns the last marker that is not such a repeat; else its
-    transaction would still be open, and begin at or before the start batch.
+    A marker belongs to a decision, in order; decisions skipped in between lost their marker, and
+    the next one closed their transaction. Or it repeats the decision of the marker before it
+    (failover, a lost answer, a re-sent timeout), but only if the producer wrote nothing between the
+    two. Before the first known decision, one that was compacted away may have left it. The last of
+    the decisions owns the last marker that is no such repeat; otherwise its transaction would still
+    be open and would begin at or before the start batch.
 
-    Of the numbers that a marker reaches only the least counts for the next one; all of them are
-    looked for at the end alone, since an id of v1 has thousands of decisions in one epoch.
+    Of the numbers that a marker reaches, only the least matters for the next marker; all of them
+    are collected only at the end, since a v1 id has thousands of decisions in one epoch.
     """
     count = len(order.decisions)
     if not order.markers:
-        # no marker at all: they may be below what was read, or there was never a decision
+        # No marker: the markers may be below what was read, or nothing was ever decided.
         return {0} if history.markers_from == 0 else set(range(count + 1))
     unseen = history.markers_from != 0 or not history.whole
-    forgotten = history.begun_by_end or not history.whole  # v2's end before, or one compacted away
-    none_yet, least = True, count  # whether 0 is reached, and the least of the others
-    reached: list[tuple[Marker, int]] = []  # each marker's owners, above a number
+    forgotten = history.begun_by_end or not history.whole  # a v2 end, or one compacted away
+    none_yet, least = True, count  # whether 0 is reached, and the least other number
+    reached: list[tuple[Marker, int]] = []  # each marker, and the number above which its owners are
     before: Marker | None = None
     for marker in order.markers:
         again = marker.data is not True and (
@@ -219,14 +219,14 @@ def _explained(order: _Order, history: History) -> set[int]:
 def _measured(
     history: History, decisions: Sequence[Decision], markers: Sequence[Marker], skew: int
 ) -> list[tuple[int, int] | None]:
-    """Return by how much the data leader's clock is ahead of the coordinator's: least, most (ms).
+    """Return how far the data leader's clock is ahead of the coordinator's: least, most (ms).
 
-    For each decision, measured near it (`_pairs`). None: not measured, or the measurements
-    disagree.
+    Each decision has its own value, measured near it (`_pairs`). None: not measured, or the
+    measurements disagree.
     """
     result: list[tuple[int, int] | None] = [None] * len(decisions)
     pairs = sorted(_pairs(history, decisions, markers))
-    lows, highs = deque[int](), deque[int]()  # pairs near; the greatest, and the least, come first
+    lows, highs = deque[int](), deque[int]()  # nearby pairs; the greatest and the least come first
     end = 0
     for row in sorted(range(len(decisions)), key=lambda n: decisions[n].timestamp):
         time = decisions[row].timestamp
@@ -251,10 +251,10 @@ def _measured(
 def _pairs(
     history: History, decisions: Sequence[Decision], markers: Sequence[Marker]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield time of a decision, and how far its marker's clock is ahead: least, most (ms).
+    """Yield a decision's time and how far its marker's clock is ahead: least, most (ms).
 
-    Under the same leaders as all that is ordered, on epochs whose markers are as many as their
-    decisions, each after data: each is one's own.
+    Only decisions under the leaders of everything ordered count, in epochs that have as many
+    markers as decisions, each after data: then each marker belongs to its decision.
     """
     leaders = {(m.coordinator_epoch, m.leader_epoch) for m in markers}
     coordinators = {d.leader_epoch for d in decisions}
@@ -269,7 +269,7 @@ def _pairs(
     oldest = min(known, default=None)
     for epoch, decided in made.items():
         of_epoch = marked.get(epoch, [])
-        # no decision of it was compacted away, or was left out
+        # No decision of the epoch was compacted away or left out.
         all_known = (
             history.window == 0
             or (history.whole and epochs == {epoch})

@@ -1,20 +1,21 @@
-"""What moved on between two looks at a partition, and what is still there."""
+"""What changed between two snapshots of a partition, and what is still there."""
 
 from recovery.inspect.observation import OpenTransaction, Sample
 
 
 def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
-    """Return True if the later look proves that an open transaction has ended.
+    """Return True if the later snapshot proves that an open transaction has ended.
 
-    Its leader, at no lower leader epoch, shows an LSO above the start and no such transaction. A
-    marker that is not on all replicas yet leaves the LSO where it was. Where nobody could tell
-    which transaction it is: the LSO moved, or nothing is held any more.
+    The leader, at no lower leader epoch, shows no such transaction, and an LSO above the start or
+    held by an older transaction, which it shows. A marker that is not yet on all replicas leaves
+    the LSO where it was. If the transaction was never identified: the LSO moved, or nothing is held
+    any more.
     """
     p, q = before.partition, after.partition
     if q.error is not None or q.last_stable_offset is None or after.producers is None:
         return False
     if None not in (p.topic_id, q.topic_id) and p.topic_id != q.topic_id:
-        return False  # a log of its own
+        return False  # another log
     if (q.leader_epoch or 0) < (p.leader_epoch or 0):
         return False
     pid, start = about.producer_id, about.start_offset
@@ -24,7 +25,9 @@ def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
         if r.current_txn_start_offset is not None
     }
     if start is not None:
-        return q.last_stable_offset > start and (pid, start) not in opened
+        lso = q.last_stable_offset
+        older = lso < start and any(begin <= lso for _, begin in opened if begin is not None)
+        return (lso > start or older) and (pid, start) not in opened
     if q.held == 0:
         return True
     if pid is not None:
@@ -33,10 +36,10 @@ def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
 
 
 def continues(about: OpenTransaction, before: OpenTransaction, held_from: int | None) -> bool:
-    """Return True if `about`, of a later look, is what an earlier look saw as `before`.
+    """Return True if `about`, from a later snapshot, is what an earlier one saw as `before`.
 
-    held_from: the LSO of the earlier look, where that could not tell which transaction it is: what
-    began later was not meant. None: that look saw nothing of the partition.
+    held_from: the LSO of the earlier snapshot if that did not identify the transaction: what began
+    later is another one. None: that snapshot saw nothing of the partition.
     """
     if about.topic_partition != before.topic_partition:
         return False

@@ -1,6 +1,6 @@
-"""A partition leader's knowledge of its producers, computed from record batches as it does.
+"""Compute a partition leader's knowledge of its producers from record batches, as a leader does.
 
-Begin with a `.snapshot` (or nothing), apply every later batch in offset order.
+Begin with a `.snapshot` (or nothing) and apply every later batch in offset order.
 Source: Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.
 """
 
@@ -25,9 +25,9 @@ class _Producer:
 
 @dataclass(slots=True)
 class ProducerTable:
-    """Producers of one partition as of `end`, the offset after the last batch applied.
+    """The producers of one partition as of `end`, the offset after the last batch applied.
 
-    aborted: markers applied that aborted a transaction with records.
+    aborted: how many applied markers aborted a transaction with records.
     """
 
     end: int = 0
@@ -36,7 +36,7 @@ class ProducerTable:
 
     @classmethod
     def from_snapshot(cls, offset: int, rows: Iterable[ProducerState]) -> "ProducerTable":
-        """The state before `offset`, as the file of that name holds it."""
+        """Return the state before `offset`, as the file of that name holds it."""
         return cls(
             end=offset,
             _producers={
@@ -52,7 +52,7 @@ class ProducerTable:
         )
 
     def apply(self, buffer: Buffer, header: BatchHeader) -> None:
-        """One batch at or above `end`. Raises CorruptError for a marker that is none."""
+        """Apply one batch at or above `end`. Raises CorruptError for a malformed marker."""
         self.end = header.last_offset + 1
         if header.producer_id == NO_PRODUCER_ID:
             return
@@ -72,7 +72,7 @@ class ProducerTable:
             or end_marker.type is ControlType.OTHER
             or end_marker.coordinator_epoch is None
         ):
-            return  # emptied by compaction: the whole transaction is gone, and nothing is applied
+            return  # emptied by compaction: the complete transaction is gone, so nothing is applied
         p = self._at_epoch(header)
         if end_marker.type is ControlType.ABORT and p.txn_start >= 0:
             self.aborted += 1
@@ -81,7 +81,7 @@ class ProducerTable:
         p.txn_start = -1
 
     def _at_epoch(self, header: BatchHeader) -> _Producer:
-        """The producer of a batch; a new epoch forgets its sequences."""
+        """Return the producer of a batch; a new epoch forgets its sequences."""
         p = self._producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
         if p.epoch != header.producer_epoch:
             p.epoch, p.last_sequence = header.producer_epoch, -1
@@ -89,12 +89,12 @@ class ProducerTable:
 
     @property
     def first_open(self) -> int | None:
-        """The offset at which the first open transaction begins; None: none is open."""
+        """Return the offset at which the first open transaction begins; None: none is open."""
         starts = [p.txn_start for p in self._producers.values() if p.txn_start >= 0]
         return min(starts, default=None)
 
     def facts(self, topic: str, partition: int) -> tuple[ProducerFacts, ...]:
-        """The producers as DescribeProducers would give them."""
+        """Return the producers as DescribeProducers would give them."""
         return tuple(
             ProducerFacts(
                 topic=topic,

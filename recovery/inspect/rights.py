@@ -1,19 +1,20 @@
-"""The rights (Kafka ACLs) that the brokers ask for, and how a missing one is named.
+"""The rights (Kafka ACLs) that brokers require, and how a missing one is named.
 
-Kept here once: a refused remedy names its right, `context test` tries all of them.
+This is their only list: a refused remedy names its right, and `context test` tries all of them.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from recovery.values import Value
 
 ALTER_CLUSTER = "grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)"
 """What WriteTxnMarkers needs (KAFKA-16513)."""
 
 
 def missing_right(error: str, name: str) -> str | None:
-    """Say what to grant where a broker refused with this error; None for any other error.
+    """Return what to grant if a broker refused with this error; None for any other error.
 
-    name: the transactional id, group or topic that was asked to be changed.
+    name: the transactional id, group or topic that the request would have changed.
     """
     return {
         "CLUSTER_AUTHORIZATION_FAILED": ALTER_CLUSTER,
@@ -55,11 +56,10 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 is about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """One command and whether it is allowed; None: a right is not known, or not on all.
+class Allowed(Value):
+    """One command and whether it is allowed; None: a right is unknown or not granted everywhere.
 
-    missing, unknown: the rights that make it so.
+    missing, unknown: the rights that are the reason.
     """
 
     command: str
@@ -69,9 +69,9 @@ class Allowed:
 
 
 def allowed_commands(rights: Mapping[str, bool | None]) -> list[Allowed]:
-    """Return the commands that these rights allow.
+    """Return for each command whether these rights allow it.
 
-    rights: right → granted; None and absent = not known.
+    rights: right → granted; None and absent = unknown.
 
     >>> [(a.command, a.allowed) for a in allowed_commands({TOPICS_DESCRIBE: True})][:2]
     [('lso', True), ('producers', None)]
@@ -85,9 +85,8 @@ def allowed_commands(rights: Mapping[str, bool | None]) -> list[Allowed]:
     return commands
 
 
-@dataclass(frozen=True, slots=True)
-class Acl:
-    """One access control entry. name: of the resource, `*` = all; prefixed: names that begin so."""
+class Acl(Value):
+    """One access control entry. name: of the resource, `*` = all; prefixed: name is a prefix."""
 
     name: str
     prefixed: bool
@@ -96,9 +95,8 @@ class Acl:
     is_deny: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ByAcls:
-    """The ACLs' word on one operation: on all resources of a kind, on some names, on none."""
+class ByAcls(Value):
+    """What ACLs allow for one operation: on all resources of a kind, on some names, or on none."""
 
     everywhere: bool
     some: tuple[str, ...] = ()
@@ -111,7 +109,7 @@ ACL_ALL = 2  # org.apache.kafka.common.acl.AclOperation
 def by_acls(acls: Iterable[Acl], principal: str, operation: int) -> ByAcls:
     """Read the ACLs of one principal (`User:name`) and of `User:*` as Kafka's authorizer does.
 
-    A DENY wins over every ALLOW on what it names.
+    A DENY wins over every ALLOW for the names it covers.
     """
     mine = [
         a

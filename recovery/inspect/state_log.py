@@ -1,13 +1,12 @@
 """One partition of `__transaction_state`, kept in extents: the records of some ids.
 
-A busy cluster's log holds millions of records of which a verdict needs a handful. It is searched
-from its newest extent back, one at a time; an index says which extents may hold what is asked for,
-and a chain ends where enough of an id's past has been seen (`recovery.inspect.chains`).
+A busy cluster's log holds millions of records, of which a verdict needs a handful. The search goes
+from the newest extent back, one at a time; an index says which extents may hold what is needed, and
+a chain ends once enough of an id's past has been seen (`recovery.inspect.chains`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Protocol
 
 from recovery.formats.reader import UnknownVersion
@@ -15,6 +14,7 @@ from recovery.inspect.chains import Chain, Wanted, most_records
 from recovery.inspect.history import StateLog, StateRecord, producer_ids_of
 from recovery.inspect.log_part import LogPart, Wholeness
 from recovery.inspect.log_tokens import encoded, id_token, producer_token
+from recovery.values import Value
 
 
 class Extent(Protocol):
@@ -22,11 +22,11 @@ class Extent(Protocol):
 
     @property
     def opaque(self) -> bool:
-        """They may be about any id."""
+        """Return True if the batches may be about any id."""
         ...
 
     def may_hold(self, tokens: AbstractSet[int]) -> bool:
-        """Tell whether one of these tokens may be in it."""
+        """Return True if one of these tokens may be in the batches."""
         ...
 
     def part(self) -> LogPart:
@@ -35,16 +35,16 @@ class Extent(Protocol):
 
 
 class KeptBatches(Protocol):
-    """A partition's log as far as it was read."""
+    """The part of a partition's log that was read."""
 
     @property
     def extents(self) -> Sequence[Extent]:
-        """All of it, in order."""
+        """Return the complete log read so far, in order."""
         ...
 
     @property
     def wholeness(self) -> Wholeness:
-        """From where on none of it is missing."""
+        """Return from where on nothing is missing."""
         ...
 
     def cut(self, name: str) -> int:
@@ -52,8 +52,7 @@ class KeptBatches(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Value):
     """An extent in memory."""
 
     batches: LogPart
@@ -66,12 +65,11 @@ class Fetched:
         return self.batches
 
 
-@dataclass(frozen=True, slots=True)
-class Former:
-    """An earlier reading of a partition that the present log no longer holds.
+class Former(Value):
+    """Batches of a partition that were read earlier and are no longer in the present log.
 
-    same_topic: the present topic lost it; else it is of an earlier topic of the same name, or was
-    kept in a file that is damaged since.
+    same_topic: the present topic lost them; otherwise they are of an earlier topic of that name, or
+    their file was damaged later.
     """
 
     partition: int
@@ -88,12 +86,11 @@ def state_log(
     transactional_ids: Collection[str] | None = (),
     newest: int | None = None,
 ) -> StateLog:
-    """Return what `partition` says of these producer ids and transactional ids (None = of all).
+    """Return what `partition` holds about these producer ids and transactional ids (None = all).
 
-    log: its content from its log start to `end` (the high watermark). producer_ids: a mapping to
-    `Wanted` (of all partitions that are asked) where only the records are to be loaded that a
-    history of those batches needs. newest: so many records of each id are enough. Raises
-    CorruptError.
+    log: its content from its log start to `end` (the high watermark). producer_ids: as a mapping to
+    `Wanted` (for all requested partitions), only the records are loaded that a history of those
+    batches needs. newest: how many records of each id are enough; None = all. Raises CorruptError.
     """
     cuts: dict[str, int] = {}
     if transactional_ids is None:
@@ -127,7 +124,7 @@ def _rows(part: LogPart) -> range:
 def _of_all(
     partition: int, log: KeptBatches, newest: int | None
 ) -> tuple[list[StateRecord], dict[str, int]]:
-    """Return the newest records of each id, and below which offset there are more, or were."""
+    """Return the newest records of each id, and the offset below which its others are left out."""
     chains: dict[str, Chain] = {}
     for extent in reversed(log.extents):
         part = extent.part()
@@ -140,7 +137,7 @@ def _of_all(
 
 
 def _cuts(log: KeptBatches, chains: Mapping[str, Chain]) -> dict[str, int]:
-    """Return the offset below which records of an id were not loaded, or are not kept."""
+    """Return the offset below which records of an id were not loaded or are no longer kept."""
     cuts = {name: max(log.cut(name), chain.cut or 0) for name, chain in chains.items()}
     return {name: cut for name, cut in cuts.items() if cut}
 
@@ -148,9 +145,9 @@ def _cuts(log: KeptBatches, chains: Mapping[str, Chain]) -> dict[str, int]:
 def _ids_naming(
     partition: int, log: KeptBatches, producer_ids: Collection[int], *, every: bool
 ) -> dict[str, set[int]]:
-    """Return the ids whose records name these producer ids, and which; of each the newest alone.
+    """Return the ids whose records name these producer ids, with those; only the newest id of each.
 
-    every: also what else named a producer id before. No two ids are given the same one.
+    every: also the ids that named a producer id earlier. No two ids ever get the same producer id.
     """
     naming: dict[str, set[int]] = {}
     unfound = set(producer_ids)
@@ -161,7 +158,7 @@ def _ids_naming(
         part, found = extent.part(), set[int]()
         for record in part.decoded(partition, part.of_producers(producer_ids)):
             if isinstance(record.value, UnknownVersion):
-                # it may be this producer's: its id is listed, and so it is said
+                # it may belong to the producer: its id is listed so that this is reported
                 naming.setdefault(record.transactional_id, set())
                 continue
             if borne := unfound & producer_ids_of(record):
@@ -187,7 +184,7 @@ def _follow(
     log: KeptBatches,
     chains: Mapping[str, Chain],
 ) -> None:
-    """Walk the chains from the newest extent back, until each is done."""
+    """Walk the chains from the newest extent back until each is done."""
     open_ = {name: encoded(name) for name in chains}
     everything = frozenset(open_.values())
     tokens = {id_token(name) for name in open_.values()}
@@ -208,6 +205,6 @@ def _follow(
 
 
 def _backwards(partition: int, part: LogPart, names: Collection[bytes]) -> Iterator[StateRecord]:
-    """Records that may be of these ids, the newest first, a batch at a time."""
+    """Yield the records that may belong to these ids, newest first, one batch at a time."""
     for row in reversed(part.of_ids(names)):
         yield from reversed(list(part.decoded(partition, [row])))

@@ -1,7 +1,7 @@
-"""The log around the LSO, batch by batch, from the headers alone. Pure.
+"""Show the log around the LSO, batch by batch, from the headers alone. Pure.
 
-Below the LSO the aborted list of a read_committed fetch decides (see AbortedTransactions); above it
-there is no list, so a transaction is told by the marker that follows it, if one was read.
+Below the LSO, the aborted list of a read_committed fetch decides (see AbortedTransactions); above
+it no such list exists, so the marker that follows a transaction decides, if one was read.
 Source: KIP-98, Kafka's class CompletedFetch.
 """
 
@@ -42,7 +42,7 @@ class _Stretch:
 
 
 def strip_rows(
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     window: tuple[int, int],
     below: Iterable[Response],
     above: Iterable[Response],
@@ -51,11 +51,11 @@ def strip_rows(
     read_to: tuple[int, int],
     high_watermark: int,
 ) -> list[StripRow]:
-    """The stretches of [window), by offset, without overlap or gap.
+    """Return the stretches of [window), by offset, without overlap or gap.
 
-    below: read_committed responses that end at the LSO; above: read_uncommitted ones from there.
-    read_to: the offset up to which each was read. Raises CorruptError for a marker that cannot be
-    read.
+    below: read_committed responses that end at the LSO; above: read_uncommitted ones from the LSO
+    on. read_to: the offset up to which each of the two was read. Raises CorruptError for an
+    unreadable marker.
     """
     stretches = [s for data, aborted in below for s in _decided(data, aborted) if s.first < lso]
     if read_to[0] < lso:
@@ -66,8 +66,8 @@ def strip_rows(
     return [
         StripRow.of(
             s,
-            topic=place[0],
-            partition=place[1],
+            topic=topic_partition[0],
+            partition=topic_partition[1],
             first_offset=s.first,
             end_offset=s.end,
             outcome=None if s.outcome is None else _WORDS.get(s.outcome),
@@ -121,7 +121,7 @@ def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
 
 
 def _merged(stretches: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretch]:
-    """Cut to the window, holes named, neighbours of one kind joined."""
+    """Cut stretches to the window, name the holes and join neighbours of one kind."""
     merged: list[_Stretch] = []
     at = start
     for s in stretches:

@@ -1,20 +1,20 @@
-"""The ids that a topic's name had, and when: they tell a topic from one recreated under its name.
+"""Which ids a topic's name had, and when: this tells a topic from a recreated one of that name.
 
-A decision in `__transaction_state` names a topic and not its id. "When" is an offset of a partition
-of `__transaction_state`, so that no clock is asked: what stands there was written before a look, or
-after it.
+A decision in `__transaction_state` names a topic but not its id. "When" is an offset of a partition
+of `__transaction_state`, so no clock is needed: a record was written before or after the offset was
+read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Value):
     """One id that the name had.
 
-    after: ends of partitions of `__transaction_state`, read after the id was first seen. before:
-    ends read before the id was last seen.
+    after: partition of `__transaction_state` → an end read after the id was first seen. before: an
+    end read before the id was last seen.
     """
 
     topic_id: str
@@ -22,31 +22,29 @@ class Sighting:
     before: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The decisions on the name by their offset in one partition of `__transaction_state`.
+class Named(Value):
+    """Which topic a decision means, by its offset in one partition of `__transaction_state`.
 
-    since: from this offset on it is about the present topic (None = not known). before: below
-    this offset it is about an earlier topic of that name (0 = none is known).
+    since: decisions from this offset on mean the present topic; None = unknown. before: decisions
+    below this offset mean an earlier topic of that name; 0 = none is known.
     """
 
     since: int | None
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sightings:
+class Sightings(Value):
     """All sightings of one topic's name.
 
     present: its id now; None = the broker gives no ids. seen: in the order in which the ids were
-    first seen. A broker that lags behind may have reported an old id after a newer one.
+    first seen; a broker that lags may have reported an old id after a newer one.
     """
 
     present: str | None
     seen: Sequence[Sighting] = ()
 
     def of(self, partition: int) -> Named:
-        """Return what offsets of this partition of `__transaction_state` say.
+        """Return which topic decisions in this partition of `__transaction_state` mean.
 
         >>> Sightings("B", [Sighting("A", {0: 3}, {0: 9}), Sighting("B", {0: 20}, {})]).of(0)
         Named(since=20, before=9)
@@ -59,5 +57,5 @@ class Sightings:
                 break
             earlier = max(earlier, s.before.get(partition, 0))
         before = earlier if self.present is not None else 0
-        # what stands behind the present topic's first sighting is about it, whoever told otherwise
+        # After its first sighting, records mean the present topic, whatever a lagging broker says.
         return Named(since=since, before=before if since is None else min(before, since))

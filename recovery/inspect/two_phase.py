@@ -1,4 +1,4 @@
-"""Transactions that another system ends: by Kafka's word (KIP-939), or by the id's name alone."""
+"""Transactions that another system ends: known from Kafka (KIP-939) or guessed from the id."""
 
 import re
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 from recovery.facts import GroupFacts, TransactionFacts
 from recovery.inspect.connect import runs_on_connect
 
-if TYPE_CHECKING:  # making a protocol class would cost each start
+if TYPE_CHECKING:  # building a protocol class would slow every start
 
     class Patterns(Protocol):
-        """Limits of judging that name the ids of other systems, as regular expressions."""
+        """Settings with regular expressions for the transactional ids of other systems."""
 
         @property
         def two_phase_patterns(self) -> Sequence[str]: ...
@@ -24,15 +24,15 @@ PRECOMMITTED_NAMES = (r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+")
 
 
 def is_two_phase(row: TransactionFacts) -> bool:
-    """Tell whether Kafka leaves the end of this id to another system (KIP-939)."""
+    """Return True if Kafka leaves the end of this id's transaction to another system (KIP-939)."""
     return row.timeout_ms == TWO_PHASE_TIMEOUT
 
 
 def deadline(row: TransactionFacts) -> int | None:
-    """Return when its coordinator aborts an open transaction: epoch ms, by the coordinator's clock.
+    """Return when the coordinator aborts an open transaction: epoch ms, by the coordinator's clock.
 
-    None: it is not Ongoing, it is two-phase, which never times out
-    (TransactionStateManager.timedOutTransactions), or its start or timeout is not known.
+    None: the state is not Ongoing, start or timeout is unknown, or the id is two-phase, which never
+    times out (TransactionStateManager.timedOutTransactions).
     """
     if row.state != "Ongoing" or is_two_phase(row):
         return None
@@ -44,9 +44,9 @@ def deadline(row: TransactionFacts) -> int | None:
 def looks_precommitted(
     row: TransactionFacts, settings: "Patterns", groups: Sequence[GroupFacts] = ()
 ) -> bool:
-    """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence.
+    """Guess from the name, as Flink's sinks form it: proves nothing, and only makes a fence ask.
 
-    groups: those of its name, as far as they were seen. What runs on Kafka Connect is not guessed.
+    groups: those named like the id, if they were seen. Ids that run on Kafka Connect give False.
     """
     name = row.transactional_id
     looks = any(re.fullmatch(p, name) for p in settings.two_phase_patterns)

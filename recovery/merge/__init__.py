@@ -1,1 +1,1 @@
-"""Merge logs: their entries, what a replay writes, and what `merge verify` finds."""
+"""Work with merge logs: their entries, what a replay writes, what `merge verify` finds."""

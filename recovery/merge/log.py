@@ -1,15 +1,14 @@
-"""Merge logs: the recorded order in which several inputs were read, so that it can be read again.
+"""Decode merge logs, which record the order in which several inputs were read, and plan replays.
 
-A merge log's partition holds one entry for each record of the merged stream. Its format is coast's
-(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. Findings in one:
-`recovery.merge.verify`; emitting it again: `recovery.merge.replay`.
+A merge log's partition has one entry for each record of the merged stream. Its format is coast's
+(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. `recovery.merge.verify` finds
+faults in a log, and `recovery.merge.replay` emits its stream again.
 """
 
 import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import ge
 from typing import Any, NamedTuple, Protocol
 
@@ -20,10 +19,11 @@ from recovery.formats.reader import CorruptError
 from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.restart.observed import SourceRange
+from recovery.values import Value
 
 
 class MergeEntry(NamedTuple):
-    """The next record of the merged stream is the one at `offset` of topic:partition."""
+    """An entry: the next record of the merged stream is at `offset` of topic:partition."""
 
     topic: str
     partition: int
@@ -35,9 +35,9 @@ class MergeEntry(NamedTuple):
 
 
 Columns = tuple[list[TopicPartition], list[int]]
-"""Entries as two columns: which input partition, which offset."""
+"""Entries as two columns: the input partitions and the offsets."""
 
-_USUAL = re.compile(  # what `encode` and most others write
+_USUAL = re.compile(  # what `encode` and most other writers produce
     rb'^\{"topic": ?"([!#-\[\]-~]+)", ?"partition": ?(0|[1-9][0-9]{0,8}), ?'
     rb'"offset": ?(0|[1-9][0-9]{0,17})\}$',
     re.MULTILINE,
@@ -45,32 +45,32 @@ _USUAL = re.compile(  # what `encode` and most others write
 
 
 class MergeFormat(Protocol):
-    """The form of an entry in a record."""
+    """The format of an entry in a record."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
-        """Raises CorruptError."""
+        """Return the entry. Raises CorruptError if there is none."""
         ...
 
     def decode_usual(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> Columns | None:
-        """Many at once, at a fraction of the cost. None: not all of them are of the usual shape,
-        and each has to be decoded alone, which tells what is wrong."""
+        """Decode many entries at a fraction of the cost. None: not all have the usual form; then
+        use `decode` on each of them, which finds the fault."""
         ...
 
     def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
-        """Key and value."""
+        """Return key and value."""
         ...
 
 
 class CoastFormat:
-    """Empty key; stream name, partition and offset in binary."""
+    """coast's format: empty key; stream name, partition and offset in binary."""
 
-    _MOST_PLACES = 10_000
+    _MOST_PARTITIONS = 10_000
 
     def __init__(self) -> None:
-        # All that stands before the offset was decoded once for each input partition.
-        self._places: dict[bytes, TopicPartition] = {}
+        # The bytes before the offset are decoded once per input partition.
+        self._partitions: dict[bytes, TopicPartition] = {}
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         if key:
@@ -78,8 +78,8 @@ class CoastFormat:
                 f"its key has {counted(len(key), 'byte')}", where="record of a coast merge log"
             )
         entry = MergeEntry(*decode_merge(value))
-        if value is not None and len(self._places) < self._MOST_PLACES:
-            self._places[value[:-8]] = entry.topic_partition
+        if value is not None and len(self._partitions) < self._MOST_PARTITIONS:
+            self._partitions[value[:-8]] = entry.topic_partition
         return entry
 
     def decode_usual(
@@ -88,21 +88,21 @@ class CoastFormat:
         if any(keys) or None in values:
             return None
         contents: Sequence[bytes] = values  # type: ignore[assignment]
-        places = list(map(self._places.get, [value[:-8] for value in contents]))
+        partitions = list(map(self._partitions.get, [value[:-8] for value in contents]))
         numbers = b"".join([value[-8:] for value in contents])
-        if None in places or len(numbers) != 8 * len(contents):
+        if None in partitions or len(numbers) != 8 * len(contents):
             return None
         offsets = list(struct.unpack(f">{len(contents)}q", numbers))
         if offsets and min(offsets) < 0:
             return None
-        return places, offsets  # type: ignore[return-value]
+        return partitions, offsets  # type: ignore[return-value]
 
     def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         return b"", encode_merge(MergeRecord(*entry))
 
 
 class JsonFormat:
-    """Any key; an object with topic, partition and offset, and whatever else."""
+    """The JSON format: any key; an object with topic, partition, offset and any other fields."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         try:
@@ -124,14 +124,14 @@ class JsonFormat:
             return None
         lines = b"\n".join(values)  # type: ignore[arg-type]
         matches = _USUAL.findall(lines)
-        # a line break is not of the usual shape: so each value is one line, and matched whole
+        # the usual form has no line break: with equal counts, each value is one fully matched line
         if len(matches) != len(values) or lines.count(b"\n") + 1 != len(values):
             return None
-        places = {
+        partitions = {
             each: TopicPartition(each[0].decode("ascii"), int(each[1]))
             for each in {f[:2] for f in matches}
         }
-        return [places[f[:2]] for f in matches], [int(f[2]) for f in matches]
+        return [partitions[f[:2]] for f in matches], [int(f[2]) for f in matches]
 
     def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         return None, json.dumps(entry._asdict(), separators=(",", ":")).encode()
@@ -146,14 +146,14 @@ FORMATS: Mapping[str, MergeFormat] = {"coast": CoastFormat(), "json": JsonFormat
 
 
 def merge_format(name: str) -> MergeFormat:
-    """Raises UsageError."""
+    """Return the format with this name. Raises UsageError if there is none."""
     if name not in FORMATS:
         raise UsageError(f"{quoted(name)} is not a format", remedy=f"write {' or '.join(FORMATS)}")
     return FORMATS[name]
 
 
 class Tail:
-    """The sources that a stretch of a merge log names; `add` its entries in their order."""
+    """The sources that a range of a merge log names; `add` its entries in order."""
 
     def __init__(self) -> None:
         self._sources: dict[tuple[str, int], list[int]] = {}  # first, last, entries, back
@@ -173,15 +173,15 @@ class Tail:
 
     def add_all(self, entries: Columns) -> None:
         """Add many entries."""
-        each: dict[TopicPartition, list[int]] = {place: [] for place in set(entries[0])}
-        for place, offset in zip(*entries, strict=True):
-            each[place].append(offset)
+        each: dict[TopicPartition, list[int]] = {partition: [] for partition in set(entries[0])}
+        for partition, offset in zip(*entries, strict=True):
+            each[partition].append(offset)
         self.entries += len(entries[0])
-        for place, offsets in each.items():
+        for partition, offsets in each.items():
             back = sum(map(ge, offsets, offsets[1:]))
-            source = self._sources.get(place)
+            source = self._sources.get(partition)
             if source is None:
-                self._sources[place] = [offsets[0], offsets[-1], len(offsets), back]
+                self._sources[partition] = [offsets[0], offsets[-1], len(offsets), back]
                 continue
             source[3] += back + (offsets[0] <= source[1])
             source[1] = offsets[-1]
@@ -190,14 +190,13 @@ class Tail:
     @property
     def sources(self) -> dict[TopicPartition, SourceRange]:
         return {
-            TopicPartition(*place): SourceRange(first, last, entries, not back)
-            for place, (first, last, entries, back) in self._sources.items()
+            TopicPartition(*partition): SourceRange(first, last, entries, not back)
+            for partition, (first, last, entries, back) in self._sources.items()
         }
 
 
-@dataclass(frozen=True, slots=True)
-class InputRange:
-    """Offsets [start, end) of an input that will be read; `entries` of them are in the log."""
+class InputRange(Value):
+    """The offsets [start, end) of an input to be read; `entries` of them are in the log."""
 
     topic: str
     partition: int
@@ -206,10 +205,9 @@ class InputRange:
     entries: int
 
 
-@dataclass(frozen=True, slots=True)
-class MergePlan:
-    """From a commit to the tip of a merge log's partition: entries [start, tip), the inputs that
-    they name, and how many outputs are to be dropped because they are there."""
+class MergePlan(Value):
+    """A replay from a commit to the tip of a merge log's partition: the entries [start, tip), the
+    inputs they name, and how many outputs to drop because they were already written."""
 
     topic: str
     partition: int
@@ -233,20 +231,20 @@ def merge_plan(
     committed: each input's offset in the same commit; an input without one begins with its first
     entry.
 
-    Raises RefusedError where the log goes back below a commit, or within itself.
+    Raises RefusedError if an input's entries go below its commit or are not ascending.
     """
     committed = committed or {}
     inputs = []
-    for place in sorted(sources.keys() | committed.keys()):
-        source = sources.get(place)
-        begin = committed.get(place, source.first if source else 0)
+    for partition in sorted(sources.keys() | committed.keys()):
+        source = sources.get(partition)
+        begin = committed.get(partition, source.first if source else 0)
         if source is not None and (not source.rising or source.first < begin):
             raise RefusedError(
                 f"the merge log [{start}, {tip}) names its offsets backwards: committed "
                 f"{begin}, entries from {source.first} to {source.last}",
-                where=str(place),
+                where=str(partition),
                 remedy="check the log with `eoctl merge verify`",
             )
         end, entries = (begin, 0) if source is None else (source.last + 1, source.entries)
-        inputs.append(InputRange(*place, begin, end, entries))
+        inputs.append(InputRange(*partition, begin, end, entries))
     return MergePlan(*merge, start, tip, tuple(inputs), drop_first)

@@ -1,7 +1,7 @@
-"""Reading a merge log for a replay: its entries, and each refusal of a log that is not true.
+"""Read a merge log for a replay: its entries, and the refusal for each way a log can be wrong.
 
-In one place, for the local engine and for Spark. Nothing past the point where a log stops being
-true may be written: its order is what restarts rely on.
+The local engine and Spark share this module. Nothing may be written past the point where a log is
+wrong, since restarts rely on its order.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def entries_of(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
 ) -> Columns:
-    """The entries of a log's records, in their order. Raises RefusedError for one that is none."""
+    """Return the entries of a log's records, in order. Raises RefusedError for any that is none."""
     usual = form.decode_usual(keys, values)
     if usual is not None:
         return usual
@@ -38,26 +38,28 @@ def entries_of(
 
 
 def unreadable(merge: TopicPartition, offset: int, error: CorruptError) -> RefusedError:
-    """The log's record at `offset` is no entry."""
+    """Return the refusal: the log's record at `offset` is no entry."""
     return RefusedError(
         f"no entry of the format: {error.what}", where=f"{named(merge)} at {offset}", remedy=LOOK
     )
 
 
-def goes_back(merge: TopicPartition, place: TopicPartition) -> RefusedError:
-    """The log names an input's offsets twice, or not in their order."""
-    return RefusedError(f"its entries for {named(place)} go back", where=named(merge), remedy=LOOK)
-
-
-def no_input(merge: TopicPartition, place: TopicPartition) -> RefusedError:
-    """The log names a partition that is not among the inputs."""
+def goes_back(merge: TopicPartition, partition: TopicPartition) -> RefusedError:
+    """Return the refusal: the log names an input's offsets twice, or not in order."""
     return RefusedError(
-        f"it names {named(place)}, which is not an input", where=named(merge), remedy=LOOK
+        f"its entries for {named(partition)} go back", where=named(merge), remedy=LOOK
     )
 
 
-def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int]) -> None:
-    """Refuse to read an input from an offset outside bounds: its log start, its end for a reader.
+def no_input(merge: TopicPartition, partition: TopicPartition) -> RefusedError:
+    """Return the refusal: the log names a partition that is not among the inputs."""
+    return RefusedError(
+        f"it names {named(partition)}, which is no input", where=named(merge), remedy=LOOK
+    )
+
+
+def refuse_unreadable(partition: TopicPartition, offset: int, bounds: tuple[int, int]) -> None:
+    """Refuse to read an input at an offset outside bounds: its log start, its end for a reader.
 
     Raises RefusedError.
     """
@@ -66,24 +68,24 @@ def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int
         raise RefusedError(
             f"the merge log names offset {offset}, the log starts at {start}: retention took "
             "what is to be read",
-            where=named(place),
+            where=named(partition),
             remedy="begin at a later commit: --from-merge-offset, --output-offset",
         )
     if offset >= end:
-        raise beyond(place, offset, end)
+        raise beyond(partition, offset, end)
 
 
-def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
-    """The log names an offset that the input has not, or not for this reader."""
+def beyond(partition: TopicPartition, offset: int, end: int) -> RefusedError:
+    """Return the refusal: the input lacks the offset, or does not show it to this reader."""
     return RefusedError(
         f"the merge log names offset {offset}, the log ends at {end}",
-        where=named(place),
+        where=named(partition),
         remedy="the input lost records, or holds them back; see `eoctl merge verify`",
     )
 
 
 def no_record(merge: TopicPartition, entry: MergeEntry) -> RefusedError:
-    """There is no visible record where an entry points, nor after it."""
+    """Return the refusal: no visible record exists at or after the entry's offset."""
     return RefusedError(
         f"it names {named(entry.topic_partition)} at {entry.offset}, where there is no record",
         where=named(merge),
@@ -94,7 +96,7 @@ def no_record(merge: TopicPartition, entry: MergeEntry) -> RefusedError:
 def mismatch(
     merge: TopicPartition, merge_offset: int, entry: MergeEntry, actual: int
 ) -> RefusedError:
-    """The next record of the input is the one at `actual`, not the one of the entry."""
+    """Return the refusal: the input's next record is at `actual`, not at the entry's offset."""
     where, name = f"{named(merge)} at {merge_offset}", named(entry.topic_partition)
     if actual < entry.offset:
         return RefusedError(

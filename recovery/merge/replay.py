@@ -1,4 +1,4 @@
-"""Emitting a merged stream again, in its log's order, each record once whatever happens between.
+"""Emit a merged stream again in its log's order, each record exactly once even after failures.
 
 A state machine without I/O. Outputs are sent in a transaction that also commits `position` for the
 merge log's partition, so a dead replay resumes there; its metadata says how many outputs are still
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class Base(NamedTuple):
-    """A commit that a replay begins at: the next entry of the merge log, and the output's next
-    offset with it. All that the output holds from there on are outputs of entries from there on."""
+    """The commit at which a replay begins: the next merge log entry and the output's next offset.
+    From that offset on, the output holds only outputs of entries from that entry on."""
 
     merge_offset: int
     output: TopicPartition
@@ -30,9 +30,9 @@ class Base(NamedTuple):
 
 
 class ReplayPosition(NamedTuple):
-    """The next entry of the merge log, and how many outputs from there on are there already.
+    """The next entry of the merge log, and how many outputs from there on already exist.
 
-    base: where the replay that came so far began.
+    base: the commit at which the replay began.
     """
 
     merge_offset: int
@@ -41,7 +41,7 @@ class ReplayPosition(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """Return what the commit of merge_offset carries."""
+        """Return the metadata of the commit of merge_offset."""
         content: dict[str, object] = {"drop_first": self.drop_left}
         if self.base is not None:
             merge_offset, (topic, partition), offset = self.base
@@ -51,15 +51,15 @@ class ReplayPosition(NamedTuple):
 
     @classmethod
     def committed(cls, merge_offset: int, metadata: str | None) -> "ReplayPosition":
-        """Raises CorruptError for metadata that no replay wrote."""
+        """Parse a commit. Raises CorruptError if no replay wrote its metadata."""
         try:
             position = json.loads(metadata or "")
             left = _number(position["drop_first"])
             base = None
             if "from" in position:
                 output = position["output"]
-                place = TopicPartition(str(output["topic"]), _number(output["partition"]))
-                base = Base(_number(position["from"]), place, _number(output["offset"]))
+                partition = TopicPartition(str(output["topic"]), _number(output["partition"]))
+                base = Base(_number(position["from"]), partition, _number(output["offset"]))
         except (ValueError, RecursionError, KeyError, TypeError):
             raise CorruptError(
                 "its metadata is not of a merge replay", where=f"commit of {merge_offset}"
@@ -75,12 +75,12 @@ def _number(value: object) -> int:
 
 class _Source(Generic[T]):
     """One input: records that arrived and were not emitted, as (arrival, offset, record), the
-    offset up to which they arrived, and how many of them, or of those to come, the log names."""
+    offset up to which they arrived, and how many records, arrived or to come, the log names."""
 
-    __slots__ = ("arrived", "named", "place", "records")
+    __slots__ = ("arrived", "named", "partition", "records")
 
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
         self.records: deque[tuple[int, int, T]] = deque()
         self.named = 0
         self.arrived = -1
@@ -89,8 +89,8 @@ class _Source(Generic[T]):
 class Replay(Generic[T]):
     """Matches the entries of a merge log's partition with the records of its inputs.
 
-    Start reading the log at position.merge_offset and each input at the first offset that the log
-    names of it from there on (`recovery.merge.log.Tail`).
+    Start reading the log at position.merge_offset, and each input at the first offset that the log
+    names for it from there on (`recovery.merge.log.Tail`).
     """
 
     def __init__(self, merge: TopicPartition, position: ReplayPosition) -> None:
@@ -103,39 +103,41 @@ class Replay(Generic[T]):
 
     @property
     def position(self) -> ReplayPosition:
-        """Return what is to be committed with all that was taken until now."""
+        """Return the position to commit with everything taken so far."""
         return ReplayPosition(self._next, self._left, self._base)
 
     @property
     def logged(self) -> int:
-        """Entries that were told and not taken."""
+        """Return how many entries were logged and not taken."""
         return len(self._order)
 
     def log(self, merge_offset: int, entry: MergeEntry) -> None:
-        """The next data record of the merge log, read or just appended."""
+        """Add the next data record of the merge log, read or just appended."""
         self.log_all([merge_offset], ([entry.topic_partition], [entry.offset]))
 
     def log_all(self, merge_offsets: Sequence[int], entries: Columns) -> None:
-        """The next data records of the merge log, in order."""
+        """Add the next data records of the merge log, in order."""
         if not merge_offsets:
             return
         if merge_offsets[0] <= self._logged:
             raise ValueError(f"entry {merge_offsets[0]} out of order")
         self._logged = merge_offsets[-1]
-        places, offsets = entries
-        counts = Counter(places)
-        sources = {place: self._source(place) for place in counts}
-        for place, number in counts.items():
-            sources[place].named += number
-        self._order.extend(zip(merge_offsets, offsets, map(sources.get, places), strict=True))  # type: ignore[arg-type]
+        partitions, offsets = entries
+        counts = Counter(partitions)
+        sources = {partition: self._source(partition) for partition in counts}
+        for partition, number in counts.items():
+            sources[partition].named += number
+        self._order.extend(zip(merge_offsets, offsets, map(sources.get, partitions), strict=True))  # type: ignore[arg-type]
 
-    def record(self, place: TopicPartition, offset: int, record: T) -> None:
-        """The next visible data record of an input."""
-        self.records(place, [offset], [record])
+    def record(self, partition: TopicPartition, offset: int, record: T) -> None:
+        """Add the next visible data record of an input."""
+        self.records(partition, [offset], [record])
 
-    def records(self, place: TopicPartition, offsets: Sequence[int], records: Sequence[T]) -> None:
-        """The next visible data records of an input. What arrived before is passed over."""
-        source = self._source(place)
+    def records(
+        self, partition: TopicPartition, offsets: Sequence[int], records: Sequence[T]
+    ) -> None:
+        """Add the next visible data records of an input. Those that arrived before are skipped."""
+        source = self._source(partition)
         if offsets[0] <= source.arrived:
             begin = bisect_right(offsets, source.arrived)
             offsets, records = offsets[begin:], records[begin:]
@@ -145,32 +147,32 @@ class Replay(Generic[T]):
             first = self._arrivals - len(offsets) + 1
             source.records.extend(zip(count(first), offsets, records, strict=False))
 
-    def _source(self, place: TopicPartition) -> _Source[T]:
-        source = self._sources.get(place)
+    def _source(self, partition: TopicPartition) -> _Source[T]:
+        source = self._sources.get(partition)
         if source is None:
-            source = self._sources[place] = _Source(place)
+            source = self._sources[partition] = _Source(partition)
         return source
 
-    def waiting(self, place: TopicPartition) -> int:
-        """Records of an input that arrived and were not taken."""
-        source = self._sources.get(place)
+    def waiting(self, partition: TopicPartition) -> int:
+        """Return how many records of an input arrived and were not taken."""
+        source = self._sources.get(partition)
         return 0 if source is None else len(source.records)
 
     @property
     def waits_for(self) -> MergeEntry | None:
-        """The next entry, where its record has not arrived; None: not the inputs are waited for,
-        but the log."""
+        """Return the next entry if its record has not arrived. None: the replay does not wait for
+        an input, but for the log."""
         if self._order and not self._order[0][2].records:
             _, offset, source = self._order[0]
-            return MergeEntry(*source.place, offset)
+            return MergeEntry(*source.partition, offset)
         return None
 
     def take(self, most: int) -> list[T]:
-        """The next records to be sent, at most so many. `position` moves past them, and past those
-        that the output has already.
+        """Return up to `most` next records to send. `position` moves past them, and past those that
+        the output already has.
 
-        Raises RefusedError where the next record of an input is not the one in the log; what
-        comes before it has to be taken first.
+        Raises RefusedError if an input's next record is not the one in the log; the records before
+        that have to be taken first.
         """
         order, taken = self._order, list[T]()
         while order and len(taken) < most:
@@ -182,7 +184,9 @@ class Replay(Generic[T]):
             if actual != offset:
                 if taken:
                     break
-                raise mismatch(self._merge, merge_offset, MergeEntry(*source.place, offset), actual)
+                raise mismatch(
+                    self._merge, merge_offset, MergeEntry(*source.partition, offset), actual
+                )
             order.popleft()
             records.popleft()
             source.named -= 1
@@ -194,13 +198,13 @@ class Replay(Generic[T]):
         return taken
 
     def extend(self, most: int | None = None) -> tuple[MergeEntry, ...]:
-        """Entries for the records that arrived and that the log does not name, in the order in
-        which they arrived: to be appended to the log, then told by `log`. Only once the log was
-        read to its tip, and by one process alone.
+        """Return entries for the records that arrived but are not named by the log, in order of
+        arrival. Append them to the log, then pass them to `log`. Allowed only once the log was read
+        to its tip, and for one process alone.
         """
         unnamed = sorted(
-            (arrival, source.place, offset)
+            (arrival, source.partition, offset)
             for source in self._sources.values()
             for arrival, offset, _ in islice(source.records, source.named, None)
         )
-        return tuple(MergeEntry(*place, offset) for _, place, offset in unnamed[:most])
+        return tuple(MergeEntry(*partition, offset) for _, partition, offset in unnamed[:most])

@@ -1,7 +1,7 @@
-"""A merge replay with everything resolved: what `merge replay --engine spark` hands to its job.
+"""Define a merge replay with everything resolved, as the Spark job of `merge replay` receives it.
 
-All of it is numbers that were read once, so that the job looks at nothing again but the log's own
-records; JSON can hold it, and no secret is in it.
+All values are numbers that were read once, so the job reads nothing else again but the log's own
+records. Everything fits in JSON, and nothing is secret.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -16,8 +16,8 @@ class _Value(BaseModel):
 
 
 class Log(HasPartition, _Value):
-    """A partition of the merge log or of an input as it was seen; low and high: its first offset
-    and its end for a reader of the isolation that it is read with."""
+    """A partition of the merge log or of an input as it was seen. low, high: its first offset, and
+    its end for a reader with the isolation level in use."""
 
     topic: str
     partition: int
@@ -31,8 +31,8 @@ class Log(HasPartition, _Value):
 class MergePart(_Value):
     """One partition of the merge log: its entries [position, tip) are replayed.
 
-    committed: (offset, metadata) that was committed for it when position was counted.
-    leader_epoch: of the record before position; None: not known.
+    committed: the (offset, metadata) committed for the partition when position was counted.
+    leader_epoch: of the record before position; None: unknown.
     """
 
     partition: int
@@ -45,15 +45,15 @@ class MergePart(_Value):
 
     @property
     def begin(self) -> ReplayPosition:
-        """The position at which the replay goes on."""
+        """Return the position at which the replay continues."""
         return ReplayPosition(self.position, self.drop_left, self.base)
 
 
 class ReplayRequest(_Value):
     """A replay of some partitions. staging: a folder that the job and all executors share.
 
-    max_rate: bytes a second read from the inputs of each partition. range_offsets: what one task
-    reads at most.
+    max_rate: bytes per second read from the inputs of each partition. range_offsets: the most that
+    one task reads.
     """
 
     merge: str
@@ -76,7 +76,7 @@ class ReplayRequest(_Value):
         return {log.topic_partition: log for log in self.logs}
 
     def cut(self, ranges: dict[TopicPartition, tuple[int, int]]) -> Cut:
-        """A cut file's content: these offsets of these partitions."""
+        """Return the content of a cut file: these offsets of these partitions."""
         ends = self.by_partition
         topics = sorted({topic for topic, _ in ranges})
         return Cut(
@@ -89,15 +89,15 @@ class ReplayRequest(_Value):
                     topic_id=self.topic_ids[name],
                     partitions=tuple(
                         CutPartition(
-                            partition=place[1],
+                            partition=topic_partition[1],
                             start=start,
                             end=end,
-                            last_stable_offset=ends[place].last_stable_offset,
-                            high_watermark=ends[place].high_watermark,
-                            leader_epoch=ends[place].leader_epoch,
+                            last_stable_offset=ends[topic_partition].last_stable_offset,
+                            high_watermark=ends[topic_partition].high_watermark,
+                            leader_epoch=ends[topic_partition].leader_epoch,
                         )
-                        for place, (start, end) in sorted(ranges.items())
-                        if place[0] == name
+                        for topic_partition, (start, end) in sorted(ranges.items())
+                        if topic_partition[0] == name
                     ),
                 )
                 for name in topics
@@ -106,7 +106,7 @@ class ReplayRequest(_Value):
 
 
 def log_of(facts: PartitionFacts, low: int, high: int) -> Log:
-    """A partition whose offsets are known; see Log."""
+    """Return a partition whose offsets are known; see `Log`."""
     assert facts.last_stable_offset is not None
     assert facts.high_watermark is not None
     return Log(

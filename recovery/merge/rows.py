@@ -1,4 +1,4 @@
-"""The plan of a merge replay as a row."""
+"""Show the plan of a merge replay as a row."""
 
 from recovery.merge.log import MergePlan
 from recovery.merge.replay import Base, ReplayPosition
@@ -12,7 +12,7 @@ def merge_plan_row(
     reached: ReplayPosition | None,
     transactional_id: str,
 ) -> MergePlanRow:
-    """base: the commit; reached: what an earlier replay from it committed."""
+    """Return the row. base: the commit; reached: what an earlier replay from there committed."""
     return MergePlanRow.of(
         plan,
         entries=sum(i.entries for i in plan.inputs),

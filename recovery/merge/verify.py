@@ -1,8 +1,8 @@
 """Verify a merge log entry by entry against its inputs, in bounded memory.
 
-Feed `entry` in the log's order, ask `needs` which offsets of the inputs must be told, tell them
-with `input`, take what was found with `findings`; and again, in steps of any size. At the end
-`needs` is empty.
+In steps of any size: pass entries to `entry` in the log's order, ask `needs` which offsets of the
+inputs are required, pass them to `input`, and collect results with `findings`. At the end `needs`
+is empty.
 """
 
 from collections import deque
@@ -20,8 +20,8 @@ from recovery.rows.merge import Finding, MergeFindingRow
 class _Source:
     """One input partition.
 
-    told: its data offsets are known up to here. expected: those that no entry named yet. skipped:
-    those that entries passed over. waiting: (merge offset, offset) of entries not judged yet.
+    told: its data offsets are known up to here. expected: those that no entry has named yet.
+    skipped: those that entries went past. waiting: (merge offset, offset) of unjudged entries.
     """
 
     log_start: int
@@ -30,16 +30,16 @@ class _Source:
     expected: deque[int] = field(default_factory=deque)
     skipped: set[int] = field(default_factory=set)
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
-    highest: int = -1  # of the waiting ones
+    highest: int = -1  # of the waiting entries
     last: int = -1
 
 
 class MergeVerifier:
     """Verifies one partition of a merge log.
 
-    inputs: every input partition of the application, its log start and its end as the application
-    sees it; entries below the log start are counted in `unproven`. begin: where an input's entries
-    begin; where it is not said, with the first one.
+    inputs: the log start and the end of every input partition, as the application sees them;
+    entries below the log start are counted in `unproven`. begin: where each input's entries begin;
+    an input without a value begins with its first entry.
     """
 
     def __init__(
@@ -51,58 +51,60 @@ class MergeVerifier:
         begin = begin or {}
         self._merge = merge
         self._sources = {
-            place: _Source(start, end, max(begin[place], start) if place in begin else None)
-            for place, (start, end) in inputs.items()
+            partition: _Source(
+                start, end, max(begin[partition], start) if partition in begin else None
+            )
+            for partition, (start, end) in inputs.items()
         }
         self._found: list[MergeFindingRow] = []
         self.entries = 0
         self.unproven = 0
 
     def entry(self, merge_offset: int, entry: MergeEntry) -> None:
-        """The next data record of the merge log."""
+        """Add the next data record of the merge log."""
         self.entries += 1
-        place = entry.topic_partition
-        source = self._sources.get(place)
+        partition = entry.topic_partition
+        source = self._sources.get(partition)
         if source is None:
-            text = f"{place} is not an input of the application"
-            self._find("foreign", merge_offset, place, entry.offset, text)
+            text = f"{partition} is not an input of the application"
+            self._find("foreign", merge_offset, partition, entry.offset, text)
             return
         if entry.offset >= source.end:
             text = f"the input ends at {source.end}"
-            self._find("absent", merge_offset, place, entry.offset, text)
+            self._find("absent", merge_offset, partition, entry.offset, text)
             return
         if source.told is None:
             source.told = max(entry.offset, source.log_start)
         source.waiting.append((merge_offset, entry.offset))
         source.highest = max(source.highest, entry.offset)
-        self._judge(place, source)
+        self._judge(partition, source)
 
     def unreadable(self, merge_offset: int, why: str) -> None:
-        """A data record of the merge log that is no entry."""
+        """Add a data record of the merge log that is no entry."""
         self._find("unreadable", merge_offset, None, None, why)
 
     def needs(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Return which offsets [from, until) of the inputs are to be told next."""
+        """Return the offsets [from, until) of the inputs that `input` has to pass next."""
         return {
-            place: (source.told, source.highest + 1)
-            for place, source in self._sources.items()
+            partition: (source.told, source.highest + 1)
+            for partition, source in self._sources.items()
             if source.waiting and source.told is not None and source.told <= source.highest
         }
 
-    def input(self, place: TopicPartition, offsets: Iterable[int], until: int) -> None:
-        """The offsets of an input's data records, as the application sees them, rising: all of
-        [from, until) as `needs` asked, or as much of it from its beginning as there is room for."""
-        source = self._sources[place]
+    def input(self, partition: TopicPartition, offsets: Iterable[int], until: int) -> None:
+        """Add the offsets of an input's data records, as the application sees them, ascending. Pass
+        all of [from, until) from `needs`, or as much from its beginning as fits in memory."""
+        source = self._sources[partition]
         source.expected.extend(offsets)
         source.told = until
-        self._judge(place, source)
+        self._judge(partition, source)
 
     def findings(self) -> list[MergeFindingRow]:
-        """Return what was found since the last call."""
+        """Return the findings since the last call."""
         new, self._found = self._found, []
         return new
 
-    def _judge(self, place: TopicPartition, source: _Source) -> None:
+    def _judge(self, partition: TopicPartition, source: _Source) -> None:
         while source.waiting:
             merge_offset, offset = source.waiting[0]
             goes_back = offset <= source.last
@@ -110,47 +112,47 @@ class MergeVerifier:
                 return
             source.waiting.popleft()
             if goes_back:
-                self._goes_back(place, source, merge_offset, offset)
+                self._goes_back(partition, source, merge_offset, offset)
                 continue
             if offset < source.log_start:
                 self.unproven += 1
                 source.last = offset
             elif offset in source.expected:
                 source.last = offset
-                self._pass_over(place, source, merge_offset, offset)
+                self._pass_over(partition, source, merge_offset, offset)
             else:
-                # It is no record, so it says nothing of the order of the others.
+                # Without a record, the entry says nothing about the order of the others.
                 text = "no data record has this offset"
-                self._find("absent", merge_offset, place, offset, text)
+                self._find("absent", merge_offset, partition, offset, text)
 
     def _goes_back(
-        self, place: TopicPartition, source: _Source, merge_offset: int, offset: int
+        self, partition: TopicPartition, source: _Source, merge_offset: int, offset: int
     ) -> None:
         if offset in source.skipped:
             source.skipped.remove(offset)
             text = f"it comes after {source.last}"
-            self._find("disorder", merge_offset, place, offset, text)
+            self._find("disorder", merge_offset, partition, offset, text)
         else:
             text = f"the log has come to {source.last} already"
-            self._find("repeat", merge_offset, place, offset, text)
+            self._find("repeat", merge_offset, partition, offset, text)
 
     def _pass_over(
-        self, place: TopicPartition, source: _Source, merge_offset: int, offset: int
+        self, partition: TopicPartition, source: _Source, merge_offset: int, offset: int
     ) -> None:
-        """Data records below `offset`, itself expected, that no entry named are a hole."""
+        """Report a hole: data records below `offset`, itself expected, that no entry named."""
         missing = []
         while (expected := source.expected.popleft()) < offset:
             missing.append(expected)
         if missing:
             source.skipped.update(missing)
             text = f"{counted(len(missing), 'record is', 'records are')} not in the log"
-            self._find("hole", merge_offset, place, missing[0], text, missing[-1], len(missing))
+            self._find("hole", merge_offset, partition, missing[0], text, missing[-1], len(missing))
 
     def _find(
         self,
         finding: Finding,
         merge_offset: int | None,
-        place: TopicPartition | None,
+        topic_partition: TopicPartition | None,
         offset: int | None,
         detail: str,
         last_offset: int | None = None,
@@ -162,8 +164,8 @@ class MergeVerifier:
                 partition=self._merge[1],
                 merge_offset=merge_offset,
                 finding=finding,
-                input_topic=None if place is None else place[0],
-                input_partition=None if place is None else place[1],
+                input_topic=None if topic_partition is None else topic_partition[0],
+                input_partition=None if topic_partition is None else topic_partition[1],
                 offset=offset,
                 last_offset=last_offset,
                 records=records,
@@ -173,23 +175,23 @@ class MergeVerifier:
 
 
 class Identity(NamedTuple):
-    """What makes two records the same. timestamp: epoch ms; None: a broker's, or none."""
+    """What makes two records the same. timestamp: epoch ms; None: set by a broker, or none."""
 
     content: int
     timestamp: int | None
 
     def is_of(self, other: "Identity") -> bool:
-        """Return True for the same content, and the same time where both have one of their own."""
+        """Return True if the content is equal, and also the timestamp if both have their own."""
         times = {self.timestamp, other.timestamp} - {None}
         return self.content == other.content and len(times) < 2
 
 
 class OutputComparison:
-    """Holds each output against the record that the entry of its number names.
+    """Compares each output with the record that the entry of the same number names.
 
-    copies: a replay wrote the output, so that every output is a copy of its record. Otherwise it
-    may be an application's, which made something else of each record: where none is a copy,
-    nothing is said. compared: pairs of which both records were there.
+    copies: a replay wrote the output, so every output is a copy of its record. Otherwise an
+    application may have made something else of each record: if no output is a copy, nothing is
+    reported. compared: pairs with both records present.
     """
 
     def __init__(
@@ -197,7 +199,7 @@ class OutputComparison:
     ) -> None:
         self._merge, self._output, self._copies = merge, output, copies
         self._found: list[MergeFindingRow] = []
-        self._run: tuple[int, MergeEntry, int, int] | None = None  # first of those that differ
+        self._run: tuple[int, MergeEntry, int, int] | None = None  # the first of those that differ
         self.compared = self._equal = 0
 
     def pair(
@@ -207,7 +209,7 @@ class OutputComparison:
         record: Identity | None,
         output: tuple[int, Identity | None],
     ) -> None:
-        """The next entry, its record and the output of its number; None: it is not there."""
+        """Compare the next entry's record with the output of the same number; None = missing."""
         at, actual = output
         if record is None or actual is None:
             return
@@ -221,7 +223,7 @@ class OutputComparison:
             self._run = (*self._run[:3], self._run[3] + 1)
 
     def findings(self) -> list[MergeFindingRow]:
-        """Return all findings, at the end."""
+        """Return all findings; call it at the end."""
         self._end_run()
         return self._found if self._copies or self._equal else []
 
@@ -250,8 +252,8 @@ class OutputComparison:
 def output_ahead(
     merge: TopicPartition, tip: int, entries: int, output: TopicPartition, outputs: int
 ) -> MergeFindingRow | None:
-    """Report more outputs than entries where each entry makes exactly one output. The log is
-    written first, so that would be outputs in an order which is recorded nowhere."""
+    """Report more outputs than entries if each entry makes exactly one output. The log is written
+    first, so the order of the excess outputs is not recorded."""
     if outputs <= entries:
         return None
     return MergeFindingRow(

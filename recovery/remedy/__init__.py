@@ -1,1 +1,1 @@
-"""The remedies that verdicts name, as requests to brokers."""
+"""Turn the remedies that verdicts name into requests to brokers."""

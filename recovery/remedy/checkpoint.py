@@ -1,20 +1,19 @@
-"""The fate of each transaction that a Flink checkpoint promises: committed, open, lost, unknown.
+"""Judge each transaction that a Flink checkpoint promises: committed, open, lost or unknown.
 
 A committable is (transactional id, producer id, producer epoch). Flink's sink calls
-initTransactions for each transaction, so that producer id and epoch name one alone. Told apart by
-two witnesses that agree or leave it open: the records of `__transaction_state`, and the markers
-after its records in the logs.
+initTransactions for each transaction, so producer id and epoch identify a single one. Two sources
+are compared and must not contradict each other: the records of `__transaction_state`, and the
+markers after the transaction's records in the logs.
 
-How a record of `__transaction_state` tells the end of epoch E of a producer id (docs/verdicts.md):
-EndTxn of clients with transactions v1 leaves the epoch as it is, so the end bears E; clients with
-v2, fences and timeouts raise it, so their end bears E + 1 and says version 2. A record of E with
-version 2 is the end of the transaction before. An abort at E + 1 without version 2 may be that of
-a later transaction: only the logs can tell.
+How a record of `__transaction_state` shows the end of epoch E of a producer id (docs/verdicts.md):
+EndTxn of clients with transactions v1 leaves the epoch as it is, so the end carries E; v2 clients,
+fences and timeouts raise it, so their end carries E + 1 and version 2. A record of E with
+version 2 is the end of the transaction before. An abort at E + 1 without version 2 may belong to
+a later transaction: only the logs can decide.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.facts import TopicPartition, TransactionFacts
@@ -22,6 +21,7 @@ from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.times import span
+from recovery.values import Value
 
 Fate = Literal["committed", "open", "lost", "unknown"]
 
@@ -36,13 +36,12 @@ _COMMITS = ("PrepareCommit", "CompleteCommit")
 _ID = re.compile(r"(.+)-(\d+)-(\d+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Value):
     """The records of `__transaction_state` about one transaction.
 
     outcome: `commit`, `abort`, or None = no record of its end. at: when that was recorded (ms, by
-    the broker's clock). by_timeout: the abort bears a raised epoch: a timeout or a fence decided
-    it, no EndTxn of its producer. partitions: all that any of its records names.
+    the broker's clock). by_timeout: the abort carries a raised epoch, so a timeout or a fence
+    decided it and not its producer's EndTxn. partitions: all that any of its records names.
     """
 
     outcome: str | None = None
@@ -52,7 +51,7 @@ class Recorded:
 
 
 def recorded(records: Iterable[StateRecord], one: Committable) -> Recorded:
-    """Return what the records of its id say of a committable. records: in the order written."""
+    """Return what the records of its id say about a committable. records: in the order written."""
     outcome, at, raised = None, None, False
     partitions: dict[TopicPartition, None] = {}
     for record in records:
@@ -70,9 +69,8 @@ def recorded(records: Iterable[StateRecord], one: Committable) -> Recorded:
     return Recorded(outcome, at, raised and outcome == "abort", tuple(partitions))
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """fate, the rule that gave it (a stable code), and one sentence."""
+class Judgement(Value):
+    """fate: the result; rule: the rule that gave it (a stable code); detail: one sentence."""
 
     fate: Fate
     rule: str
@@ -90,9 +88,9 @@ def judge(
 ) -> Judgement:
     """Judge one committable.
 
-    now: its id as its coordinator describes it; None = unknown to it. markers: the outcome behind
-    its records, of each partition that has any (None = no marker yet). history_read, logs_read:
-    all of `__transaction_state`, and all partitions where it may have written, were read.
+    now: its id as the coordinator describes it; None = unknown there. markers: the outcome after
+    its records, for each partition that has any (None = no marker yet). history_read, logs_read:
+    all of `__transaction_state`, and all partitions that it may have written to, were read.
     """
     if (
         now is not None
@@ -137,22 +135,22 @@ def judge(
 
 
 def prefixes(content: FlinkCheckpoint) -> tuple[str, ...]:
-    """The sinks' prefixes: of their writers' states, else of the committables' ids."""
+    """Return the sinks' prefixes, from their writers' states, else from the committables' ids."""
     named = {m[1] for c in content.committables if (m := _ID.fullmatch(c.transactional_id))}
     return content.prefixes or tuple(sorted(named))
 
 
 def family(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) -> list[TransactionFacts]:
-    """The ids that a sink of the checkpoint made, by their names: PREFIX-subtask-number.
+    """Return the ids named like those of the checkpoint's sinks: PREFIX-subtask-number.
 
-    A name proves nothing: another application may use the same shape.
+    A name proves nothing: another application may use the same form.
     """
     known = set(prefixes(content))
     return [t for t in rows if (m := _ID.fullmatch(t.transactional_id)) and m[1] in known]
 
 
 def rest(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) -> list[TransactionFacts]:
-    """The ids of the sinks with a transaction that is not over and not in the checkpoint.
+    """Return the sinks' ids with an unfinished transaction that is not in the checkpoint.
 
     rows: described, with their epochs.
     """
@@ -166,9 +164,9 @@ def rest(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) -> list[Tra
 
 
 def later_commits(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) -> tuple[int, ...]:
-    """Numbers of later checkpoints that Kafka proves: of ids that were committed.
+    """Return the numbers of later checkpoints that Kafka proves, since their ids were committed.
 
-    Only of sinks that number their ids by checkpoints (INCREMENTING); of POOLING Kafka cannot tell.
+    Only sinks that number their ids by checkpoint (INCREMENTING) count: POOLING shows no numbers.
     """
     naming: Mapping[str, str] = {w.prefix: w.naming for w in content.writers}
     found = set()
@@ -181,20 +179,18 @@ def later_commits(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) ->
     return tuple(sorted(found))
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """The operator's word where Kafka cannot tell. is_newest: no later checkpoint was completed;
-    job_is_dead: no process of the job runs."""
+class Claims(Value):
+    """What the operator asserts and Kafka does not know. is_newest: no later checkpoint was
+    completed; job_is_dead: no process of the job runs."""
 
     is_newest: bool = False
     job_is_dead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """For how long no transaction of the sinks began, and how far apart they began before, in ms.
+class Quiet(Value):
+    """How long no transaction of the sinks has begun, and the interval between starts before (ms).
 
-    rhythm: None = not known: none began after the checkpoint, or a coordinator's clock is unknown.
+    rhythm: None = unknown: none began after the checkpoint, or a coordinator's clock is unknown.
     """
 
     quiet: int
@@ -207,10 +203,10 @@ def quiet_for(
     now: int,
     ahead: Mapping[int, int],
 ) -> Quiet:
-    """Tell how long the sinks have been quiet, by their coordinators' clocks.
+    """Return how long the sinks have been quiet, by their coordinators' clocks.
 
-    A sink begins a transaction after each checkpoint: those of the checkpoint began a checkpoint
-    earlier than the others. now: our clock; ahead: of each coordinator against it.
+    A sink begins a transaction after each checkpoint, so those of this checkpoint began one
+    interval before the others. now: our clock; ahead: how far each coordinator is ahead, ms.
     """
     starts = [t.start_timestamp for t in promised if t.start_timestamp is not None]
     later = [t.start_timestamp for t in others if t.start_timestamp is not None]

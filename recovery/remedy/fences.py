@@ -1,4 +1,4 @@
-"""What became of a fence, by its id as the coordinator describes it afterwards."""
+"""Judge a fence's result by what the coordinator then reports about its id."""
 
 from recovery.facts import TransactionFacts
 from recovery.inspect.incarnation import Incarnation, is_shut_out
@@ -8,13 +8,13 @@ NOT_FENCED = "ASSUMED: the old process is dead. It was not fenced: check it"
 
 
 def incarnation(row: TransactionFacts) -> Incarnation:
-    """Return the id's present incarnation. A described id has an epoch."""
+    """Return the id's current incarnation. A described id has an epoch."""
     assert row.producer_epoch is not None
     return Incarnation(row.producer_id, row.producer_epoch)
 
 
 def taken_over(name: str, other: Incarnation, *, cut_short: bool) -> str:
-    """Say who holds an id that somebody initialised before its owner was shut out.
+    """Say who holds an id that was initialised again before its owner was shut out.
 
     cut_short: a request of the fence may have aborted a transaction of that holder.
     """
@@ -27,10 +27,10 @@ def taken_over(name: str, other: Incarnation, *, cut_short: bool) -> str:
 
 
 def beyond_fence(now: TransactionFacts, used: Incarnation, *, outcome: str) -> str | None:
-    """Say how a transaction that is over ended otherwise than by its fence; None: as planned.
+    """Say how a finished transaction ended other than by its fence; None: as planned.
 
-    The fence leaves the id idle and its owner shut out; whoever starts again after that has a
-    later epoch still. outcome: what the fence made of the transaction, abort or commit.
+    The fence leaves the id idle and its owner shut out; an application that starts after that has
+    an even later epoch. outcome: how the fence ends the transaction, abort or commit.
     """
     if is_shut_out(used, incarnation(now)):
         return None
@@ -45,10 +45,10 @@ def beyond_fence(now: TransactionFacts, used: Incarnation, *, outcome: str) -> s
 def is_half_fenced(
     now: TransactionFacts, used: Incarnation, *, outcome: str, owner_is_gone: bool
 ) -> bool:
-    """Return True if a fence that was cut off after its EndTxn may go on with raising the id.
+    """Return True if a fence that was cut off after its EndTxn may continue with raising the id.
 
-    Nobody has initialised the id since: that would have left it Empty, as a raise by eoctl does.
-    Where the owner is gone by the operator's word, either may go on: the coordinator tells which.
+    The id must not have been initialised since, or it would be Empty, as after a raise by eoctl.
+    With owner_is_gone (the operator's word) the fence may continue in that case too.
     """
     if now.state not in CLOSED_STATES or is_shut_out(used, incarnation(now)):
         return False

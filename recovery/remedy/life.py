@@ -1,6 +1,6 @@
-"""What a plan knows of the owners whose transactions it ends: do they write, who are they.
+"""Note in a plan what is known about the owners whose transactions it ends: writes, members.
 
-A plan's rows (`about` of a step) hold it under `looks` and `members`. Plans of earlier versions
+A plan's rows (`about` of a step) hold this in `looks` and `members`. Plans of earlier versions
 have neither.
 """
 
@@ -14,16 +14,16 @@ from recovery.plurals import counted
 from recovery.times import format_duration
 
 WRITES = "which-writes"
-"""Ends the typed word of a plan whose owner writes."""
+"""The end of the typed word of a plan whose owner writes."""
 
 
 def looks(
     first: ProducerFacts | None, second: ProducerFacts | None, apart_ms: int
 ) -> dict[str, Any]:
-    """Return what a producer did on a partition between two looks, for a plan's row.
+    """Return what a producer did on a partition between two samples, for a plan's row.
 
     wrote: it wrote, or began or ended a transaction. records: how many; None = not counted, since
-    its sequences began again. apart_ms: between the looks. last: its position by the second look.
+    its sequences began again. apart_ms: between the samples. last: its position in the second one.
     """
     states = [position(p) for p in (first, second)]
     records: int | None = None
@@ -42,9 +42,9 @@ def looks(
 def looks_at_id(
     first: TransactionFacts | None, second: TransactionFacts | None, apart_ms: int
 ) -> dict[str, Any]:
-    """Return what an id that holds no partition did between two looks, for a plan's row.
+    """Return what an id that holds no partition did between two samples, for a plan's row.
 
-    Its records are not counted. None = the coordinator did not describe it.
+    Its records are not counted. first, second: None = the coordinator did not describe the id.
     """
     if first is None or second is None:
         return unseen_looks()
@@ -55,29 +55,29 @@ def looks_at_id(
 
 
 def position(p: ProducerFacts | None) -> list[int | None] | None:
-    """Return how far a producer came on a partition, for a plan; None = the leader knows none."""
+    """Return a producer's progress on a partition, for a plan; None = unknown to the leader."""
     if p is None:
         return None
     return [p.producer_epoch, p.last_sequence, p.current_txn_start_offset, p.last_timestamp]
 
 
 def id_position(t: TransactionFacts) -> list[int | str | None]:
-    """Return how far an id came, for a plan: each transaction moves it."""
+    """Return an id's progress, for a plan: each transaction changes it."""
     return [t.state, t.producer_id, t.producer_epoch, t.start_timestamp]
 
 
 def unseen_looks() -> dict[str, Any]:
-    """Return the same of a partition that did not answer twice."""
+    """Return the row for a partition or an id that did not answer twice."""
     return {"apart_ms": None, "wrote": None, "records": None}
 
 
 def writing(plan: Plan) -> list[Step]:
-    """Return the steps whose owners wrote between two looks, or could not be looked at twice."""
+    """Return the steps whose owners wrote between two samples, or could not be sampled twice."""
     return [step for step in plan.steps if writes(step)]
 
 
 def writes(step: Step) -> bool:
-    """Return True if the step's owner wrote between two looks, or could not be looked at twice."""
+    """Return True if the step's owner wrote between two samples or could not be sampled twice."""
     return any(row["wrote"] is not False for row in _looks(step))
 
 
@@ -90,7 +90,7 @@ def _looked_at(step: Step) -> list[Mapping[str, Any]]:
 
 
 def warning(step: Step) -> str:
-    """Return the sentence that comes before everything else of a step whose owner writes."""
+    """Return the sentence that precedes everything else about a step whose owner writes."""
     rows = _looks(step)
     wrote = [row for row in rows if row["wrote"]]
     name = next((r["transactional_id"] for r in step.about if r["transactional_id"]), step.target)
@@ -107,7 +107,7 @@ def warning(step: Step) -> str:
 
 
 def looks_words(row: Mapping[str, Any]) -> str:
-    """Say of one row whether its producer wrote between the looks."""
+    """Say for one row whether its producer wrote between the samples."""
     found = row["looks"]
     if found["wrote"] is None:
         return "could not be taken: the partition answered once"
@@ -120,7 +120,7 @@ def looks_words(row: Mapping[str, Any]) -> str:
 
 
 def members_words(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Say which members the groups of an owner have, or that these could not be seen."""
+    """Say which members the owner's groups have, or that they could not be seen."""
     here = list(rows)
     names = list(
         dict.fromkeys(

@@ -1,11 +1,9 @@
-"""May a remedy be carried out, and with exactly which requests. Nothing is sent from here.
+"""Decide whether a remedy is allowed, and with exactly which requests. Nothing is sent from here.
 
-The rule for every marker: it bears E, the epoch that the partition describes, or E + 1. It is
-written only while nobody can write with E any more, so that no marker ever decides records that
-somebody adds between the last look and the marker. `still_able_to_write` tells who could.
+The rule for every marker: it carries E, the epoch that the partition describes, or E + 1. It is
+written only when no owner can write with E any more, so that a marker never decides records added
+between the last check and the marker. `still_able_to_write` returns the owners who could.
 """
-
-from dataclasses import dataclass
 
 from recovery.diagnose.verdicts import Verdict
 from recovery.errors import RefusedError
@@ -21,6 +19,7 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 from recovery.inspect.two_phase import is_two_phase
 from recovery.plurals import counted
+from recovery.values import Value
 
 MAX_EPOCH = 32_767
 MARKER_ACTION = "write-marker"
@@ -38,7 +37,7 @@ NEVER_KNOWN = frozenset(
         "start-deleted",
     }
 )
-"""Rules of `unknown` that no further look can answer: only these are resolved without proof."""
+"""Rules of `unknown` that no later check can settle: only these are resolved without proof."""
 
 
 def remedy_allowed(
@@ -49,11 +48,11 @@ def remedy_allowed(
     is_stopped: bool = False,
     without_proof: bool = False,
 ) -> str | None:
-    """None: allowed. Else the refusal, one sentence that names the right remedy (exit status 4).
+    """Return None if allowed, else a sentence that refuses and names the remedy (exit status 4).
 
-    For a fence ask this of every partition on which the id is open, not of a stray batch of its
+    For a fence, check every partition on which the id is open, but not a stray batch of its
     producer id elsewhere: one refusal is enough. is_stopped: its application is known to be
-    stopped, so that being within the limits is no reason against a fence; a gate still is.
+    stopped, so a transaction within its limits may be fenced; a gate still forbids it.
     """
     remedy = verdict.remedy
     if action == "abort" and remedy.action == "abort":
@@ -104,8 +103,7 @@ def _commit_in_its_stead_refused(v: Verdict) -> str | None:
 def commit_refused(v: Verdict) -> str | None:
     """Return why a dead owner's open transaction may not be committed; None: nothing forbids it.
 
-    Asked of every partition on which it is open, so that its commit delivers nothing that was
-    aborted.
+    Check every partition on which it is open, so that the commit delivers nothing that was aborted.
     """
     if v.owner is None or v.owner.state != "Ongoing":
         return "no id is Ongoing with this producer id: there is nothing to commit"
@@ -142,11 +140,10 @@ def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | N
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerRequest(HasPartition):
-    """One entry of WriteTxnMarkers, to the partition's leader only.
+class MarkerRequest(HasPartition, Value):
+    """One entry of WriteTxnMarkers, sent to the partition's leader only.
 
-    transaction_version: the request's field (v2 of the request); 0 = as a v1 request means it.
+    transaction_version: the field of a v2 request; 0 = the meaning of a v1 request.
     """
 
     topic: str
@@ -158,19 +155,17 @@ class MarkerRequest(HasPartition):
     transaction_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndRequest:
+class EndRequest(Value):
     """EndTxn at this version with the observed producer id and epoch: compare-and-set."""
 
     version: int
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    commit: bool = False  # only in a dead owner's stead, to save an earlier lost commit
+    commit: bool = False  # only on behalf of a dead owner, to save an earlier lost commit
 
 
-@dataclass(frozen=True, slots=True)
-class InitRequest:
+class InitRequest(Value):
     """InitProducerId with the expected producer id and epoch and the id's described timeout."""
 
     transactional_id: str
@@ -179,13 +174,12 @@ class InitRequest:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseRequest:
+class RaiseRequest(Value):
     """Raise an idle id until an owner that could still write with its epoch is shut out.
 
-    end_version: 5 = first by EndTxn v5 (abort), which changes nothing if producer id or epoch is
-    stale (Kafka 4.0, KIP-890: an abort without a transaction raises the epoch). None = by
-    InitProducerId alone, which is no compare-and-set. above: the epoch to leave below.
+    end_version: 5 = begin with EndTxn v5 (abort), which changes nothing if producer id or epoch is
+    stale (Kafka 4.0, KIP-890: an abort without a transaction raises the epoch). None = only
+    InitProducerId, which is no compare-and-set. above: the epoch that the id has to exceed.
     """
 
     transactional_id: str
@@ -199,10 +193,10 @@ class RaiseRequest:
 def still_able_to_write(
     row: ProducerFacts, transactions: Transactions
 ) -> tuple[TransactionFacts, ...]:
-    """The ids whose owners may still write with the epoch that the partition describes.
+    """Return the ids whose owners may still write with the epoch that the partition describes.
 
-    None of them: no coordinator knows the producer id, its id has a later epoch, or the id is in
-    Prepare* for the transaction on this very partition. `transactions` must be of all coordinators.
+    There are none if no coordinator knows the producer id, if its id has a later epoch, or if the
+    id is in Prepare* for this partition's transaction. transactions: of all coordinators.
     """
     here = row.topic_partition
     return tuple(
@@ -216,10 +210,10 @@ def still_able_to_write(
 def raise_first(
     row: ProducerFacts, transactions: Transactions, *, end_version: int | None
 ) -> RaiseRequest | None:
-    """The raise that must come before a marker; None where nobody can write as it is.
+    """Return the raise that must precede a marker; None if no owner can write anyway.
 
-    Raises ValueError, with a sentence, where no raise makes it safe: the id has a transaction open,
-    or is not described.
+    Raises ValueError, with a sentence, if no raise makes the marker safe: the id has an open
+    transaction, or is not described.
     """
     able = still_able_to_write(row, transactions)
     for t in able:
@@ -247,11 +241,11 @@ def raise_first(
 def marker_for(
     about: OpenTransaction, row: ProducerFacts, outcome: str, *, write_version: int
 ) -> MarkerRequest:
-    """The marker of an abort, a resolve or an outcome without proof.
+    """Return the marker of an abort, a resolve or an outcome without proof.
 
-    write_version: of WriteTxnMarkers, as the partition's leader speaks it. With 2 the marker bears
-    E + 1 and transaction version 2, which the leader refuses if somebody has written with E + 1;
-    below, E, refused if somebody has written above E. There is no epoch above 32767. The
+    write_version: the leader's version of WriteTxnMarkers. From 2 on the marker carries E + 1 and
+    transaction version 2, and the leader refuses it if a producer has written with E + 1; below 2
+    it carries E, and is refused if a producer has written above E. No epoch exceeds 32767. The
     coordinator epoch is the described one: a higher one would fence the real coordinator.
     """
     raised = write_version >= 2 and row.producer_epoch < MAX_EPOCH
@@ -271,7 +265,7 @@ def named_and_visible(
 ) -> tuple[TopicPartition, ...]:
     """Return the partitions that a fence of `row` ends: all that its Ongoing record names.
 
-    newest: the id's newest record. Raises RefusedError unless it is of this very transaction and
+    newest: the id's newest record. Raises RefusedError unless it describes this transaction and
     every partition that it names can be seen.
     """
     if (
@@ -300,12 +294,12 @@ def named_and_visible(
 
 
 def end_request(row: TransactionFacts, transaction_version: int) -> EndRequest:
-    """End it with the observed epoch; a stale one changes nothing (ProducerFenced).
+    """Return the EndTxn with the observed epoch; a stale epoch changes nothing (ProducerFenced).
 
-    Neither version shuts an owner out that lives: v1 (EndTxn v3) leaves the epoch to it, and v2
-    (EndTxn v5) answers the next one to the owner too, if it asks. InitProducerId follows, until
-    `is_shut_out`; what the owner begins between them is aborted as well (the plan says so).
-    Never InitProducerId first: with a stale epoch it aborts all the same.
+    Neither version shuts out a live owner: v1 (EndTxn v3) leaves the epoch usable, and v2 (EndTxn
+    v5) returns the next epoch to the owner too, if it asks. InitProducerId follows, until
+    `is_shut_out`; what the owner begins in between is aborted as well (the plan says so).
+    InitProducerId is never first: it aborts even with a stale epoch.
     Raises ValueError for an id that was not described or is not Ongoing.
     """
     if row.state != "Ongoing" or row.producer_epoch is None or row.timeout_ms is None:

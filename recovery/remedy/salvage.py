@@ -1,31 +1,30 @@
-"""Which lost transactions can be salvaged: their aborted records are all there, and only they.
+"""Decide which lost transactions can be salvaged: exactly their aborted records must still exist.
 
-A transaction is meant by transactional id, producer id and epoch. Its records are copied if the
-outcome is proven to be an abort, if every partition that its coordinator named still holds all of
-them (a producer's epoch begins with sequence 0 in each partition, and no sequence is missing), and
-if producer id and epoch name this transaction alone.
+A transaction is identified by transactional id, producer id and epoch. Its records are copied if
+the outcome is proven to be an abort, if every partition that its coordinator named still holds all
+of them (a producer's epoch begins with sequence 0 in each partition, and no sequence is missing),
+and if producer id and epoch identify this transaction alone.
 """
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from recovery.facts import TopicPartition
 from recovery.formats.flink_checkpoint import Committable
 from recovery.plurals import counted
 from recovery.quoting import some
+from recovery.values import Value
 
 MARGIN_MS = 3_600_000
-"""How much younger than offsets.retention an abort has to be: clocks differ, and a plan waits."""
+"""Margin by which an abort must be younger than offsets.retention: clocks differ, plans wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What lies of a transaction in one partition: records, from the offset `first` to `last`.
+class Piece(Value):
+    """What one partition holds of a transaction: records, from offset `first` to `last`.
 
-    outcome: of the marker after them, appended at `ended_at` (epoch ms, the broker's clock).
-    lacking: its records that are gone. behind: records under the same producer id and epoch that
-    follow the marker.
+    outcome: of the marker after them, appended at `ended_at` (epoch ms, by the broker's clock).
+    lacking: how many of its records are gone. behind: records with the same producer id and epoch
+    after the marker.
     """
 
     records: int
@@ -37,8 +36,8 @@ class Piece:
     behind: int
 
 
-def _named(places: Collection[TopicPartition]) -> str:
-    return some([str(tp) for tp in sorted(places)])
+def _named(partitions: Collection[TopicPartition]) -> str:
+    return some([str(tp) for tp in sorted(partitions)])
 
 
 Pieces = Mapping[TopicPartition, Piece]
@@ -49,8 +48,8 @@ def refused(
 ) -> tuple[str, str] | None:
     """Say why a lost transaction cannot be salvaged, and what to do; None if it can.
 
-    recorded: the partitions that `__transaction_state` names; empty = not known any more, then
-    topics: those that the operator named must do.
+    recorded: the partitions that `__transaction_state` names; empty = no longer known, so the
+    topics that the operator named are used. topics: those names.
     """
     records = sum(p.records for p in pieces.values())
     there = f"{counted(records, 'of its records is', 'of its records are')} in {_named(pieces)}"
@@ -96,14 +95,14 @@ def refused(
 def forgotten(aborted_at: int, now: int, retention_ms: int) -> bool:
     """Return True if the position of an earlier salvage may have expired with its group.
 
-    An earlier one came after the abort. aborted_at, now: epoch ms; retention_ms: the shortest
-    offsets.retention.minutes of the brokers.
+    An earlier salvage came after the abort. aborted_at, now: epoch ms; retention_ms: the brokers'
+    shortest offsets.retention.minutes, in ms.
     """
     return now - aborted_at > retention_ms - MARGIN_MS
 
 
 def name(one: Committable, to: str | None) -> str:
-    """Return the transactional id of a salvage, and its group: the same in every run of it.
+    """Return the transactional id of a salvage, which is also its group, equal in every run.
 
     to: the other topic that its records are copied to.
     """

@@ -1,12 +1,13 @@
-"""Plans without an application file: a group's offsets moved to a target, as operators of
-kafka-consumer-groups know it, but never clamped and with the guarantee that is left.
+"""Plan a move of a group's offsets to a target, without an application file.
 
-at-least-once: no record is left out, some may come twice. at-most-once: records are left out.
+The targets are those of kafka-consumer-groups, but an offset is never clamped, and the plan states
+the guarantee. at-least-once: no record is left out, some may come twice. at-most-once: some are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
@@ -18,6 +19,7 @@ from recovery.restart.observed import Log, Observed, OffsetAt, Unobserved, Want
 from recovery.restart.positions import refuse_pending, results_belong
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
+from recovery.values import Value
 
 TargetKind = Literal[
     "to-earliest",
@@ -33,20 +35,19 @@ TargetKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The target. value: to-offset an offset, shift-by a signed number, to-datetime and by-duration
-    (now less the duration) an instant in epoch ms. offsets: of from-file and
-    from-store (source: that store's name). to-latest-stable and
-    to-lso are the same: the end as read_committed consumers see it."""
+class Target(Value):
+    """Where the offsets go. value: an offset for to-offset, a signed number for shift-by, an
+    instant in epoch ms for to-datetime and by-duration (now less the duration). offsets: for
+    from-file and from-store; source: the store's name. to-latest-stable and to-lso both mean the
+    end that read_committed consumers see."""
 
     kind: TargetKind
     value: int = 0
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
     source: str = ""
 
     def offset(self, log: Log, current: int | None, observed: Observed) -> int:
-        """For one partition. Raises RefusedError where there is no such offset."""
+        """Return the new offset of a partition. Raises RefusedError where there is none."""
         where = named(log.topic_partition)
         match self.kind:
             case "to-earliest":
@@ -57,7 +58,7 @@ class Target:
                 return self.value
             case "to-datetime" | "by-duration":
                 at_instant = observed.answer(OffsetAt(*log.topic_partition, self.value))
-                # A record that is not older than a later instant can only come at the end.
+                # No record is that late yet, and one can only come at the end.
                 return log.high_watermark if at_instant is None else at_instant
             case "from-file" | "from-store":
                 return self.offsets[log.topic_partition]
@@ -71,13 +72,13 @@ class Target:
 
 
 def wanted_adhoc(
-    target: Target, places: Sequence[TopicPartition], observed: Observed
+    target: Target, partitions: Sequence[TopicPartition], observed: Observed
 ) -> tuple[Want[Any], ...]:
-    """The questions whose answers `decide_adhoc` needs next; () when it has all."""
+    """Return the questions that `decide_adhoc` needs answered next; () when it has everything."""
     wants: dict[Want[Any], None] = {}
-    for place in places:
+    for partition in partitions:
         try:
-            _move(target, place, observed)
+            _move(target, partition, observed)
         except Unobserved as question:
             wants |= dict.fromkeys(question.wants)
         except EoctlError:
@@ -86,12 +87,14 @@ def wanted_adhoc(
 
 
 def decide_adhoc(
-    target: Target, group: str, places: Sequence[TopicPartition], observed: Observed
+    target: Target, group: str, topic_partitions: Sequence[TopicPartition], observed: Observed
 ) -> RestartPlan:
-    """The plan for these partitions. Raises RefusedError, IncompleteError."""
+    """Return the plan for these partitions. Raises RefusedError, IncompleteError."""
     refuse_pending(observed)
     try:
-        inputs = tuple(_move(target, place, observed) for place in sorted(places))
+        inputs = tuple(
+            _move(target, topic_partition, observed) for topic_partition in sorted(topic_partitions)
+        )
     except Unobserved as question:
         raise IncompleteError(f"not looked at: {question}") from None
     guarantee, because = _guarantee(target, inputs)
@@ -119,24 +122,24 @@ def decide_adhoc(
     )
 
 
-def _move(target: Target, place: TopicPartition, observed: Observed) -> InputDecision:
-    log, entry = observed.log(place), observed.stored_at(place)
+def _move(target: Target, partition: TopicPartition, observed: Observed) -> InputDecision:
+    log, entry = observed.log(partition), observed.stored_at(partition)
     current = None if entry is None else entry.input.offset
-    # Only where the new offset follows from the stored one does it matter in which log that was.
+    # The log that the stored offset belongs to matters only if the new offset depends on it.
     checks: tuple[Check, ...] = ()
     if entry is not None and target.kind in ("shift-by", "to-current"):
         checks = identity(entry.input, log, observed)
     offset = target.offset(log, current, observed)
-    # What is above the last stable offset may still be aborted.
+    # Records above the last stable offset may still be aborted.
     checks = (*checks, readable(offset, log, "read_committed"))
     return moved(current, offset, log, "read_committed", observed, checks)
 
 
 def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarantee, str]:
-    """By what the move leaves out: markers alone are nothing, unknown is not taken for nothing."""
+    """Return the guarantee and why: markers alone do not count, an unknown number does."""
     skips = [i for i in inputs if i.direction == "skip" and i.records != 0]
     rewinds = [i for i in inputs if i.direction == "rewind" and i.records != 0]
-    # Without a commit, what is below the new offset was perhaps never read.
+    # Without a commit, the records below the new offset may never have been read.
     begins = [i for i in inputs if i.current_offset is None and target.kind != "to-earliest"]
     if skips or begins or target.kind in ("to-latest-stable", "to-lso"):
         skipped = [_sentence(i) for i in skips] + [
@@ -158,7 +161,7 @@ def _sentence(i: InputDecision) -> str:
 
 
 def _pairs(observed: Observed, inputs: Sequence[InputDecision]) -> Iterator[Check]:
-    """A commit whose metadata names output offsets loses them when its input offset moves."""
+    """Yield a check for each moved commit whose metadata names output offsets: they get lost."""
     for i in inputs:
         entry = observed.stored_at(i.topic_partition)
         if entry is not None and entry.output and i.direction != "none":

@@ -1,30 +1,31 @@
-"""What a Structured Streaming checkpoint lacks, what Spark would do with it, what mends a copy.
+"""Diagnose a damaged Structured Streaming checkpoint, and plan how to repair a copy of it.
 
-A query can start in two ways that lose nothing: after its last batch, if that is committed, or with
-its last batch again, in exactly its ranges, as after any crash. A copy is mended so that one of
-them is possible; what is written for that is proven by other files, or has no effect, and says so.
-All else goes back to an earlier batch, and the later ones are planned again.
+A query can start in two ways that lose nothing: after its last batch, if that is committed, or by
+repeating its last batch in exactly its ranges, as after any crash. The repair makes one of them
+possible: what it writes is proven by other files or has no effect, and it says which. Otherwise the
+query goes back to an earlier batch, and Spark plans the later ones again.
 
-What Spark does was measured with 4.3.0: tests/spark/test_checkpoint_repair.py.
+Spark's behaviour was measured with 4.3.0: tests/spark/test_checkpoint_repair.py.
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from recovery.formats.spark_checkpoint import BatchOffsets, write_batch_offsets
+from recovery.values import Value, replace
 
 Effect = Literal["proven", "no-effect"]
 Way = Literal["next", "again"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreVersions:
-    """The state of one partition of a store: which versions Spark can load, from files.
+class StoreVersions(Value):
+    """The versions of one store partition that Spark can load, as its files show.
 
-    name: its folder in the checkpoint. whole: loadable versions. named: all that any file is of,
-    also a broken one. Batch N loads version N and writes version N + 1.
+    name: its folder in the checkpoint. whole: the loadable versions. named: all versions that a
+    file belongs to, even a broken one. Batch N loads version N and writes version N + 1.
     """
 
     name: str
@@ -32,20 +33,19 @@ class StoreVersions:
     named: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFiles:
+class CheckpointFiles(Value):
     """The files of a checkpoint.
 
-    query_id: None where `metadata` is missing or broken. offsets, commits: of batches, None where
-    the file is broken. broken: why, by file. stores: of all partitions that there must be;
-    missing_stores: folders of partitions that are not there. state_ids: commits name the state's
-    files (checkpoint format 2 of state stores).
+    query_id: None where `metadata` is missing or broken. offsets, commits: by batch, None where the
+    file is broken. broken: the reason, by file. stores: one for each partition that must exist;
+    missing_stores: folders of partitions that do not. state_ids: commits name the files of the
+    state (format 2 of state store checkpoints).
     """
 
     query_id: str | None
     offsets: Mapping[int, BatchOffsets | None]
     commits: Mapping[int, Mapping[str, Any] | None]
-    broken: Mapping[str, str] = field(default_factory=dict)
+    broken: Mapping[str, str] = msgspec.field(default_factory=dict)
     stores: tuple[StoreVersions, ...] = ()
     missing_stores: tuple[str, ...] = ()
 
@@ -55,21 +55,20 @@ class CheckpointFiles:
         return any(c is not None and c.get("stateUniqueIds") for c in self.commits.values())
 
     def loadable(self, version: int) -> bool:
-        """Return True if every store can be loaded in a version; version 0 is empty."""
+        """Return True if every store can be loaded at a version; version 0 is empty."""
         if self.missing_stores:
             return False
         return version == 0 or all(version in store.whole for store in self.stores)
 
     @property
     def last(self) -> int | None:
-        """Return the last batch that any file is of; None where no file is of one."""
+        """Return the last batch that any file belongs to; None if there is no such file."""
         states = [max(s.named) - 1 for s in self.stores if s.named]
         return max((*self.offsets, *self.commits, *states), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A batch as one of Spark's progress events tells it, which it sends when the batch is done."""
+class Progress(Value):
+    """A batch from one of Spark's progress events, which Spark sends when the batch is done."""
 
     query_id: str
     batch: int
@@ -78,11 +77,10 @@ class Progress:
     end: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is not as Spark left it. blocks: the query cannot start with it, or starts
-    with another batch. spark: what Spark 4.3.0 does with it. settles: what would prove what it
-    held."""
+class Finding(Value):
+    """A difference from what Spark leaves behind. blocks: the query cannot start because of it, or
+    starts with another batch. spark: what Spark 4.3.0 does about it. settles: what would prove the
+    lost content."""
 
     file: str
     what: str
@@ -91,9 +89,8 @@ class Finding:
     settles: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A file that the copy gets. because: what proves it, or why it is of no effect."""
+class Write(Value):
+    """A file that the copy gets. because: what proves it, or why it has no effect."""
 
     file: str
     text: str
@@ -101,13 +98,12 @@ class Write:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """What turns a copy into a checkpoint that Spark starts from.
+class Remedy(Value):
+    """The changes that turn a copy into a checkpoint from which Spark starts.
 
-    way: `next` = after `batch`, `again` = with `batch`, in exactly its ranges. removed: batches
-    whose offsets, and whose commits, the copy leaves out; version: of the state, later ones are
-    left out. replanned: batches that come again in other ranges.
+    way: `next` = after `batch`, `again` = repeat `batch` in exactly its ranges. without_offsets,
+    without_commits: batches whose file the copy leaves out. version: of the state; the copy leaves
+    out later ones. replanned: batches that come again in other ranges.
     """
 
     way: Way
@@ -119,9 +115,8 @@ class Remedy:
     replanned: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointDiagnosis:
-    """findings: none = the checkpoint is whole. remedy: None where none is safe. refused: why."""
+class CheckpointDiagnosis(Value):
+    """The result. findings: () = intact. remedy: None where none is safe; refused: the reason."""
 
     last: int | None
     in_flight: bool
@@ -131,16 +126,16 @@ class CheckpointDiagnosis:
 
     @property
     def broken(self) -> bool:
-        """Return True if something keeps the query from going on as it would have."""
+        """Return True if something keeps the query from going on where it would have."""
         return any(f.blocks for f in self.findings)
 
 
 def diagnose(
     files: CheckpointFiles, events: Mapping[int, Progress] | None = None, *, rewind: bool = False
 ) -> CheckpointDiagnosis:
-    """Judge a checkpoint. events: of its last two batches, where somebody has kept them.
+    """Judge a checkpoint. events: those of its last two batches, if they were kept.
 
-    rewind: go back to the last batch that is whole, if nothing better is safe.
+    rewind: go back to the last intact batch if nothing better is safe.
     """
     last = files.last
     if last is None:
@@ -240,7 +235,7 @@ def _state(files: CheckpointFiles, last: int, in_flight: bool) -> tuple[Finding,
 
 
 def _never(files: CheckpointFiles) -> str | None:
-    """Return why no copy is mended at all."""
+    """Return why no copy can be repaired at all; None: one may be."""
     if files.query_id is None:
         return "the query's id is not known: a sink would take it for another query"
     if files.state_ids:
@@ -252,13 +247,13 @@ def _never(files: CheckpointFiles) -> str | None:
 
 
 def _filled(files: CheckpointFiles, last: int, events: Mapping[int, Progress]) -> dict[int, Write]:
-    """Return what `offsets/last` and the one before it held, where that is proven."""
+    """Return `offsets/last` and the one before it as files to write, if their content is proven."""
     filled: dict[int, Write] = {}
     for batch in (last, last - 1):
         earlier, commit = files.offsets.get(batch - 1), files.commits.get(batch - 1)
         if files.offsets.get(batch) is not None or earlier is None or commit is None:
             continue
-        # the batch is planned with the watermark that the commit before it names
+        # Spark plans a batch with the watermark that the commit before it names.
         made = {**earlier.metadata, "batchWatermarkMs": commit["nextBatchWatermarkMs"]}
         later = files.offsets.get(batch + 1)
         event = events.get(batch)
@@ -284,12 +279,12 @@ def _filled(files: CheckpointFiles, last: int, events: Mapping[int, Progress]) -
 
 
 def _fits(event: Progress, files: CheckpointFiles, earlier: BatchOffsets) -> bool:
-    """Return True if an event is of this query, and begins where the batch before it ends."""
+    """Return True if an event belongs to this query and begins where the batch before it ends."""
     return event.query_id == files.query_id and event.start == earlier.values
 
 
 def _lines(earlier: BatchOffsets, ends: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return sources' offsets as lines, with the names of another batch's."""
+    """Return the sources' offsets as lines, with the source names of another batch."""
     texts = [e if isinstance(e, str) else json.dumps(e, separators=(",", ":")) for e in ends]
     if earlier.version < 2:
         return tuple(texts)
@@ -298,7 +293,7 @@ def _lines(earlier: BatchOffsets, ends: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _at(files: CheckpointFiles, last: int, filled: Mapping[int, Write]) -> Remedy | None:
-    """Return what makes the query go on where it would have."""
+    """Return the remedy by which the query goes on where it would have; None: not possible."""
     here = files.offsets.get(last) is not None or last in filled
     if not here:
         return None
@@ -313,7 +308,7 @@ def _at(files: CheckpointFiles, last: int, filled: Mapping[int, Write]) -> Remed
 def _again(
     files: CheckpointFiles, last: int, filled: Mapping[int, Write], writes: list[Write]
 ) -> Remedy | None:
-    """Return what makes the query repeat its last batch, in exactly its ranges."""
+    """Return the remedy that repeats the last batch in exactly its ranges; None: not possible."""
     offsets = files.offsets.get(last)
     if not files.loadable(last):
         return None
@@ -338,7 +333,7 @@ def _again(
 
 
 def _placeholder(files: CheckpointFiles, last: int, filled: Mapping[int, Write]) -> Write:
-    """Return an `offsets/last-1` for a query that goes on after `last`: it must be there only."""
+    """Return `offsets/last-1` for a query that goes on after `last`: the file only has to exist."""
     offsets = files.offsets.get(last)
     text = filled[last].text if offsets is None else write_batch_offsets(offsets)
     return Write(
@@ -351,7 +346,7 @@ def _placeholder(files: CheckpointFiles, last: int, filled: Mapping[int, Write])
 
 
 def _earlier(files: CheckpointFiles, last: int) -> Remedy | None:
-    """Return the latest batch after which everything is whole."""
+    """Return the remedy for the latest intact batch that the query can go on from."""
     for batch in range(last, -1, -1):
         whole = files.offsets.get(batch) is not None
         before = batch == 0 or files.offsets.get(batch - 1) is not None

@@ -1,14 +1,13 @@
 """Judge how a group's offset was committed, read from `__consumer_offsets`, and whether outputs
 were in the same transaction.
 
-OffsetFetch tells an offset and not who committed it: a batch in a transaction (KIP-98, KIP-447) and
-a plain commit made later look alike there. Source: Kafka's OffsetMetadataManager (a commit in a
+OffsetFetch returns an offset but not who committed it: a commit in a transaction (KIP-98, KIP-447)
+and a later plain commit look alike. Sources: Kafka's OffsetMetadataManager (a commit in a
 transaction counts from its COMMIT marker on, and loses to a commit whose record came later);
-LogCleaner keeps a transaction's marker as long as one of its batches.
+LogCleaner, which keeps a transaction's marker as long as one of its batches.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from recovery.facts import TopicPartition, known
@@ -27,11 +26,11 @@ from recovery.formats.reader import Buffer, UnknownVersion
 from recovery.formats.records import ControlType, marker, records
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCommit:
-    """The record by which a group's offset of one partition counts."""
+class GroupCommit(Value):
+    """The record that makes a group's offset of one partition count."""
 
     partition: int  # of __consumer_offsets
     at: int  # the record's offset there
@@ -41,8 +40,8 @@ class GroupCommit:
     producer_epoch: int | None = None  # of the batch
     marker_at: int | None = None  # offset of the COMMIT marker
     marker_epoch: int | None = None  # one above the batch's under transactions v2
-    last: bool = False  # no later COMMIT marker of this producer in that partition
-    expires: int | None = None  # ms; None: by offsets.retention.minutes (all clients of today)
+    last: bool = False  # this producer has no later COMMIT marker in that partition
+    expires: int | None = None  # ms; None: by offsets.retention.minutes (all current clients)
 
     @property
     def in_transaction(self) -> bool:
@@ -51,7 +50,7 @@ class GroupCommit:
 
     @property
     def is_v2(self) -> bool:
-        """Each transaction has an epoch of its own (KIP-890)."""
+        """Return True if each transaction has its own epoch (KIP-890)."""
         return (
             self.marker_epoch is not None
             and self.producer_epoch is not None
@@ -60,10 +59,10 @@ class GroupCommit:
 
 
 class LastCommits:
-    """Finds the commit of each partition of some groups that counts, and their last state.
+    """Finds the commit that counts for each partition of some groups, and the groups' last state.
 
-    `add` what was read of the groups' partition of `__consumer_offsets`, in order from its log
-    start, or from where on it matters, to its end; batches may come twice at the seams.
+    `add` the batches of the groups' partition of `__consumer_offsets` in order, up to its end, from
+    the log start or a later offset that suffices; a batch may come twice where two reads meet.
     """
 
     def __init__(self, groups: Collection[str], partition: int) -> None:
@@ -76,10 +75,10 @@ class LastCommits:
         self._open: dict[int, dict[OffsetKey, GroupCommit]] = {}
         self._last_marker: dict[int, int] = {}
         self._states: dict[str, GroupValue | None] = {}
-        self.unreadable: set[str] = set()  # groups with a record of a version that is not known
+        self.unreadable: set[str] = set()  # groups with a record of an unknown version
 
     def add(self, buffer: Buffer) -> None:
-        """Raises CorruptError."""
+        """Take in the batches of a buffer. Raises CorruptError."""
         for header in batch_headers(buffer):
             if header.last_offset < self._next:
                 continue
@@ -91,26 +90,25 @@ class LastCommits:
 
     @property
     def commits(self) -> Mapping[OffsetKey, GroupCommit]:
-        """Return the commits by group and input partition. One that is missing has none that
-        counts."""
+        """Return the commits that count, by group and input partition; others are left out."""
         newest = set(self._last_marker.values())
         return {
-            place: replace(commit, last=commit.marker_at in newest)
-            for place, commit in self._counts.items()
+            key: replace(commit, last=commit.marker_at in newest)
+            for key, commit in self._counts.items()
             if commit is not None
         }
 
     @property
     def deleted(self) -> frozenset[OffsetKey]:
-        """Return the places whose last record that counts is a tombstone."""
-        return frozenset(place for place, commit in self._counts.items() if commit is None)
+        """Return the partitions whose last record that counts is a tombstone."""
+        return frozenset(key for key, commit in self._counts.items() if commit is None)
 
     def state(self, group: str) -> GroupValue | None:
-        """Return the last state of a classic group; None: none was read, or not of a known kind."""
+        """Return a classic group's last state; None: none was read, or its version is unknown."""
         return self._states.get(group)
 
     def _may_be_mine(self, buffer: Buffer, header: BatchHeader) -> bool:
-        """One partition serves many groups: of one group, most batches need not be opened."""
+        """Return False if a batch cannot be about the group: most batches need not be opened."""
         if header.attributes & CODEC_MASK or len(self._needles) != 1:
             return True
         end = header.position + header.size
@@ -118,20 +116,20 @@ class LastCommits:
 
     def _commits(self, buffer: Buffer, header: BatchHeader) -> None:
         for record in records(buffer, header):
-            place = decode_key(record.key or b"")
-            if isinstance(place, GroupKey) and place.group in self._groups:
+            key = decode_key(record.key or b"")
+            if isinstance(key, GroupKey) and key.group in self._groups:
                 state = decode_group(record.value)
-                self._states[place.group] = state if isinstance(state, GroupValue) else None
+                self._states[key.group] = state if isinstance(state, GroupValue) else None
                 if isinstance(state, UnknownVersion):
-                    self.unreadable.add(place.group)
-            if not isinstance(place, OffsetKey) or place.group not in self._groups:
+                    self.unreadable.add(key.group)
+            if not isinstance(key, OffsetKey) or key.group not in self._groups:
                 continue
             value = decode_value(record.value)
             if not isinstance(value, OffsetValue):
-                # a tombstone: expired or deleted; and what cannot be read is no evidence
-                self._counts[place] = None
+                # A tombstone means expired or deleted; a value that cannot be read is no evidence.
+                self._counts[key] = None
                 if value is not None:
-                    self.unreadable.add(place.group)
+                    self.unreadable.add(key.group)
                 continue
             commit = GroupCommit(
                 self._partition,
@@ -143,9 +141,9 @@ class LastCommits:
             if header.is_transactional:
                 pid = header.producer_id
                 commit = replace(commit, producer_id=pid, producer_epoch=header.producer_epoch)
-                self._open.setdefault(pid, {})[place] = commit
+                self._open.setdefault(pid, {})[key] = commit
             else:
-                self._counts[place] = commit
+                self._counts[key] = commit
 
     def _end(self, buffer: Buffer, header: BatchHeader) -> None:
         end_marker = marker(buffer, header)
@@ -155,30 +153,30 @@ class LastCommits:
         if end_marker.type is not ControlType.COMMIT:
             return
         self._last_marker[header.producer_id] = header.base_offset
-        for place, commit in mine.items():
-            before = self._counts.get(place)
+        for key, commit in mine.items():
+            before = self._counts.get(key)
             if before is None or before.at < commit.at:
-                self._counts[place] = replace(
+                self._counts[key] = replace(
                     commit, marker_at=header.base_offset, marker_epoch=header.producer_epoch
                 )
 
 
 class OutputEvidence(StrEnum):
-    """The evidence whether an output was written in the transaction of the commit."""
+    """What shows whether an output was written in the transaction of the commit."""
 
     DECISION = "decision"  # the coordinator's decision names both
     MARKERS = "markers"  # v2: the same producer id and epoch, with its COMMIT marker
     LATER = "later"  # a later transaction of that producer wrote there, without the offsets
-    NOTHING = "nothing"  # neither was found: compacted, forgotten, or the transaction wrote nothing
+    NOTHING = "nothing"  # none of these: compacted, forgotten, or nothing was written
 
 
 def decided(
     commit: GroupCommit, output: TopicPartition, history: Iterable[StateRecord]
 ) -> OutputEvidence:
-    """Return what the decisions in `__transaction_state` show, of the id whose records these are.
+    """Return the evidence in `__transaction_state`. history: the records of the commit's owner.
 
-    Under v2 the epoch names the transaction. Under v1 only the order does: the newest decision that
-    names the group's partition is this commit's only while its marker is the newest one there.
+    Under v2 the epoch identifies the transaction. Under v1 only the order does: the newest decision
+    that names the group's partition is this commit's only if its marker is the newest one there.
     """
     mine = [
         (r.value.producer_epoch, r.partition, r.offset, r.value)
@@ -190,7 +188,7 @@ def decided(
     if not commit.is_v2 and len({partition for _, partition, _, _ in mine}) > 1:
         return (
             OutputEvidence.NOTHING
-        )  # partitions were added to that topic: nothing says which came first
+        )  # partitions were added to that topic: which decision came first is unknown
     decisions = [value for *_, value in sorted(mine, key=lambda found: found[:3])]
     group = TopicPartition(CONSUMER_OFFSETS, commit.partition)
     ours = _ours(commit, decisions, group)
@@ -211,7 +209,7 @@ def decided(
 def _ours(
     commit: GroupCommit, decisions: Sequence[TransactionValue], group: TopicPartition
 ) -> int | None:
-    """Return which of the decisions is the one on the commit's transaction."""
+    """Return the index of the decision on the commit's transaction; None: not identified."""
     naming = [
         number
         for number, d in enumerate(decisions)
@@ -230,10 +228,10 @@ def _left_later(
     decisions: Sequence[TransactionValue],
     group: TopicPartition,
 ) -> bool:
-    """Return True if a decision that is left is a later transaction's than the commit's own.
+    """Return True if a decision that remains belongs to a later transaction than the commit's.
 
-    It names this output and not the group's partition. Compaction takes the older decision first,
-    so the commit's own is gone then.
+    Such a decision names this output but not the group's partition. Compaction removes the older
+    decision first, so the commit's own is gone then.
     """
     epoch = commit.marker_epoch
     if epoch is None or (not commit.is_v2 and any(group in d.partitions for d in decisions)):
@@ -247,9 +245,9 @@ def _left_later(
 
 
 def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> OutputEvidence:
-    """Return what an output's own batches show under v2, where no two transactions share an epoch.
+    """Return the evidence in an output's own batches under v2, where each transaction has an epoch.
 
-    tail: the last of its batches, in order. Raises CorruptError.
+    tail: the output's last batches, in order. Raises CorruptError.
     """
     epoch = commit.producer_epoch
     if not commit.is_v2 or epoch is None:
@@ -268,6 +266,6 @@ def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> OutputEvidence:
             if newest == epoch and header.producer_epoch == commit.marker_epoch:
                 shown = OutputEvidence.MARKERS
             elif commit.last and newest > epoch:
-                shown = OutputEvidence.LATER  # it ended here, and not in the group's partition
+                shown = OutputEvidence.LATER  # it ended here but not in the group's partition
             newest = -1
     return shown

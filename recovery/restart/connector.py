@@ -1,8 +1,8 @@
-"""connect: where a source connector of Kafka Connect goes on, given by hand or counted.
+"""connect: decide where a source connector of Kafka Connect goes on, as given or as counted.
 
-What a source offset means only the connector knows. Where one number in it rises by one with each
-record, the outputs tell it: k = visible data records in all of them since their base. Else the
-operator gives the offsets, and nothing is promised of them.
+Only the connector knows what a source offset means. Where one number in it rises by one with each
+record, the outputs show that number: k = all their visible data records since their base.
+Otherwise the operator gives the offsets, and nothing is promised about them.
 """
 
 from functools import partial
@@ -32,22 +32,22 @@ _FENCED = Check(
 
 
 def decide_connector(app: App, observed: Observed) -> RestartPlan:
-    """The plan. Raises RefusedError, IncompleteError, and Unobserved while outputs are counted."""
+    """Return the plan. Raises RefusedError, IncompleteError; Unobserved until all is counted."""
     source = app.source
     assert source is not None
     checks = (Check("stopped", True, "the connector is STOPPED", app.name), _FENCED)
     if source.offsets is not None:
         sources, promise = _given(source.offsets, observed)
         return _plan(app, sources, (), promise, checks)
-    places = _places(app, observed)
-    counted = each(partial(counted_output, app, observed, place) for place in places)
+    partitions = _output_partitions(app, observed)
+    counted = each(partial(counted_output, app, observed, partition) for partition in partitions)
     k = sum(records for (_, _, records), _ in counted)
     more = tuple(check for _, some in counted for check in some)
     text = "each output is the copy of one record of the source, none is missing between them"
     more = (*more, Check("one-to-one", None, text))
     outputs = tuple(
-        OutputDecision(*place, start, end, observed.log(place).leader_epoch, 0, ())
-        for place, ((start, end, _), _) in zip(places, counted, strict=True)
+        OutputDecision(*partition, start, end, observed.log(partition).leader_epoch, 0, ())
+        for partition, ((start, end, _), _) in zip(partitions, counted, strict=True)
     )
     moved = _counted(app, source, observed, k)
     records = plurals.counted(k, "record")
@@ -73,7 +73,7 @@ def _given(
 
 
 def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> SourceDecision:
-    """The one source partition, with the number that belongs to k records."""
+    """Return the only source partition, with the number that belongs to k records."""
     if len(observed.sources) != 1:
         raise RefusedError(
             f"the connector has offsets of {len(observed.sources)} source partitions: which "
@@ -95,7 +95,7 @@ def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> Sou
     return SourceDecision(partition, current, with_number(current, source.field, number))
 
 
-def _places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
+def _output_partitions(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
     for topic in app.outputs:
         if topic not in observed.partition_counts:
             raise RefusedError(NO_SUCH_TOPIC, where=topic)

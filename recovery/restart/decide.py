@@ -1,8 +1,8 @@
-"""The decision where an application may restart, from what was observed: pure, the same each time.
+"""Decide where an application may restart. Pure: equal observations give the same decision.
 
-`wants` says what must still be looked at; once it is empty, `decide` gives the plan or raises a
-refusal. Every strategy gives the `Basis` of one input partition; the rules that hold for all of
-them are applied here.
+`wants` returns what must still be observed; once that is empty, `decide` returns the plan or raises
+a refusal. Every strategy gives the `Basis` of one input partition; the rules that hold for all
+strategies are applied here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,10 +67,10 @@ _FROM_BEST = ("exactly-once", "at-least-once", "at-most-once")
 
 
 def wants(app: App, observed: Observed) -> tuple[Want[Any], ...]:
-    """The questions whose answers `decide` needs next; () when it has all.
+    """Return the questions that `decide` needs answered next; () when it has everything.
 
-    Each round asks what can be asked of every partition at once. A partition that will be refused
-    asks nothing more.
+    Each round asks everything that can be asked about all partitions at once. A partition that will
+    be refused asks nothing more.
     """
     wants: dict[Want[Any], None] = {}
     for look in _looks(app, observed):
@@ -84,7 +84,7 @@ def wants(app: App, observed: Observed) -> tuple[Want[Any], ...]:
 
 
 def decide(app: App, observed: Observed) -> RestartPlan:
-    """The plan. Raises RefusedError, IncompleteError where something could not be seen."""
+    """Return the plan. Raises RefusedError, IncompleteError where something could not be seen."""
     try:
         if app.strategy == "connect":
             return decide_connector(app, observed)
@@ -94,27 +94,27 @@ def decide(app: App, observed: Observed) -> RestartPlan:
 
 
 def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
-    """Return what apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
-    entries of plan.store that differ from what the store holds."""
+    """Return what apply writes: the entries of plan.store that differ from the store's content, as
+    positions (`recovery.restart.stored.as_kept` converts them for the store)."""
     store_changes = (
         StoreChange(observed.stored_at(entry.input.topic_partition), entry) for entry in plan.store
     )
     return tuple(change for change in store_changes if change.before != change.after)
 
 
-def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
-    """All partitions of the inputs, sorted. Raises PendingError, and RefusedError for a topic that
-    is not there and for a store that knows other partitions than there are."""
+def input_partitions(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
+    """Return all partitions of the inputs, sorted. Raises PendingError, and RefusedError for a
+    missing topic or output partition and for a store entry of a partition that is no input."""
     refuse_pending(observed)
     for topic in (*app.inputs, *app.outputs, *((app.merge.topic,) if app.merge else ())):
         if topic not in observed.partition_counts:
             raise RefusedError(NO_SUCH_TOPIC, where=topic)
-    all_places = tuple(
+    all_partitions = tuple(
         TopicPartition(topic, partition)
         for topic in sorted(app.inputs)
         for partition in range(observed.partition_counts[topic])
     )
-    known = set(all_places)
+    known = set(all_partitions)
     if strange := [
         named(s.input.topic_partition)
         for s in observed.stored
@@ -126,64 +126,66 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
             remedy="the topic was created again with fewer partitions, or the application file "
             "names other inputs",
         )
-    for place in all_places:
-        for output in app.outputs_of(place):
+    for topic_partition in all_partitions:
+        for output in app.outputs_of(topic_partition):
             if output.partition >= observed.partition_counts[output.topic]:
                 raise RefusedError(
                     f"it feeds {output}, which does not exist",
-                    where=named(place),
+                    where=named(topic_partition),
                     remedy="say in [app.mapping] what it feeds",
                 )
-    return all_places
+    return all_partitions
 
 
-def _basis(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    return STRATEGIES[app.strategy](app, observed, place)
+def _basis(app: App, observed: Observed, partition: TopicPartition) -> Basis:
+    return STRATEGIES[app.strategy](app, observed, partition)
 
 
 def _looks(app: App, observed: Observed) -> Iterator[Callable[[], object]]:
-    """Everything that `decide` does, in pieces that need nothing of one another."""
+    """Yield everything that `decide` does, in pieces that do not depend on one another."""
     if app.strategy == "connect":
         yield partial(decide_connector, app, observed)
         return
     try:
-        inputs = places(app, observed)
+        inputs = input_partitions(app, observed)
     except EoctlError:
         return
-    for place in inputs:
-        yield partial(_input, app, observed, place)
-        for output in app.outputs_of(place):
-            yield partial(_output_of, app, observed, place, output)
+    for partition in inputs:
+        yield partial(_input, app, observed, partition)
+        for output in app.outputs_of(partition):
+            yield partial(_output_of, app, observed, partition, output)
     yield partial(_decide, app, observed)
 
 
-def _input(app: App, observed: Observed, place: TopicPartition) -> tuple[Basis, InputDecision]:
-    log, basis = observed.log(place), _basis(app, observed, place)
+def _input(app: App, observed: Observed, partition: TopicPartition) -> tuple[Basis, InputDecision]:
+    log, basis = observed.log(partition), _basis(app, observed, partition)
     checks = (*basis.checks, readable(basis.input.offset, log, app.isolation))
     if basis.stored is not None and basis.stored.input == basis.input:
         checks += identity(basis.input, log, observed)
     if basis.until is not None:
         readable(basis.until, log, app.isolation)
-    entry = observed.stored_at(place) or basis.stored
+    entry = observed.stored_at(partition) or basis.stored
     current = None if entry is None else entry.input.offset
     return basis, moved(current, basis.input.offset, log, app.isolation, observed, checks)
 
 
-def _output_of(app: App, observed: Observed, place: TopicPartition, output: TopicPartition) -> None:
-    """Look at one output; the decision is made for all of its inputs at once."""
-    basis = _basis(app, observed, place)
+def _output_of(
+    app: App, observed: Observed, partition: TopicPartition, output: TopicPartition
+) -> None:
+    """Look at one output; `_outputs` decides on it for all of its inputs at once."""
+    basis = _basis(app, observed, partition)
     stored = next(o for o in basis.outputs if o.topic_partition == output)
-    decided = decide_output(stored, (place,), app, observed, basis.stored, ordered=True)
+    decided = decide_output(stored, (partition,), app, observed, basis.stored, ordered=True)
     if decided.drop_first:
-        _comes_again(observed, basis, place)
+        _comes_again(observed, basis, partition)
 
 
 def _decide(app: App, observed: Observed) -> RestartPlan:
-    all_places = places(app, observed)
+    all_partitions = input_partitions(app, observed)
     bases: dict[TopicPartition, Basis] = {}
     inputs = []
-    for place in all_places:
-        bases[place], decision = _input(app, observed, place)
+    for partition in all_partitions:
+        bases[partition], decision = _input(app, observed, partition)
         inputs.append(decision)
     outputs = _outputs(app, observed, bases)
     checks = [c for i in inputs for c in i.checks] + [c for o in outputs for c in o.checks]
@@ -213,23 +215,23 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
 
 
 def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
-    """The least of what the partitions promise, with each reason once; None: none says anything."""
+    """Return the weakest promise of the partitions, each reason once; None: there is none."""
     reasons: dict[Promise, list[str]] = {}
-    for place, basis in bases.items():
+    for partition, basis in bases.items():
         if basis.promise is not None:
-            reasons.setdefault(basis.promise, []).append(named(place))
+            reasons.setdefault(basis.promise, []).append(named(partition))
     if not reasons:
         return None
     least = max((p.guarantee for p in reasons), key=_FROM_BEST.index)
-    weakest = {p.because: places for p, places in reasons.items() if p.guarantee == least}
+    weakest = {p.because: partitions for p, partitions in reasons.items() if p.guarantee == least}
     reasons_text = [
-        b if len(reasons) == 1 else f"{b} ({some(places)})" for b, places in weakest.items()
+        b if len(reasons) == 1 else f"{b} ({some(partitions)})" for b, partitions in weakest.items()
     ]
     return Promise(least, "; ".join(reasons_text))
 
 
 def _if_dead(promise: Promise, checks: Iterable[Check]) -> str:
-    """Return why the guarantee is given; exactly-once beside a process that may write on has an if.
+    """Return why the guarantee holds; exactly-once is conditional if a process may still write.
 
     What that process writes after the plan comes again after the restart.
     """
@@ -256,14 +258,14 @@ def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:
 def _outputs(
     app: App, observed: Observed, bases: Mapping[TopicPartition, Basis]
 ) -> tuple[OutputDecision, ...]:
-    """Return each output partition once, whatever number of inputs feeds it."""
+    """Return each output partition once, however many inputs feed it."""
     feeds: dict[TopicPartition, list[tuple[TopicPartition, StoredOutput]]] = {}
-    for place, basis in bases.items():
+    for partition, basis in bases.items():
         for stored in basis.outputs:
-            feeds.setdefault(stored.topic_partition, []).append((place, stored))
+            feeds.setdefault(stored.topic_partition, []).append((partition, stored))
     outputs = []
     for output, pairs in sorted(feeds.items()):
-        offsets = {stored.offset: place for place, stored in pairs}
+        offsets = {stored.offset: partition for partition, stored in pairs}
         if len(offsets) > 1:
             (low, here), (high, there), *_ = sorted(offsets.items())
             raise RefusedError(
@@ -272,7 +274,7 @@ def _outputs(
                 where=named(output),
                 remedy="inputs that share an output need one commit for all of them",
             )
-        fed_by = tuple(place for place, _ in pairs)
+        fed_by = tuple(partition for partition, _ in pairs)
         if app.strategy == "output-end" and len(fed_by) > 1:
             raise RefusedError(
                 f"{len(fed_by)} input partitions feed it: how many of its records are of which "
@@ -287,28 +289,30 @@ def _outputs(
     return tuple(outputs)
 
 
-def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Check:
-    """Check that, if outputs are dropped, all input records that they came from come again."""
+def _comes_again(observed: Observed, basis: Basis, partition: TopicPartition) -> Check:
+    """Check that, if outputs are dropped, all input records they were made from come again."""
     why = "the same outputs would not come again, n would drop others"
-    start, log = basis.input.offset, observed.log(place)
+    start, log = basis.input.offset, observed.log(partition)
     return whole(start, max(start, log.last_stable_offset), log, observed, why=why)
 
 
 def _entry_after(app: App, basis: Basis) -> StoredPartition | None:
-    """The store's entry once the plan is applied: input offset and the outputs' that belong to it.
+    """Return the store's entry after apply: the input offset and the output offsets of that moment.
 
-    An entry that stays where it is stays as it is. None: never written. Changelog, Spark's
-    checkpoint and Flink's are their owner's, and so is the state that belongs to a first commit: a
-    checkpoint has one, and a merge log's commit may.
+    An entry whose offset does not move is kept unchanged. None: eoctl never writes one. A
+    changelog, a Spark checkpoint and a Flink checkpoint belong to their owner, and so does the
+    state of a first commit, which a checkpoint holds and a merge log's commit may hold.
     """
-    entry, place = basis.stored, basis.input.topic_partition
+    entry, topic_partition = basis.stored, basis.input.topic_partition
     if app.strategy in ("changelog", "spark-checkpoint", "flink-checkpoint"):
         return None
     if entry is not None and entry.input.offset == basis.input.offset:
         return entry
     if app.strategy in ("checkpoint", "merge-log"):
         return None
-    start = StoredOffset(topic=place[0], partition=place[1], offset=basis.input.offset)
+    start = StoredOffset(
+        topic=topic_partition[0], partition=topic_partition[1], offset=basis.input.offset
+    )
     alone = app.strategy == "output-end" and (entry is None or not entry.output)
     if alone or app.strategy == "transactional":
         return StoredPartition(input=start)

@@ -1,20 +1,19 @@
-"""A strategy's answer and the decision on it: the values between strategies and the plan."""
+"""What a strategy answers and what is decided on it: the values from strategies to the plan."""
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.facts import HasPartition, TopicPartition
 from recovery.quoting import some
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.values import Value
 
 Direction = Literal["rewind", "skip", "none"]
 Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """An id that is proven to hold commits of the group, with what a fence expects of it."""
+class Owner(Value):
+    """An id that provably holds commits of the group, with the producer that a fence expects."""
 
     transactional_id: str
     producer_id: int | None
@@ -24,8 +23,8 @@ class Owner:
 class PendingError(RefusedError):
     """An open transaction holds commits of the group: fence its owners first, then plan again.
 
-    owners: all of them; none where a fence does not free the group (its marker was lost, nobody
-    owns it, its judgement is not known).
+    owners: all of them; () where a fence does not free the group (its marker was lost, nobody owns
+    the transaction, or it could not be judged).
     """
 
     def __init__(self, what: str, *, where: str, remedy: str, owners: tuple[Owner, ...]) -> None:
@@ -34,15 +33,14 @@ class PendingError(RefusedError):
 
     @property
     def transactional_ids(self) -> tuple[str, ...]:
-        """The names of the owners."""
+        """Return the names of the owners."""
         return tuple(owner.transactional_id for owner in self.owners)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One condition. held: None = it could not be checked, it is assumed.
+class Check(Value):
+    """One condition. held: None = not checked but assumed.
 
-    where: the partitions that it is about; equal sentences of several are told once.
+    where: the partitions concerned; a sentence that several share is shown once.
     """
 
     name: str
@@ -52,20 +50,20 @@ class Check:
 
 
 class StateBound(NamedTuple):
-    """The state that belongs to the restart: a changelog's partition up to `end`, not included."""
+    """The state that the restart needs: a changelog's partition up to `end`, exclusive."""
 
     topic: str
     partition: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """The restart offset of an input partition, and the output offsets that go with it.
+class Basis(Value):
+    """The restart offset of an input partition, and the output offsets that belong to it.
 
-    outputs: from there on, what was written is written again by the restart. merge: where its
-    merge log restarts. until: an exact end, where the restart has one (Spark's batch). new: the
-    store has no entry. promise: None = exactly-once, for the strategy's own reason.
+    outputs: the restart writes again what was written from these offsets on. merge: where its merge
+    log restarts. until: the exact end, if the restart has one (Spark's batch). stored: the store's
+    entry, or one from a changelog or checkpoint. promise: None = exactly-once, for the strategy's
+    own reason.
     """
 
     input: StoredOffset
@@ -79,16 +77,15 @@ class Basis:
 
 
 class Promise(NamedTuple):
-    """One partition's restart. because: the evidence, or what is missing of it."""
+    """The guarantee of one partition's restart. because: the evidence, or what is missing."""
 
     guarantee: Guarantee
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputDecision(HasPartition):
-    """records: visible data records between current and restart offset; None where they cannot be
-    counted. from_time, to_time: of the records at current and at restart offset, epoch ms."""
+class InputDecision(HasPartition, Value):
+    """Where an input goes. records: visible data records between both offsets; None: uncountable.
+    from_time, to_time: timestamps of the records at the current and restart offset, epoch ms."""
 
     topic: str
     partition: int
@@ -101,9 +98,8 @@ class InputDecision(HasPartition):
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OutputDecision(HasPartition):
-    """The first drop_first outputs are to be dropped: those of [start, end_offset)."""
+class OutputDecision(HasPartition, Value):
+    """The first drop_first outputs, those in [start, end_offset), must be dropped."""
 
     topic: str
     partition: int
@@ -115,9 +111,8 @@ class OutputDecision(HasPartition):
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceDecision:
-    """A source partition of Kafka Connect and its source offset, both as JSON. None: no offset."""
+class SourceDecision(Value):
+    """A source partition of Kafka Connect and its source offsets, as JSON. None: no offset."""
 
     partition: str
     current_offset: str | None
@@ -131,13 +126,12 @@ class StoreChange(NamedTuple):
     after: StoredPartition
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPlan:
-    """The whole decision. Each list is sorted by topic and partition.
+class RestartPlan(Value):
+    """The complete decision. Each list is sorted by topic and partition.
 
-    store: what the store holds once the plan is applied, as positions; without the partitions that
-    are not written. `recovery.restart.decide.changes` tells what differs. starting_offsets:
-    Spark's. sources: of a source connector, which has no inputs.
+    store: the store's content once the plan is applied, as positions, without partitions that are
+    not written; `recovery.restart.decide.changes` returns what differs. starting_offsets: Spark's
+    option. sources: those of a source connector, which has no inputs.
     """
 
     app: str
@@ -154,13 +148,13 @@ class RestartPlan:
 
 
 def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
-    """Equal sentences told once, with their places: `orders:0, orders:1 and 8 more`."""
-    places: dict[tuple[str, bool | None, str], dict[str, None]] = {}
+    """Merge equal sentences into one that lists their places: `orders:0, orders:1 and 8 more`."""
+    wheres_of: dict[tuple[str, bool | None, str], dict[str, None]] = {}
     for check in checks:
-        wheres = places.setdefault((check.name, check.held, check.detail), {})
+        wheres = wheres_of.setdefault((check.name, check.held, check.detail), {})
         if check.where is not None:
             wheres.setdefault(check.where)
     return tuple(
         Check(name, held, detail, some(list(wheres)) if wheres else None)
-        for (name, held, detail), wheres in places.items()
+        for (name, held, detail), wheres in wheres_of.items()
     )

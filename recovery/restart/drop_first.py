@@ -1,15 +1,15 @@
-"""An application imports this to start where a plan says and to drop its first n outputs.
+"""Let an application start where a plan says and drop its first n outputs.
 
     from recovery.restart.drop_first import DropFirst, restart_offset
     start = restart_offset(os.environ, "orders", 3)
     drop = DropFirst.from_env(os.environ, "orders-enriched", 3, look)
     ...
-    if drop.sends():                  # once for every output, in order
+    if drop.sends():                  # call once per output, in order
         producer.produce("orders-enriched", value, partition=3)
 
-`look(topic, partition, start)` is the application's own: it counts, on the cluster and now, the
-data records that a read_committed reader sees from `start` to the end. n is valid for one end
-only; if that moved (another crash, a process that still lives), DropFirst refuses to start.
+The application supplies `look(topic, partition, start)`, which counts on the cluster, at that
+moment, the data records that a read_committed reader sees from `start` to the end. n holds for one
+end only: if the end moved (another crash, a process that still lives), DropFirst refuses to start.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ from recovery.restart.rows import env_name
 
 
 class OutputNow(NamedTuple):
-    """An output partition now. records: visible data records from the start asked for up to
-    end_offset, which is final: LEO = HW = LSO. leader_epoch: None where it is not known."""
+    """An output partition now. records: visible data records from the given start to end_offset,
+    which is final (LEO = HW = LSO). leader_epoch: None = unknown."""
 
     end_offset: int
     records: int
@@ -34,21 +34,21 @@ Look = Callable[[str, int, int], OutputNow]
 
 
 class DropFirst:
-    """Tells for each output of one partition whether it is to be sent or is there already."""
+    """Decides for each output of one partition whether it must be sent or is already there."""
 
     def __init__(
         self,
-        place: tuple[str, int],
+        topic_partition: tuple[str, int],
         drop_first: int,
         end_offset: int,
         leader_epoch: int | None,
         now: OutputNow,
     ) -> None:
-        """drop_first, end_offset, leader_epoch: as planned; now: counted again.
+        """Compare the plan's drop_first, end_offset and leader_epoch with `now`, a new count.
 
-        Raises RefusedError when anything differs.
+        Raises RefusedError if they differ.
         """
-        where, again = f"{place[0]}:{place[1]}", "plan the restart again"
+        where, again = f"{topic_partition[0]}:{topic_partition[1]}", "plan the restart again"
         if now.end_offset != end_offset:
             raise RefusedError(
                 f"its end moved from {end_offset} to {now.end_offset} since the plan: dropping "
@@ -73,8 +73,8 @@ class DropFirst:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], topic: str, partition: int, look: Look) -> Self:
-        """From the variables of `restart plan --env`. Raises UsageError where they are missing or
-        no numbers, RefusedError where they are not valid any more."""
+        """Read the variables of `restart plan --env`. Raises UsageError where they are missing or
+        not numbers, RefusedError where they no longer hold."""
         name = env_name("DROP", TopicPartition(topic, partition))
         n, start, end = (_number(env, name + suffix) for suffix in ("", "_FROM", "_END"))
         epoch = f"{name}_LEADER_EPOCH"
@@ -82,7 +82,7 @@ class DropFirst:
         return cls((topic, partition), n, end, planned, look(topic, partition, start))
 
     def sends(self) -> bool:
-        """Return True if the next output is to be sent: not for the first n."""
+        """Return True if the next output is to be sent: False for the first n calls."""
         if self.left:
             self.left -= 1
             return False
@@ -90,7 +90,7 @@ class DropFirst:
 
 
 def restart_offset(env: Mapping[str, str], topic: str, partition: int) -> int:
-    """The start of an input partition, from `restart plan --env`. Raises UsageError."""
+    """Return the start of an input partition, from `restart plan --env`. Raises UsageError."""
     return _number(env, env_name("RESTART", TopicPartition(topic, partition)))
 
 

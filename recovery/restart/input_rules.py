@@ -1,6 +1,6 @@
-"""The conditions on an input partition, whatever the strategy, for a restart at an offset.
+"""The conditions on an input partition for a restart at an offset, for every strategy.
 
-Nothing is ever clamped: an offset that is not there is refused, with what is lost.
+Nothing is ever clamped: an offset that does not exist is refused, with what is lost.
 """
 
 from recovery.errors import RefusedError
@@ -12,9 +12,9 @@ from recovery.shared.app_file import Isolation, named
 
 
 def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check, ...]:
-    """Check that the offset was stored in this very log: by cluster, topic id and leader epochs.
+    """Check that the offset was stored in this very log, by cluster, topic id and leader epochs.
 
-    Raises RefusedError, with the offset of the divergence.
+    Raises RefusedError, which names the offset where the logs diverge.
     """
     where = named(stored.topic_partition)
     if stored.cluster_id is not None and stored.cluster_id != observed.cluster_id:
@@ -57,9 +57,9 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
 
 
 def readable(offset: int, log: Log, isolation: Isolation) -> Check:
-    """Check that all from `offset` on still exists, and `offset` is not above what readers may see.
+    """Check that the records from `offset` on exist, and that readers see as far as `offset`.
 
-    Raises RefusedError. Compaction: see `whole`.
+    Raises RefusedError. For compaction see `whole`.
     """
     where = named(log.topic_partition)
     top, name = _top(log, isolation)
@@ -90,10 +90,10 @@ def _top(log: Log, isolation: Isolation) -> tuple[int, str]:
 def whole(
     start: int, end: int, log: Log, observed: Observed, *, why: str, always: bool = False
 ) -> Check:
-    """Refuses where compaction took records from [start, end) that were read before.
+    """Refuse if compaction removed records of [start, end) that were read before.
 
-    always: count even where the policy is `delete`. It is the one of today: the log may have been
-    compacted under another one.
+    always: count even where the policy is `delete`. Only the current policy is known: the log may
+    have been compacted under an earlier one.
     """
     where = named(log.topic_partition)
     if log.cleanup_policy == "delete" and not always:
@@ -111,7 +111,7 @@ def whole(
 
 
 def visible(want: Count, isolation: Isolation, observed: Observed) -> int:
-    """Return how many data records of a range the application gets to see."""
+    """Return how many data records of a range the application sees."""
     counts = observed.count(want).counts
     if isolation == "read_uncommitted":
         return counts.data + counts.aborted + counts.open
@@ -126,18 +126,20 @@ def moved(
     observed: Observed,
     checks: tuple[Check, ...] = (),
 ) -> InputDecision:
-    """The step from `current` (None: the store has nothing) to `restart`, in records."""
-    place = log.topic_partition
+    """Return the move from `current` (None: the store has no offset) to `restart`, in records."""
+    partition = log.topic_partition
     if current is None or current == restart:
         records = None if current is None else 0
-        return InputDecision(*place, current, restart, "none", records, checks=checks)
+        return InputDecision(*partition, current, restart, "none", records, checks=checks)
     direction: Direction = "rewind" if restart < current else "skip"
     low, high = sorted((current, restart))
     records = from_time = None
-    # What lies outside the log is given in offsets only.
+    # Records outside the log cannot be counted.
     if log.log_start_offset <= low and high <= log.high_watermark:
-        records = visible(Count(*place, low, high), isolation, observed)
+        records = visible(Count(*partition, low, high), isolation, observed)
     if log.log_start_offset <= current <= log.high_watermark:
-        from_time = observed.answer(TimeAt(*place, current))
-    to_time = observed.answer(TimeAt(*place, restart))
-    return InputDecision(*place, current, restart, direction, records, from_time, to_time, checks)
+        from_time = observed.answer(TimeAt(*partition, current))
+    to_time = observed.answer(TimeAt(*partition, restart))
+    return InputDecision(
+        *partition, current, restart, direction, records, from_time, to_time, checks
+    )

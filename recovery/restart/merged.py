@@ -1,7 +1,7 @@
-"""merge-log: several inputs, read again in the order that the merge log recorded.
+"""merge-log: restart several inputs so that they are read in the order of the merge log.
 
-The commit holds, for every input partition of a task, the input offset, the merge log's offset and
-the output's: restart there, replay the log to its tip, drop the first n outputs.
+A task's commit holds the offset of every input partition, of the merge log and of the output:
+restart at these, replay the log to its tip, drop the first n outputs.
 """
 
 from functools import partial
@@ -18,11 +18,11 @@ from recovery.restart.positions import stored_or_base
 from recovery.shared.app_file import App, named
 
 
-def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Raises RefusedError where commit, log and input do not lead to one another."""
+def merge_log(app: App, observed: Observed, partition: TopicPartition) -> Basis:
+    """Return where an input restarts. Raises RefusedError where commit, log and input disagree."""
     assert app.merge is not None
-    where = named(place)
-    numbers = {output[1] for output in app.outputs_of(place)}
+    where = named(partition)
+    numbers = {output[1] for output in app.outputs_of(partition)}
     if len(numbers) != 1:
         raise RefusedError(
             f"it feeds the output partitions {sorted(numbers)}: a merge log's partition belongs to "
@@ -30,10 +30,10 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
             where=where,
         )
     merged = TopicPartition(app.merge.topic, numbers.pop())
-    basis = stored_or_base(app, observed, place)
+    basis = stored_or_base(app, observed, partition)
     log = observed.log(merged)
     tip, final = final_end(log)
-    start = _commit(app, observed, place, merged)
+    start = _commit(app, observed, partition, merged)
     if not log.log_start_offset <= start <= tip:
         raise RefusedError(
             f"the commit is at {start}, the merge log is [{log.log_start_offset}, {tip}): the "
@@ -56,7 +56,7 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
             where=named(merged),
             remedy="check the log with `eoctl merge verify`",
         )
-    mine = tail.get(place)
+    mine = tail.get(partition)
     if mine is not None:
         if not mine.rising or mine.first < offset:
             raise RefusedError(
@@ -65,15 +65,15 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
                 where=where,
                 remedy="check the log with `eoctl merge verify`",
             )
-        top = observed.log(place).high_watermark
+        top = observed.log(partition).high_watermark
         if mine.last >= top:
             raise RefusedError(
                 f"the merge log names offset {mine.last}, the log ends at {top}",
                 where=where,
                 remedy="the input lost records; look with `eoctl merge verify`",
             )
-        readable(offset, observed.log(place), app.isolation)
-        _all_named(app, observed, place, offset, mine)
+        readable(offset, observed.log(partition), app.isolation)
+        _all_named(app, observed, partition, offset, mine)
     text = f"replay it from {start} to its tip {tip}, then read on"
     checks.append(Check("merge-log", True, text, named(merged)))
     return Basis(
@@ -86,14 +86,14 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 
 def _all_named(
-    app: App, observed: Observed, place: TopicPartition, offset: int, mine: SourceRange
+    app: App, observed: Observed, partition: TopicPartition, offset: int, mine: SourceRange
 ) -> None:
-    """Raises RefusedError unless the log names each record that the application sees from the
-    commit on up to the log's last entry of this input, and none that it does not see."""
-    where, end = named(place), mine.last + 1
+    """Raise RefusedError unless the merge log names exactly the records that the application sees,
+    from the commit to the log's last entry of this input."""
+    where, end = named(partition), mine.last + 1
     remedy = "check the log with `eoctl merge verify`"
     before, inside = each(
-        partial(visible, Count(*place, *cut), app.isolation, observed)
+        partial(visible, Count(*partition, *cut), app.isolation, observed)
         for cut in ((offset, mine.first), (mine.first, end))
     )
     lost = before + max(inside - mine.entries, 0)
@@ -112,13 +112,18 @@ def _all_named(
         )
 
 
-def _feeds(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> bool:
-    """Return True if the place is an input partition of this merge log's task."""
-    exists = place[0] in app.inputs and place[1] < observed.partition_counts[place[0]]
-    return exists and merged[1] in {output[1] for output in app.outputs_of(place)}
+def _feeds(
+    app: App, observed: Observed, topic_partition: TopicPartition, merged: TopicPartition
+) -> bool:
+    """Return True if it is an input partition of this merge log's task."""
+    exists = (
+        topic_partition[0] in app.inputs
+        and topic_partition[1] < observed.partition_counts[topic_partition[0]]
+    )
+    return exists and merged[1] in {output[1] for output in app.outputs_of(topic_partition)}
 
 
-def _commit(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> int:
+def _commit(app: App, observed: Observed, partition: TopicPartition, merged: TopicPartition) -> int:
     """Return the merge offset of a task's commit, which all of its inputs must share."""
     merge_logs: dict[int, TopicPartition] = {}
     for entry in observed.stored:

@@ -1,14 +1,16 @@
-"""A restart's facts, frozen: logs, store, group and counted ranges.
+"""The facts of a restart, frozen: logs, store, group and counted ranges.
 
-Not all of it can be known at once: which range is counted depends on what the store holds. So a
-lookup of what was not asked yet raises `Unobserved` with the question,
-`recovery.restart.decide.wanted` gathers these questions from all partitions, somebody answers them,
-and asks again. Offsets are positions: the next one to read or to write.
+Not all facts can be collected at once: which range to count depends on what the store holds. A
+lookup that has no answer yet raises `Unobserved` with the question;
+`recovery.restart.decide.wants` gathers the questions of all partitions, and once they are answered,
+the caller decides again. Offsets are positions: the next one to read or to write.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from recovery.errors import IncompleteError
 from recovery.facts import HasPartition, ProducerFacts, TopicPartition
@@ -18,33 +20,31 @@ from recovery.restart.commits import GroupCommit, OutputEvidence
 from recovery.restart.producers import Producers
 from recovery.restart.stored import StoredPartition
 from recovery.shared.log_position import Standing
+from recovery.values import Value
 
 A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class Want(HasPartition, Generic[A]):
-    """A question about one partition. A: what its answer is."""
+class Want(HasPartition, Value, Generic[A]):
+    """A question about one partition. A: the type of its answer."""
 
     topic: str
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
 class Count(Want["Counted"]):
-    """Ask what became of the offsets [start, end). producers: also who wrote them."""
+    """Ask what became of the offsets [start, end). producers: also ask who wrote them."""
 
     start: int
     end: int
     producers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Walk(Want["int | None"]):
     """Ask which offset follows the `records`-th visible data record from `start` on.
 
-    uncommitted: visible to read_uncommitted, up to the high watermark; else up to the LSO.
-    None: there are fewer records.
+    uncommitted: visible to read_uncommitted, up to the high watermark; otherwise up to the LSO.
+    None: fewer records exist.
     """
 
     start: int
@@ -52,17 +52,15 @@ class Walk(Want["int | None"]):
     uncommitted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class TimeAt(Want["int | None"]):
     """Ask for the timestamp (epoch ms) of the first data record at or after `offset`.
 
-    None: there is no record, or it has no timestamp.
+    None: no record exists, or it has no timestamp.
     """
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
 class OffsetAt(Want["int | None"]):
     """Ask for the offset of the first record that is not older than `instant` (epoch ms).
 
@@ -72,15 +70,13 @@ class OffsetAt(Want["int | None"]):
     instant: int
 
 
-@dataclass(frozen=True, slots=True)
 class SameLog(Want[Standing]):
-    """Ask whether the leader's log is the one of a position (see `LogPosition`)."""
+    """Ask whether the leader's log is the log of a position (see `LogPosition`)."""
 
     offset: int
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class MergeTail(Want[Mapping[TopicPartition, "SourceRange"]]):
     """Ask what the entries [start, end) of a merge log's partition name."""
 
@@ -88,26 +84,23 @@ class MergeTail(Want[Mapping[TopicPartition, "SourceRange"]]):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
 class ChangelogTip(Want["Attached | None"]):
     """Ask what the last data record below `end` of a changelog's partition carries.
 
-    None: there is no record.
+    None: no record exists.
     """
 
     end: int
 
 
-@dataclass(frozen=True, slots=True)
 class CommitOf(Want[GroupCommit]):
     """Ask which record of `__consumer_offsets` holds the group's commit of this input partition."""
 
 
-@dataclass(frozen=True, slots=True)
 class InCommit(Want[OutputEvidence]):
     """Ask what shows that this output was written in the transaction of a commit.
 
-    start, end: the output's log.
+    start, end: the range of the output's log.
     """
 
     start: int
@@ -115,18 +108,16 @@ class InCommit(Want[OutputEvidence]):
     commit: GroupCommit
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Answers Count. producers: None where they were not asked for."""
+class Counted(Value):
+    """The answer to Count. producers: None where the question did not ask for them."""
 
     counts: Counts
     producers: Producers | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRange:
-    """One input partition in a stretch of a merge log: its first and last offset, in
-    the log's order. rising: each offset is above the one before."""
+class SourceRange(Value):
+    """One input partition in a range of a merge log: its first and last offset in the log's order.
+    rising: each offset is above the one before."""
 
     first: int
     last: int
@@ -134,30 +125,27 @@ class SourceRange:
     rising: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """The offsets that a changelog record carries: next input, next output, and its own."""
+class Attached(Value):
+    """The offsets that a changelog record carries (next input, next output), and its own."""
 
     upstream: int
     downstream: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnd:
-    """One read of a log's end at its leader; log_end_offset by ListOffsets as replica -2."""
+class LogEnd(Value):
+    """One read of a log's end at its leader; log_end_offset is from ListOffsets as replica -2."""
 
     log_end_offset: int | None
     high_watermark: int
     last_stable_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Log(HasPartition):
+class Log(HasPartition, Value):
     """A partition of an input, output, merge log or changelog.
 
-    reads: at least two, some time apart, oldest first, where the end matters. cleanup_policy:
-    `delete`, `compact` or both; None = not known. producers: as DescribeProducers tells them.
+    reads: where the end matters at least two, some time apart, oldest first. cleanup_policy:
+    `delete`, `compact` or both; None = unknown. producers: from DescribeProducers.
     """
 
     topic: str
@@ -178,12 +166,11 @@ class Log(HasPartition):
         return self.reads[-1].high_watermark
 
 
-@dataclass(frozen=True, slots=True)
-class FlinkFacts:
-    """A Flink checkpoint besides its source offsets.
+class FlinkFacts(Value):
+    """What else a Flink checkpoint holds besides its source offsets.
 
-    promised: the number of Kafka transactions that it is to commit. newer: numbers of later
-    checkpoints of the job that lie beside it, ascending. unread: partition → where a source that
+    promised: the number of Kafka transactions that it must commit. newer: the numbers of later
+    checkpoints of the job in the same folder, ascending. unread: partition → where a source that
     has read nothing of it begins: `earliest`, `latest` or `committed`.
     """
 
@@ -192,13 +179,12 @@ class FlinkFacts:
     unread: Mapping[TopicPartition, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCommit(HasPartition):
+class PendingCommit(HasPartition, Value):
     """A group's commit that an open transaction holds. transactional_id: None = not found.
 
-    Proven by the group in the keys of that transaction's batches. way_out: where the id is not
-    known to own them: what was judged of the transaction on `__consumer_offsets`, and the command
-    that ends it.
+    Proven by the group in the keys of that transaction's batches. way_out: only where the id does
+    not provably own the batches: the verdict on the transaction in `__consumer_offsets`, and the
+    command that ends it.
     """
 
     topic: str
@@ -210,7 +196,7 @@ class PendingCommit(HasPartition):
 
 
 class Unobserved(Exception):  # noqa: N818  (a question, no error)
-    """Questions that were not asked yet: one, or more that need nothing of one another."""
+    """Questions that are not answered yet; several of them do not depend on one another."""
 
     def __init__(self, *wants: Want[Any]) -> None:
         super().__init__(", ".join(map(str, wants)))
@@ -218,7 +204,7 @@ class Unobserved(Exception):  # noqa: N818  (a question, no error)
 
 
 def each(looks: Iterable[Callable[[], A]]) -> list[A]:
-    """Return all answers. Raises Unobserved with the questions of all of them at once."""
+    """Return all answers. Raises Unobserved with the open questions of all lookups at once."""
     results: list[A] = []
     wants: dict[Want[Any], None] = {}
     for look in looks:
@@ -231,16 +217,15 @@ def each(looks: Iterable[Callable[[], A]]) -> list[A]:
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Value, dict=True):
     """Everything that `decide` looks at.
 
-    partition_counts: of the topics that exist. logs: of all partitions of inputs, outputs, merge
-    log and changelog that could be seen. stored: what the store holds for this application's
-    inputs, as positions; () = nothing. pending: commits of the group that are not decided.
-    fenced: producer ids proven unable to write. owners: producer id → transactional id, of those
-    that a coordinator knows. sources: source partition → source offset of a source connector.
-    answers: question → answer. unseen: questions that could not be answered, and why.
+    partition_counts: those of existing topics. logs: all partitions of inputs, outputs, merge log
+    and changelog that could be seen. stored: what the store holds for this application's inputs, as
+    positions; () = nothing. pending: commits of the group that are undecided. fenced: producer ids
+    proven unable to write. owners: producer id → transactional id, where a coordinator knows it.
+    sources: source partition → source offset of a source connector. answers: question → answer.
+    unseen: question → why it could not be answered.
     """
 
     cluster_id: str | None
@@ -249,38 +234,36 @@ class Observed:
     stored: tuple[StoredPartition, ...] = ()
     pending: tuple[PendingCommit, ...] = ()
     fenced: frozenset[int] = frozenset()
-    owners: Mapping[int, str] = field(default_factory=dict)
+    owners: Mapping[int, str] = msgspec.field(default_factory=dict)
     spark: Checkpoint | None = None
     flink: FlinkFacts | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
-    answers: Mapping[Want[Any], Any] = field(default_factory=dict)
-    unseen: Mapping[Want[Any], str] = field(default_factory=dict)
-    _by_place: Mapping[TopicPartition, StoredPartition] = field(
-        init=False, repr=False, compare=False
-    )
+    sources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    answers: Mapping[Want[Any], Any] = msgspec.field(default_factory=dict)
+    unseen: Mapping[Want[Any], str] = msgspec.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_place", {s.input.topic_partition: s for s in self.stored})
+    @cached_property
+    def _by_partition(self) -> Mapping[TopicPartition, StoredPartition]:
+        return {s.input.topic_partition: s for s in self.stored}
 
-    def log(self, place: TopicPartition) -> Log:
-        """Raises IncompleteError where the partition could not be seen."""
-        entry = self.logs.get(place)
+    def log(self, partition: TopicPartition) -> Log:
+        """Return a partition's log. Raises IncompleteError where it could not be seen."""
+        entry = self.logs.get(partition)
         if entry is None or not entry.reads:
-            raise IncompleteError("its offsets could not be read", where=str(place))
+            raise IncompleteError("its offsets could not be read", where=str(partition))
         return entry
 
-    def stored_at(self, place: TopicPartition) -> StoredPartition | None:
+    def stored_at(self, partition: TopicPartition) -> StoredPartition | None:
         """Return what the store holds for an input partition."""
-        return self._by_place.get(place)
+        return self._by_partition.get(partition)
 
     @property
     def counted(self) -> Mapping[Count, Counted]:
-        """Return all counts that were asked for."""
+        """Return all counts that were requested."""
         return {w: answer for w, answer in self.answers.items() if isinstance(w, Count)}
 
     def answer(self, want: Want[A]) -> A:
-        """Return what was answered. Raises Unobserved while the question is open, IncompleteError
-        where it could not be answered; so do the lookups of single questions."""
+        """Return the answer to a question. Raises Unobserved while the question is open,
+        IncompleteError where it could not be answered; so do the lookups of single questions."""
         if want in self.answers:
             answer: A = self.answers[want]
             return answer
@@ -289,23 +272,23 @@ class Observed:
         raise Unobserved(want)
 
     def evidence(self, want: Want[A]) -> A | str:
-        """A sentence where it could not be read: no reason to refuse, but no evidence either."""
+        """Return the answer, or why it could not be read: no evidence, but no refusal either."""
         return self.unseen[want] if want in self.unseen else self.answer(want)
 
     def count(self, want: Count) -> Counted:
-        """An empty range needs no answer."""
+        """Return a range's counts; an empty range needs no answer."""
         if want.start == want.end:
             return Counted(Counts(), Producers() if want.producers else None)
         return self.answer(want)
 
     def walk(self, want: Walk) -> int | None:
-        """A walk of no records needs no answer."""
+        """Return the offset after a walk; a walk of no records needs no answer."""
         return want.start if want.records == 0 else self.answer(want)
 
     def merge_tail(self, want: MergeTail) -> Mapping[TopicPartition, SourceRange]:
-        """Empty for an empty stretch."""
+        """Return the inputs that a range of a merge log names; an empty range names none."""
         return {} if want.start == want.end else self.answer(want)
 
     def changelog_tip(self, want: ChangelogTip) -> Attached | None:
-        """An empty log needs no answer."""
+        """Return what a changelog's last record carries; an empty log needs no answer."""
         return None if want.end == 0 else self.answer(want)

@@ -1,8 +1,8 @@
 """output-end: a 1:1 copy restarts after as many input records as its output holds.
 
 k = visible data records in the output since its base; restart = the offset after the k-th record
-that the application sees from the input's base on. Where a copy goes to several outputs, the one
-that has least decides, and the others drop what they have more.
+that the application sees from the input's base on. If a copy goes to several outputs, the one with
+the fewest records decides, and the others drop the records beyond that.
 """
 
 from functools import partial
@@ -19,25 +19,25 @@ from recovery.restart.stored import StoredOffset, StoredOutput
 from recovery.shared.app_file import App, named
 
 
-def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Raises RefusedError where the outputs cannot be counted or are no copy of this input."""
-    log, where = observed.log(place), named(place)
-    base = base_offset(app, observed, place)
-    # A base that is not there any more cannot be walked from.
+def output_end(app: App, observed: Observed, topic_partition: TopicPartition) -> Basis:
+    """Return where a copy restarts. Raises RefusedError if outputs are no copy or uncountable."""
+    log, where = observed.log(topic_partition), named(topic_partition)
+    base = base_offset(app, observed, topic_partition)
+    # A walk cannot begin at a base that no longer exists.
     checks = [readable(base, log, app.isolation)]
-    entry = observed.stored_at(place)
+    entry = observed.stored_at(topic_partition)
     if entry is not None:
         checks += identity(entry.input, log, observed)
     counted: dict[TopicPartition, tuple[int, int, int]] = {}
-    places = app.outputs_of(place)
-    counts = each(partial(counted_output, app, observed, output) for output in places)
-    for output, (counts_here, more) in zip(places, counts, strict=True):
+    topic_partitions = app.outputs_of(topic_partition)
+    counts = each(partial(counted_output, app, observed, output) for output in topic_partitions)
+    for output, (counts_here, more) in zip(topic_partitions, counts, strict=True):
         counted[output] = counts_here
         checks += more
     if not counted:
         raise RefusedError("it feeds no output: nothing shows how far it was read", where=where)
     k = min(records for _, _, records in counted.values())
-    restart = observed.walk(Walk(*place, base, k, app.isolation == "read_uncommitted"))
+    restart = observed.walk(Walk(*topic_partition, base, k, app.isolation == "read_uncommitted"))
     if restart is None:
         raise RefusedError(
             f"the output holds {plurals.counted(k, 'record')} since its base, the input fewer: it "
@@ -51,7 +51,7 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
     checks.append(Check("one-to-one", None, text, where))
     outputs = each(partial(_output, observed, output, *c, k) for output, c in counted.items())
     return Basis(
-        StoredOffset(topic=place[0], partition=place[1], offset=restart),
+        StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=restart),
         tuple(outputs),
         checks=tuple(checks),
         stored=entry,
@@ -59,20 +59,20 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 
 def _output(
-    observed: Observed, place: TopicPartition, start: int, end: int, records: int, k: int
+    observed: Observed, topic_partition: TopicPartition, start: int, end: int, records: int, k: int
 ) -> StoredOutput:
-    """The offset of an output after k of its records."""
+    """Return the offset of an output after k of its records."""
     offset: int | None = end
     if records > k:
-        offset = observed.walk(Walk(*place, start, k))
+        offset = observed.walk(Walk(*topic_partition, start, k))
     assert offset is not None, "fewer records than were counted"
-    return StoredOutput(topic=place[0], partition=place[1], offset=offset)
+    return StoredOutput(topic=topic_partition[0], partition=topic_partition[1], offset=offset)
 
 
 def counted_output(
     app: App, observed: Observed, output: TopicPartition
 ) -> tuple[tuple[int, int, int], list[Check]]:
-    """(base, end, records between) of an output."""
+    """Return (base, end, records in between) of an output, with the checks on that range."""
     log = observed.log(output)
     start = base_offset(app, observed, output)
     end, _ = final_end(log)

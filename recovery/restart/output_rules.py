@@ -1,7 +1,7 @@
 """Decide how many outputs to drop, and when that is known: n visible data records in [o, end).
 
-Every rule of "When n can be known" in docs/restart.md: a range that is not whole, an end that is
-not final, writers that cannot be one deterministic application are refused.
+Every rule of "When n can be known" in docs/restart.md: refused are an incomplete range, an end that
+is not final, and writers that cannot be one deterministic application.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ _EMPTY = "no record was looked at: nothing was written from the counted start to
 
 
 def final_end(log: Log) -> tuple[int, Check]:
-    """The log end, once no in-flight record can still appear.
+    """Return the log end, once no in-flight record can still appear.
 
-    LEO = HW = LSO on two reads. Raises RefusedError while that is not so.
+    That is LEO = HW = LSO on two reads. Raises RefusedError until then.
     """
     where = named(log.topic_partition)
     if len(log.reads) < 2:
@@ -60,7 +60,7 @@ def _not_final(why: str, where: str, remedy: str) -> RefusedError:
 def counted_range(
     start: int, end: int, log: Log, observed: Observed
 ) -> tuple[Counted, tuple[Check, ...]]:
-    """The counts of [start, end) of an output. Raises RefusedError where n would be a guess."""
+    """Return the counts of [start, end) of an output. Raises RefusedError if n would be a guess."""
     where = named(log.topic_partition)
     if start > end:
         raise RefusedError(
@@ -98,7 +98,7 @@ def counted_range(
 def written_by_one(
     counted: Counted, stored: StoredOutput, log: Log, app: App, observed: Observed
 ) -> tuple[Check, ...]:
-    """Check that the n outputs can be one deterministic application's. Raises RefusedError."""
+    """Check that one deterministic application can have written the n outputs, else refuse."""
     where = named(log.topic_partition)
     producers = counted.producers
     if producers is None:
@@ -138,7 +138,7 @@ def written_by_one(
 
 
 def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> list[Check]:
-    """Producer id, epoch and last sequence of the store against the broker's."""
+    """Compare the store's producer id, epoch and last sequence with the broker's."""
     if stored.producer_id is None or stored.producer_epoch is None:
         return []
     where, producer = named(log.topic_partition), stored.producer_id
@@ -147,7 +147,7 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
     now = None if known is None else (known.producer_epoch, known.last_sequence)
     begins = producers.first.get(producer)
     if begins is not None:
-        if begins[0] > then[0]:  # each begins at 0 (transactions v2 raise it every time)
+        if begins[0] > then[0]:  # each epoch begins at 0 (every transaction of v2 raises it)
             fits = begins[1] == 0
         else:
             fits = begins[0] == then[0] and (
@@ -180,8 +180,8 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
 def _exclusive(
     producers: Producers, stored: StoredOutput, app: App, observed: Observed, where: str
 ) -> Check:
-    """Check that only this application wrote. Proven only where the store names the one producer: a
-    process that was restarted has another id, so all that wrote are shown."""
+    """Check that only this application wrote. That is proven only if the store names the one
+    producer: a restarted process has another id, so the check lists all that wrote."""
     owners, ids = observed.owners, producers.producer_ids
     writers = some(
         [f"{i} (transactional id {owners[i]!r})" if i in owners else str(i) for i in ids], most=5
@@ -214,8 +214,8 @@ def _exclusive(
 def _refuse_two_applications(
     producers: Producers, observed: Observed, where: str, writers: str
 ) -> None:
-    """Two transactional ids, or a transactional and a plain producer, are not one process that was
-    started again. Raises RefusedError."""
+    """Raise RefusedError if two transactional ids, or a transactional and a plain producer, wrote:
+    that is not one process that was started again."""
     names = {observed.owners[i] for i in producers.producer_ids if i in observed.owners}
     kinds = {run.transactional for run in producers.runs}
     if len(names) < 2 and len(kinds) < 2:
@@ -233,11 +233,11 @@ def _refuse_two_applications(
 def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Observed) -> Check:
     """Check whether the old process can still write: without a transactional id nothing fences it.
 
-    One that wrote nothing after the commit may hang, with records that it sends once it wakes up:
-    those that the broker remembers and the stored one are judged too.
+    A process that wrote nothing after the commit may hang and send its records once it wakes up, so
+    the producers that the broker remembers and the stored one are judged too.
     """
     where = named(log.topic_partition)
-    # producer id → does it write in transactions?
+    # producer id → whether it writes in transactions
     writers = {run.producer_id: run.transactional for run in producers.runs}
     for p in log.producers or ():
         writers.setdefault(p.producer_id, ended_a_transaction(p))
@@ -266,8 +266,8 @@ def decide_output(
     *,
     ordered: bool,
 ) -> OutputDecision:
-    """n of one output partition. entry: of the store, where the offset is from there. ordered: the
-    order of its inputs is fixed (one input, or a merge log). Raises RefusedError."""
+    """Return n for one output partition. entry: the store's, if the offset comes from it. ordered:
+    the order of its inputs is fixed (one input, or a merge log). Raises RefusedError."""
     log = observed.log(stored.topic_partition)
     is_stored = entry is not None and stored in entry.output
     checks = identity(stored, log, observed) if is_stored else ()
@@ -278,17 +278,17 @@ def decide_output(
     if n and not ordered:
         raise RefusedError(
             f"{plurals.counted(n, 'output')} after the commit may be of several inputs "
-            f"({_places(fed_by)}): in which order is recorded nowhere",
+            f"({_some_named(fed_by)}): in which order is recorded nowhere",
             where=named(stored.topic_partition),
             remedy="the strategy merge-log records it",
         )
     checks = (*checks, final)
-    if app.strategy != "output-end":  # there they are said of all outputs since the base
+    if app.strategy != "output-end":  # output-end has them for all outputs since the base
         checks += (*whole, *writers)
     return OutputDecision(
         *stored.topic_partition, stored.offset, end, log.leader_epoch, n, fed_by, checks
     )
 
 
-def _places(places: Sequence[TopicPartition]) -> str:
-    return some([named(p) for p in places])
+def _some_named(partitions: Sequence[TopicPartition]) -> str:
+    return some([named(p) for p in partitions])

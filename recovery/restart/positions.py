@@ -1,8 +1,8 @@
-"""Strategies whose store says where to restart, and at which output offset that was committed.
+"""The strategies whose store holds the restart position and the output offset that belongs to it.
 
-commit-pair, checkpoint, sql: the stored entry itself. changelog: the last record of
-the changelog. spark-checkpoint: the start of the batch in flight. flink-checkpoint: where the
-source goes on. Each gives the `Basis` of one input partition.
+commit-pair, checkpoint, sql: the stored entry itself. changelog: the last record of the changelog.
+spark-checkpoint: the start of the batch in flight. flink-checkpoint: where the source goes on. Each
+strategy gives the `Basis` of one input partition.
 """
 
 import shlex
@@ -18,28 +18,28 @@ from recovery.shared.app_file import App, named
 from recovery.shared.store_tables import FlinkCheckpointStore, SparkCheckpointStore, TopicStore
 
 
-def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """commit-pair and sql: restart at the stored input offset; outputs from the stored ones on."""
-    return stored_or_base(app, observed, place)
+def stored_pair(app: App, observed: Observed, partition: TopicPartition) -> Basis:
+    """Restart commit-pair and sql at the stored input offset, with the stored output offsets."""
+    return stored_or_base(app, observed, partition)
 
 
-def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The positions of a checkpoint, with the state in the commit."""
-    basis = stored_or_base(app, observed, place)
+def checkpoint(app: App, observed: Observed, partition: TopicPartition) -> Basis:
+    """Return the positions of a checkpoint, with the state in the commit."""
+    basis = stored_or_base(app, observed, partition)
     entry = basis.stored
     if entry is not None and entry.state is None:
         raise RefusedError(
             "the commit holds no state",
-            where=named(place),
+            where=named(partition),
             remedy="an application without state has the strategy commit-pair",
         )
     text = "the state begins empty" if entry is None else "the state is the one in the commit"
-    check = Check("state", True, text, named(place))
+    check = Check("state", True, text, named(partition))
     return Basis(basis.input, basis.outputs, checks=(*basis.checks, check), stored=entry)
 
 
 def refuse_pending(observed: Observed) -> None:
-    """Raises PendingError while a transaction holds a newer commit of the group."""
+    """Raise PendingError while a transaction holds a newer commit of the group."""
     if not observed.pending:
         return
     owners = sorted(
@@ -74,11 +74,11 @@ def _fence(name: str, producer_id: int | None, producer_epoch: int | None) -> li
     return words
 
 
-def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The last record of the changelog carries (upstream, downstream); the state is what a replay
-    up to it gives."""
+def changelog(app: App, observed: Observed, topic_partition: TopicPartition) -> Basis:
+    """Return the (upstream, downstream) offsets in the changelog's last record; a replay up to the
+    end gives the state."""
     assert isinstance(app.store, TopicStore)
-    log = observed.log(TopicPartition(app.store.topic, place[1]))
+    log = observed.log(TopicPartition(app.store.topic, topic_partition[1]))
     end, final = final_end(log)
     tip = observed.changelog_tip(ChangelogTip(*log.topic_partition, end))
     if tip is None:
@@ -87,12 +87,14 @@ def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
                 f"the changelog's records below {log.log_start_offset} are gone, and none is left",
                 where=named(log.topic_partition),
             )
-        return stored_or_base(app, observed, place)
+        return stored_or_base(app, observed, topic_partition)
     outputs = tuple(
         StoredOutput(topic=topic, partition=partition, offset=tip.downstream)
-        for topic, partition in app.outputs_of(place)
+        for topic, partition in app.outputs_of(topic_partition)
     )
-    start = StoredOffset(topic=place[0], partition=place[1], offset=tip.upstream)
+    start = StoredOffset(
+        topic=topic_partition[0], partition=topic_partition[1], offset=tip.upstream
+    )
     bound = StateBound(*log.topic_partition, end)
     text = "replay the changelog up to its end: its last record is the commit"
     checks = (final, Check("state", True, text, named(log.topic_partition)))
@@ -100,8 +102,8 @@ def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
     return Basis(start, outputs, state=(bound,), checks=checks, stored=stored)
 
 
-def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The batch in flight is replayed with exactly its ranges; twice the same only if the sink
+def spark_checkpoint(app: App, observed: Observed, topic_partition: TopicPartition) -> Basis:
+    """Replay the batch in flight in exactly its ranges; the results are the same only if the sink
     drops batches that it has seen."""
     assert isinstance(app.store, SparkCheckpointStore)
     checkpoint, where = observed.spark, app.store.path
@@ -111,15 +113,15 @@ def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
         raise RefusedError(
             "the query has not planned a batch yet: it begins where its options say", where=where
         )
-    if place not in checkpoint.end:
+    if topic_partition not in checkpoint.end:
         raise RefusedError(
             f"batch {checkpoint.batch} does not read it: the topic is not the query's, or the "
             "partition was added later",
-            where=named(place),
+            where=named(topic_partition),
             remedy=f"look at {where}/offsets/{checkpoint.batch}",
         )
     if not checkpoint.in_flight:
-        start = checkpoint.end[place]
+        start = checkpoint.end[topic_partition]
         text = f"batch {checkpoint.batch} is committed, none is in flight"
         until = None
     else:
@@ -130,27 +132,27 @@ def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
                 remedy='say sink = "batch-id" if it drops batches it has seen; else clean up '
                 "afterwards with `eoctl dedup`",
             )
-        if place not in checkpoint.start:
+        if topic_partition not in checkpoint.start:
             raise RefusedError(
                 f"where batch {checkpoint.batch} begins is not written: the partition is new in it",
-                where=named(place),
+                where=named(topic_partition),
             )
-        start, until = checkpoint.start[place], checkpoint.end[place]
+        start, until = checkpoint.start[topic_partition], checkpoint.end[topic_partition]
         text = f"batch {checkpoint.batch} is in flight: Spark replays exactly its ranges"
     return Basis(
-        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=start),
         (),
         until=until,
         checks=(Check("batch", True, text, where),),
         stored=StoredPartition(
-            input=StoredOffset(topic=place[0], partition=place[1], offset=start)
+            input=StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=start)
         ),
     )
 
 
-def flink_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Where a job that starts afresh goes on. Whether the results of what was read before are
-    committed, `txn commit --checkpoint` tells; Flink itself begins with its operators' state too.
+def flink_checkpoint(app: App, observed: Observed, topic_partition: TopicPartition) -> Basis:
+    """Return where a job that starts afresh goes on. Whether the results of earlier records are
+    committed is what `txn commit --checkpoint` shows; Flink itself also restores operator state.
     """
     assert isinstance(app.store, FlinkCheckpointStore)
     checkpoint, where = observed.flink, app.store.path
@@ -167,21 +169,23 @@ def flink_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
         results_belong(where),
         Check("newest", None, "no later checkpoint was completed: none lies beside it", where),
     ]
-    entry, base = observed.stored_at(place), app.base_of(place)
+    entry, base = observed.stored_at(topic_partition), app.base_of(topic_partition)
     if entry is not None:
         start = entry.input
     elif base is not None:
-        start = StoredOffset(topic=place[0], partition=place[1], offset=base)
-        checks.append(Check("base", None, f"it starts at {base}, as [app.base] says", named(place)))
+        start = StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=base)
+        checks.append(
+            Check("base", None, f"it starts at {base}, as [app.base] says", named(topic_partition))
+        )
     else:
-        begins = checkpoint.unread.get(place)
+        begins = checkpoint.unread.get(topic_partition)
         raise RefusedError(
             "the checkpoint holds no offset of it: its source reads other partitions, or it was "
             "added later"
             if begins is None
             else f"the checkpoint holds no offset of it, which its source begins at {begins}",
-            where=named(place),
-            remedy=f'say in [app.base] where it begins: "{named(place)}" = 0',
+            where=named(topic_partition),
+            remedy=f'say in [app.base] where it begins: "{named(topic_partition)}" = 0',
         )
     because = (
         "what was read before these offsets is left out where its transaction is not committed "
@@ -198,35 +202,35 @@ def flink_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
 
 
 def results_belong(where: str) -> Check:
-    """Return what is believed of whoever begins at offsets that were stored without the results."""
+    """Return what is assumed when a job begins at offsets that were stored without the results."""
     text = "all that was read before these offsets has its results where they belong"
     return Check("source", None, text, where)
 
 
-def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The stored entry with every output that it must name; without one, the base.
+def stored_or_base(app: App, observed: Observed, topic_partition: TopicPartition) -> Basis:
+    """Return the stored entry with every output that it must name; without an entry, the base.
 
-    An application that never committed starts at its base, by default the logs' start while that
-    is 0. A store that lacks one partition of several is not that: partitions were added, and the
-    base must be said.
+    An application that never committed starts at its base, by default the start of the logs if that
+    is 0. A store that lacks one of several partitions is another case: partitions were added, and
+    the application file must give the base.
     """
-    outputs = app.outputs_of(place)
-    entry = observed.stored_at(place)
+    outputs = app.outputs_of(topic_partition)
+    entry = observed.stored_at(topic_partition)
     if entry is not None:
         return Basis(entry.input, _named_outputs(entry, outputs), stored=entry)
-    bases = [app.base_of(p) for p in (place, *outputs)]
+    bases = [app.base_of(p) for p in (topic_partition, *outputs)]
     if observed.stored and None in bases:
         raise RefusedError(
             "the store has no entry for it, but for others: partitions were added, or it was "
             "never committed",
-            where=named(place),
-            remedy=f'say in [app.base] where it begins: "{named(place)}" = 0'
+            where=named(topic_partition),
+            remedy=f'say in [app.base] where it begins: "{named(topic_partition)}" = 0'
             + "".join(f', "{named(o)}" = 0' for o in outputs),
         )
-    start, *ends = (base_offset(app, observed, p) for p in (place, *outputs))
-    check = Check("base", True, "never committed: it starts at its base", named(place))
+    start, *ends = (base_offset(app, observed, p) for p in (topic_partition, *outputs))
+    check = Check("base", True, "never committed: it starts at its base", named(topic_partition))
     return Basis(
-        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=start),
         tuple(
             StoredOutput(topic=o[0], partition=o[1], offset=end)
             for o, end in zip(outputs, ends, strict=True)
@@ -235,17 +239,17 @@ def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis
     )
 
 
-def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
-    """The offset at which counting starts: the file's, else the log's start while that is 0."""
-    base = app.base_of(place)
+def base_offset(app: App, observed: Observed, partition: TopicPartition) -> int:
+    """Return the offset where counting starts: the file's, or else the log's start if that is 0."""
+    base = app.base_of(partition)
     if base is not None:
         return base
-    start = observed.log(place).log_start_offset
+    start = observed.log(partition).log_start_offset
     if start:
         raise RefusedError(
             f"the log starts at {start}, not at 0: what was there before is not known",
-            where=named(place),
-            remedy=f'say in [app.base] where counting starts: "{named(place)}" = OFFSET',
+            where=named(partition),
+            remedy=f'say in [app.base] where counting starts: "{named(partition)}" = OFFSET',
         )
     return 0
 
@@ -253,20 +257,20 @@ def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
 def _named_outputs(
     entry: StoredPartition, outputs: tuple[TopicPartition, ...]
 ) -> tuple[StoredOutput, ...]:
-    """Exactly the outputs that the application file maps: one missing, and n is not known."""
-    by_place = {o.topic_partition: o for o in entry.output}
+    """Return exactly the outputs that the application file maps: n is unknown if one is missing."""
+    by_partition = {o.topic_partition: o for o in entry.output}
     where = named(entry.input.topic_partition)
-    if absent := [named(o) for o in outputs if o not in by_place]:
+    if absent := [named(o) for o in outputs if o not in by_partition]:
         raise RefusedError(
             f"the commit names no output offset of {some(absent)}: what was written after it "
             "cannot be counted",
             where=where,
             remedy="use the strategy that the application follows",
         )
-    if foreign := [named(o) for o in by_place if o not in outputs]:
+    if foreign := [named(o) for o in by_partition if o not in outputs]:
         raise RefusedError(
             f"the commit names the output {some(foreign)}, the application file does not",
             where=where,
             remedy="correct outputs or [app.mapping]",
         )
-    return tuple(by_place[o] for o in outputs)
+    return tuple(by_partition[o] for o in outputs)

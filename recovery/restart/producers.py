@@ -1,18 +1,19 @@
 """The producers that wrote a range of a partition, and their gaps, from its batches' headers.
 
-Read in offset order, batch by batch, beside counting; memory does not grow with the range.
+They are read in offset order while counting; memory does not grow with the range.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from recovery.facts import ProducerFacts
 from recovery.formats.batches import MAX_SEQUENCE, NO_PRODUCER_ID, BatchHeader
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerRun:
-    """Consecutive visible batches of one producer. producer_id: -1 for a producer without one."""
+class ProducerRun(Value):
+    """Consecutive visible batches of one producer. producer_id: -1 = written without an id."""
 
     producer_id: int
     first_offset: int
@@ -20,9 +21,8 @@ class ProducerRun:
     transactional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """At `offset`, a batch whose epoch and sequence do not follow this producer's one before."""
+class Gap(Value):
+    """A batch at `offset` whose epoch and sequence do not follow its producer's previous batch."""
 
     producer_id: int
     offset: int
@@ -30,29 +30,28 @@ class Gap:
     found: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Producers:
+class Producers(Value):
     """The producers of a range.
 
-    runs: up to the first producer that comes back. gaps: the first hundred. first, last: of each
-    producer id, (epoch, sequence) of its first and last record here, aborted ones included.
-    first_commit: offset of the first COMMIT marker; None: there is none.
+    runs: up to the first producer that comes back. gaps: at most the first hundred. first, last: by
+    producer id, (epoch, sequence) of its first and last record in the range, aborted ones included.
+    first_commit: offset of the first COMMIT marker; None: the range has none.
     """
 
     runs: tuple[ProducerRun, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    first: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    last: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    first: Mapping[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    last: Mapping[int, tuple[int, int]] = msgspec.field(default_factory=dict)
     first_commit: int | None = None
 
     @property
     def producer_ids(self) -> tuple[int, ...]:
-        """Return producer ids in the order of their first visible records."""
+        """Return the producer ids in the order of their first visible records."""
         return tuple(dict.fromkeys(run.producer_id for run in self.runs))
 
     @property
     def interleaved(self) -> tuple[ProducerRun, ProducerRun, ProducerRun] | None:
-        """A, B, A: the first producer that came back after another one had written."""
+        """Return runs A, B, A of the first producer that wrote again after another; None: none."""
         latest: dict[int, int] = {}
         for number, run in enumerate(self.runs):
             if run.producer_id in latest:
@@ -63,20 +62,20 @@ class Producers:
 
 
 def ended_a_transaction(producer: ProducerFacts) -> bool:
-    """Return True if a producer with nothing open in its partition writes in transactions: one
-    without a marker never did."""
+    """Return True if a producer without an open transaction here writes in transactions: one that
+    never did has no marker."""
     return producer.coordinator_epoch is not None and producer.coordinator_epoch >= 0
 
 
 def next_sequence(epoch: int, sequence: int) -> tuple[int, int]:
-    """The epoch and sequence that follow within an epoch: 0 comes after 2^31 - 1."""
+    """Return the next epoch and sequence within an epoch: 0 comes after 2^31 - 1."""
     return epoch, 0 if sequence == MAX_SEQUENCE else sequence + 1
 
 
 class ProducerRuns:
     """Collects `Producers` of [start, end).
 
-    `add` every data batch once, in offset order; batches outside the range are passed over.
+    Call `add` once for every data batch, in offset order; batches outside the range are skipped.
     first_commit: see `Producers`.
     """
 
@@ -93,7 +92,7 @@ class ProducerRuns:
         self._last: dict[int, tuple[int, int]] = {}
 
     def add(self, header: BatchHeader, *, visible: bool) -> None:
-        """visible: read_committed readers see it, `AbortedTransactions` tells."""
+        """Take in a batch. visible: to read_committed readers, as `AbortedTransactions` finds."""
         low = max(header.base_offset, self._start)
         high = min(header.last_offset, self._end - 1)
         if header.is_control or low > high or not header.records_count:
@@ -123,7 +122,7 @@ class ProducerRuns:
 
     def _extend(self, run: ProducerRun) -> None:
         if self._interleaved:
-            return  # one proof is enough, and runs would be without number
+            return  # one proof is enough, and the number of runs has no limit
         if self._runs and (last := self._runs[-1]).producer_id == run.producer_id:
             both = last.transactional and run.transactional
             self._runs[-1] = ProducerRun(last.producer_id, last.first_offset, run.last_offset, both)
@@ -134,7 +133,7 @@ class ProducerRuns:
 
     @property
     def producers(self) -> Producers:
-        """Return what was added until now."""
+        """Return the result for the batches added so far."""
         runs, gaps = tuple(self._runs), tuple(self._gaps)
         return Producers(runs, gaps, dict(self._first), dict(self._last), self.first_commit)
 

@@ -1,4 +1,4 @@
-"""A restart plan as people and scripts read it: rows, variables for a wrapper, CSV of offsets."""
+"""Write a restart plan for people and scripts: rows, variables for a wrapper, CSV of offsets."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ from recovery.shared.offset_bounds import MAX_OFFSET
 
 
 def restart_plan_row(plan: RestartPlan) -> RestartPlanRow:
-    """The plan as people and scripts read it."""
+    """Return the plan as people and scripts read it."""
     return RestartPlanRow.of(
         plan,
         inputs=[RestartInput.of(i) for i in plan.inputs],
@@ -45,50 +45,50 @@ def restart_plan_row(plan: RestartPlan) -> RestartPlanRow:
     )
 
 
-def env_name(what: Literal["RESTART", "DROP"], place: TopicPartition) -> str:
-    """`EOCTL_RESTART_ORDERS_3`: upper case, every other character `_`."""
-    topic = re.sub("[^A-Z0-9]", "_", place[0].upper())
-    return f"EOCTL_{what}_{topic}_{place[1]}"
+def env_name(what: Literal["RESTART", "DROP"], topic_partition: TopicPartition) -> str:
+    """Return a variable's name, such as `EOCTL_RESTART_ORDERS_3`: upper case, `_` for the rest."""
+    topic = re.sub("[^A-Z0-9]", "_", topic_partition[0].upper())
+    return f"EOCTL_{what}_{topic}_{topic_partition[1]}"
 
 
 def restart_env(plan: RestartPlan) -> dict[str, int]:
-    """The variables that a wrapper script needs, for every input and output partition.
+    """Return the variables that a wrapper script needs, for every input and output partition.
 
-    Of an output: n, and with `_FROM`, `_END`, `_LEADER_EPOCH` what it is valid for. Raises
-    RefusedError when two topics give one name.
+    For an output: n, and with `_FROM`, `_END`, `_LEADER_EPOCH` the range and epoch for which n
+    holds. Raises RefusedError if two topics give one name.
     """
     variables: dict[str, int] = {}
     owners: dict[str, TopicPartition] = {}
 
-    def put(name: str, place: TopicPartition, values: Iterable[tuple[str, int | None]]) -> None:
-        other = owners.setdefault(name, place)
-        if other != place:
+    def put(name: str, partition: TopicPartition, values: Iterable[tuple[str, int | None]]) -> None:
+        other = owners.setdefault(name, partition)
+        if other != partition:
             raise RefusedError(
-                f"{named(other)} and {named(place)} would both be {name}",
+                f"{named(other)} and {named(partition)} would both be {name}",
                 where="--env",
                 remedy="use --env-json",
             )
         variables.update((name + suffix, value) for suffix, value in values if value is not None)
 
     for i in plan.inputs:
-        place = i.topic_partition
-        put(env_name("RESTART", place), place, [("", i.restart_offset)])
+        partition = i.topic_partition
+        put(env_name("RESTART", partition), partition, [("", i.restart_offset)])
     for o in plan.outputs:
-        place = o.topic_partition
+        partition = o.topic_partition
         values = [("", o.drop_first), ("_FROM", o.start), ("_END", o.end_offset)]
-        put(env_name("DROP", place), place, [*values, ("_LEADER_EPOCH", o.leader_epoch)])
+        put(env_name("DROP", partition), partition, [*values, ("_LEADER_EPOCH", o.leader_epoch)])
     return variables
 
 
 def env_lines(plan: RestartPlan) -> Iterator[str]:
-    """`NAME=number`, sorted; numbers need no quoting. Raises RefusedError on a collision."""
+    """Yield `NAME=number`, sorted; numbers need no quoting. Raises RefusedError on a collision."""
     for name, value in sorted(restart_env(plan).items()):
         yield f"{name}={value}"
 
 
 def env_json(plan: RestartPlan) -> str:
-    """The values under the topics' own names: {restart: {topic: {partition: offset}}, drop: {topic:
-    {partition: {drop_first, from, end_offset, leader_epoch}}}}, on one line."""
+    """Return the values under the topics' own names: {restart: {topic: {partition: offset}}, drop:
+    {topic: {partition: {drop_first, from, end_offset, leader_epoch}}}}, on one line."""
     restart: dict[str, dict[str, int]] = {}
     drop: dict[str, dict[str, dict[str, int | None]]] = {}
     for i in plan.inputs:
@@ -104,7 +104,7 @@ def env_json(plan: RestartPlan) -> str:
 
 
 def export_csv(offsets: Iterable[tuple[TopicPartition, int]]) -> str:
-    """`topic,partition,offset` without a header, as `kafka-consumer-groups --export` prints it."""
+    """Return CSV `topic,partition,offset`, as `kafka-consumer-groups --export`: no header."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         (topic, partition, offset) for (topic, partition), offset in offsets
@@ -113,12 +113,12 @@ def export_csv(offsets: Iterable[tuple[TopicPartition, int]]) -> str:
 
 
 def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
-    """Return the offsets in a file for `kafka-consumer-groups --from-file`.
+    """Return the offsets of one group in a file for `kafka-consumer-groups --from-file`.
 
-    Its lines are `topic,partition,offset`, or for several groups `group,topic,partition,offset`, of
-    which `group`'s count.
+    The lines are `topic,partition,offset` or, for several groups, `group,topic,partition,offset`;
+    of the latter, those of `group` count.
 
-    Raises UsageError with the line.
+    Raises UsageError, which names the line.
     """
     offsets: dict[TopicPartition, int] = {}
     others: set[str] = set()
@@ -136,10 +136,10 @@ def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
         if len(cells) == 4 and cells[0] != group:
             others.add(cells[0])
             continue
-        place, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
-        if place in offsets:
-            raise UsageError(f"{named(place)} is there twice", where=where)
-        offsets[place] = offset
+        partition, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
+        if partition in offsets:
+            raise UsageError(f"{named(partition)} stands twice", where=where)
+        offsets[partition] = offset
     if not offsets:
         why = f"it is about {quoted(min(others))}, not {quoted(group)}" if others else "it is empty"
         raise UsageError(f"no offset in it: {why}", where=file)

@@ -1,6 +1,6 @@
 """Offsets of Kafka Connect's sources: maps of a source partition to a source offset, both JSON.
 
-A source partition stands in the place of a topic, with the number 0: `{"table": "orders"}`. No
+A source partition is represented as a topic name with partition 0: `{"table": "orders"}`. No real
 topic has such a name.
 """
 
@@ -19,19 +19,19 @@ _FORM = (
 
 
 def canonical(value: object) -> str:
-    """JSON text that is equal for equal values, whatever the order of their keys."""
+    """Return JSON text that is equal for equal values, whatever the order of their keys."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def source_place(partition: str) -> TopicPartition:
-    """The place of a source partition in canonical JSON."""
+def source_partition(partition: str) -> TopicPartition:
+    """Return the key that represents a source partition in canonical JSON."""
     return TopicPartition(partition, 0)
 
 
 def parse_offsets(text: str, where: str) -> dict[str, str | None]:
-    """Return source partition → source offset, both canonical; None: it has none.
+    """Return source partition → source offset, both canonical; None: it has no offset.
 
-    Raises UsageError for what is not the JSON of Connect's REST interface.
+    Raises UsageError if the text is not the JSON of Connect's REST interface.
     """
     try:
         told = json.loads(text, object_pairs_hook=_once)
@@ -59,13 +59,13 @@ def parse_offsets(text: str, where: str) -> dict[str, str | None]:
 
 
 def with_number(offset: str | None, field: str, number: int) -> str:
-    """The offset with another number in one field; the other fields stay."""
+    """Return the offset with another number in one field; the other fields do not change."""
     fields: dict[str, Any] = {} if offset is None else json.loads(offset)
     return canonical({**fields, field: number})
 
 
 def number_in(offset: str, field: str) -> int | None:
-    """The number that an offset holds in a field; None where it holds none."""
+    """Return the number that an offset holds in a field; None: it holds none."""
     fields = json.loads(offset)
     number = fields.get(field) if isinstance(fields, dict) else None
     return number if isinstance(number, int) and not isinstance(number, bool) else None

@@ -2,7 +2,7 @@
 
 `group:G`, `file:PATH`, `topic:TOPIC#KEY`, `zookeeper:CONNECT/PATH`, `sql:URL#TABLE`, `spark:DIR`,
 `flink:DIR#UID`.
-What such a word cannot say (other columns, `position = "last"`) an application file says.
+Anything else (other columns, `position = "last"`) needs an application file.
 """
 
 import re
@@ -30,18 +30,14 @@ _CONSUMER = re.compile(r"(.*)(/consumers/[^/]+/offsets)")
 
 
 def parse_store(word: str) -> Store | None:
-    """The store; None where the word has no such prefix: it names an application file.
+    """Return the store; None if the word has no such prefix and so names an application file.
 
-    Raises UsageError, which never shows a url or a connect string: both may hold a password.
+    Raises UsageError, which never shows a url or a connect string: both may contain a password.
     """
     kind, colon, rest = word.partition(":")
     if kind not in _KINDS or not colon:
-        if "@" in word or (colon and not word.endswith(".toml")):  # a password may be in it
-            shown = (
-                f"{quoted(kind + ':')} is not the beginning of a store; "
-                if kind.isalpha() and colon
-                else ""
-            )
+        if "@" in word or (colon and not word.endswith(".toml")):  # it may contain a password
+            shown = f"{quoted(kind + ':')} begins no store; " if kind.isalpha() and colon else ""
             raise UsageError(f"{shown}write {WORDS}", where="--store")
         return None
     try:
@@ -68,12 +64,12 @@ def _topic(rest: str) -> Store:
 
 
 def _zookeeper(rest: str) -> Store:
-    credentials, at, place = rest.rpartition("@")
-    hosts, slash, path = place.partition("/")
+    credentials, at, address = rest.rpartition("@")
+    hosts, slash, path = address.partition("/")
     if not hosts or not slash:
         raise ValueError("no path")
     folder, path = "", slash + path
-    if inside := _CONSUMER.fullmatch(path):  # below a chroot it is the old consumers' folder too
+    if inside := _CONSUMER.fullmatch(path):  # old consumers' folder, also below a chroot
         folder, path = inside[1], inside[2]
     return ZooKeeperStore(kind="zookeeper", connect=f"{credentials}{at}{hosts}{folder}", path=path)
 

@@ -1,6 +1,6 @@
 """A store's content: for each input partition a position, and what belongs to it.
 
-The JSON object of docs/restart.md, and the metadata of a group's commit that keeps its `output`
+This is the JSON object of docs/restart.md; the metadata of a group's commit keeps its `output`
 part. `next_positions` turns what a store keeps into positions; `as_kept` turns it back.
 """
 
@@ -27,7 +27,7 @@ class _Value(BaseModel):
 
 
 class StoredOffset(HasPartition, _Value):
-    """An offset of an input. What else stands beside it is checked against the cluster.
+    """An offset of an input. Its other fields, where given, are checked against the cluster.
 
     leader_epoch: of the record before the offset (KIP-320).
     """
@@ -41,7 +41,7 @@ class StoredOffset(HasPartition, _Value):
 
 
 class StoredOutput(StoredOffset):
-    """An offset of an output, and which producer wrote up to it, its last sequence included."""
+    """An offset of an output, the producer that wrote up to it, and its last sequence."""
 
     producer_id: _Number | None = None
     producer_epoch: _Number | None = None
@@ -64,9 +64,9 @@ def _listed(value: object) -> object:
 
 
 class StoredPartition(_Value):
-    """One input partition: where it stands and what was committed with that.
+    """The position of one input partition and what was committed with it.
 
-    output: the next offset of each output; merge: of the merge log; state: the application's.
+    output: the next offset of each output; merge: that of the merge log; state: the application's.
     """
 
     input: StoredOffset
@@ -91,9 +91,9 @@ class _Metadata(_Value):
 
 
 def parse_stored(text: str, where: str) -> tuple[StoredPartition, ...]:
-    """The partitions of the JSON object, in its order. where: the store, for errors.
+    """Return the partitions of the JSON object, in its order. where: the store, for errors.
 
-    Raises CorruptError when it is something else or names a partition twice.
+    Raises CorruptError if the text is anything else or names a partition twice.
     """
     try:
         partitions = _Object.model_validate(_json(text)).partitions
@@ -112,15 +112,15 @@ def parse_stored(text: str, where: str) -> tuple[StoredPartition, ...]:
 
 
 def dump_stored(partitions: Iterable[StoredPartition]) -> str:
-    """Return compact JSON with keys in a fixed order; `parse_stored` takes it back."""
+    """Return compact JSON with keys in a fixed order, which `parse_stored` reads."""
     return json.dumps({"partitions": [_plain(p) for p in partitions]}, separators=(",", ":"))
 
 
 def parse_metadata(text: str | None, where: str) -> tuple[StoredOutput, ...]:
-    """The outputs in a commit's metadata; () where it holds none, whatever else it holds.
+    """Return the outputs in a commit's metadata; () if it has none, whatever else it contains.
 
-    A NUL at its end is passed over: librdkafka's bindings for Python store one. Raises
-    CorruptError when it has an `output` that cannot be read.
+    A NUL at its end is skipped: librdkafka's bindings for Python store one. Raises CorruptError if
+    it has an `output` that cannot be read.
     """
     try:
         metadata = _json((text or "").removesuffix("\0"))
@@ -137,7 +137,7 @@ def parse_metadata(text: str | None, where: str) -> tuple[StoredOutput, ...]:
 
 
 def dump_metadata(outputs: Sequence[StoredOutput]) -> str:
-    """The metadata of a commit that keeps these outputs; empty where there are none."""
+    """Return the metadata for a commit that keeps these outputs; empty if there are none."""
     if not outputs:
         return ""
     return json.dumps({"output": _one_or_many(outputs)}, separators=(",", ":"))
@@ -146,9 +146,9 @@ def dump_metadata(outputs: Sequence[StoredOutput]) -> str:
 def next_positions(
     partitions: Iterable[StoredPartition], position: StoredPosition
 ) -> tuple[StoredPartition, ...]:
-    """Return what a store keeps as positions: the next offset to read, and to write.
+    """Convert what a store keeps to positions: the next offset to read, and to write.
 
-    Raises CorruptError where that is below 0.
+    Raises CorruptError if an offset is negative.
     """
     shift = 1 if position == "last" else 0
     return tuple(_shifted(p, shift) for p in partitions)
@@ -157,7 +157,7 @@ def next_positions(
 def as_kept(
     partitions: Iterable[StoredPartition], position: StoredPosition
 ) -> tuple[StoredPartition, ...]:
-    """Positions as the store keeps them; `last` before the first offset is -1."""
+    """Convert positions to what the store keeps; `last` before the first offset is -1."""
     shift = -1 if position == "last" else 0
     return tuple(_shifted(p, shift, least=shift) for p in partitions)
 
@@ -189,12 +189,12 @@ def _one_or_many(outputs: Sequence[StoredOutput]) -> Any:
     return rows[0] if len(rows) == 1 else rows
 
 
-def _refuse_twice(places: Iterable[TopicPartition], what: str, where: str) -> None:
-    places_before: set[TopicPartition] = set()
-    for place in places:
-        if place in places_before:
-            raise CorruptError(f"{place} is there twice in {what}", where=where)
-        places_before.add(place)
+def _refuse_twice(partitions: Iterable[TopicPartition], what: str, where: str) -> None:
+    partitions_before: set[TopicPartition] = set()
+    for partition in partitions:
+        if partition in partitions_before:
+            raise CorruptError(f"{partition} stands twice in {what}", where=where)
+        partitions_before.add(partition)
 
 
 def _json(text: str) -> Any:

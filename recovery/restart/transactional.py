@@ -1,8 +1,8 @@
 """transactional: offsets committed in the transaction of the outputs; restart at the commit, n = 0.
 
-That an offset was committed in a transaction is read in `__consumer_offsets` and never taken from
-the application file: an offset committed later and elsewhere (Flink does so) proves nothing about
-the outputs. docs/restart.md says which evidence the guarantee rests on.
+Whether an offset was committed in a transaction is read from `__consumer_offsets`, never from the
+application file: an offset committed later and elsewhere (as Flink does) proves nothing about the
+outputs. docs/restart.md says which evidence the guarantee rests on.
 """
 
 import shlex
@@ -33,16 +33,20 @@ _ASSUMED = (
 _NEVER = "nothing was committed, and the outputs hold no record of the application"
 
 
-def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Raises RefusedError where the group's offsets are gone, or writers used no transaction."""
-    ends = {output: final_end(observed.log(output))[0] for output in app.outputs_of(place)}
-    entry = observed.stored_at(place)
+def transactional(app: App, observed: Observed, topic_partition: TopicPartition) -> Basis:
+    """Return the restart. Raises RefusedError if offsets are gone or no transaction was used."""
+    ends = {
+        output: final_end(observed.log(output))[0] for output in app.outputs_of(topic_partition)
+    }
+    entry = observed.stored_at(topic_partition)
     if entry is None:
-        start, promise, checks = _without_offset(app, observed, place, ends)
+        start, promise, checks = _without_offset(app, observed, topic_partition, ends)
     else:
         start = entry.input
         promise, checks = _with_offset(app, observed, entry, ends)
-    checks.append(Check("pending", True, "no commit of the group is pending", named(place)))
+    checks.append(
+        Check("pending", True, "no commit of the group is pending", named(topic_partition))
+    )
     checks += [_in_transactions(app, observed, output) for output in ends]
     outputs = tuple(StoredOutput(topic=o[0], partition=o[1], offset=end) for o, end in ends.items())
     return Basis(start, outputs, checks=tuple(checks), stored=entry, promise=promise)
@@ -52,9 +56,9 @@ def _with_offset(
     app: App, observed: Observed, entry: StoredPartition, ends: Mapping[TopicPartition, int]
 ) -> tuple[Promise, list[Check]]:
     """Check what the record of the group's commit proves."""
-    place, name = entry.input.topic_partition, "commit-in-transaction"
-    where = named(place)
-    commit = observed.evidence(CommitOf(*place))
+    partition, name = entry.input.topic_partition, "commit-in-transaction"
+    where = named(partition)
+    commit = observed.evidence(CommitOf(*partition))
     if isinstance(commit, str):
         because = "whether the group's offset was committed in a transaction could not be seen"
         return Promise("at-least-once", because), [Check(name, None, commit, where)]
@@ -75,7 +79,7 @@ def _with_offset(
         "or `restart apply` does"
     )
     if _is_base(app, observed, entry) and not _all_written(app, observed, ends):
-        # An earlier plan put the group there: as good as no commit at all.
+        # An earlier plan set this offset: that is no better than no commit.
         return Promise("exactly-once", _NEVER), [Check(name, None, text, where)]
     because = (
         "the group's offset was committed outside of a transaction: the outputs may be ahead of it"
@@ -86,7 +90,7 @@ def _with_offset(
 def _together(
     observed: Observed, commit: GroupCommit, ends: Mapping[TopicPartition, int]
 ) -> tuple[Promise, list[Check]]:
-    """Say whether the outputs were in the transaction of the commit, with the checks behind it."""
+    """Return the promise if the commit's transaction held the outputs, and the checks for that."""
     checks = each(partial(_in_commit, observed, commit, o, end) for o, end in ends.items())
     if any(c.held is False for c in checks):
         because = "outputs were committed after the group's offset, in transactions without it"
@@ -123,35 +127,46 @@ def _in_commit(observed: Observed, commit: GroupCommit, output: TopicPartition, 
 
 
 def _without_offset(
-    app: App, observed: Observed, place: TopicPartition, ends: Mapping[TopicPartition, int]
+    app: App,
+    observed: Observed,
+    topic_partition: TopicPartition,
+    ends: Mapping[TopicPartition, int],
 ) -> tuple[StoredOffset, Promise, list[Check]]:
-    """The start of a group without an offset: it never committed, or its offsets are gone."""
-    base = app.base_of(place)
+    """Return where a group without an offset starts: it never committed, or lost its offsets."""
+    base = app.base_of(topic_partition)
     written = _all_written(app, observed, ends)
     if base is None and written and not observed.stored:
         assert isinstance(app.store, KafkaGroupStore)
-        words = ["eoctl", "restart", "plan", "--group", app.store.group, "--topic", named(place)]
+        words = [
+            "eoctl",
+            "restart",
+            "plan",
+            "--group",
+            app.store.group,
+            "--topic",
+            named(topic_partition),
+        ]
         raise RefusedError(
             f"the group holds no offset of it, but {some(written)}: its offsets are gone (expired "
             "or deleted), and from the beginning everything would come twice",
-            where=named(place),
+            where=named(topic_partition),
             remedy="take the offset from a checkpoint or a backup and say it in [app.base]: "
-            f'"{named(place)}" = OFFSET; or choose an instant: '
+            f'"{named(topic_partition)}" = OFFSET; or choose an instant: '
             f"{shlex.join(words)} --to-datetime T",
         )
     if base is None:
-        basis = stored_or_base(app, observed, place)
+        basis = stored_or_base(app, observed, topic_partition)
         return basis.input, Promise("exactly-once", _NEVER), list(basis.checks)
-    start = base_offset(app, observed, place)
+    start = base_offset(app, observed, topic_partition)
     text = f"it starts at {start}, as [app.base] says"
     promise = Promise("exactly-once", _NEVER)
     if written:
         because = "the group holds no offset; where it begins is what [app.base] says"
         promise = Promise("at-least-once", because)
     return (
-        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=start),
         promise,
-        [Check("base", None, text, named(place))],
+        [Check("base", None, text, named(topic_partition))],
     )
 
 
@@ -167,23 +182,23 @@ def _all_written(app: App, observed: Observed, ends: Mapping[TopicPartition, int
 
 
 def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> str | None:
-    """Say what the application wrote to an output since its base; None: nothing."""
+    """Return what the application wrote to an output since its base; None: nothing."""
     log, base = observed.log(output), app.base_of(output)
     start = log.log_start_offset if base is None else base
     if base is None and start > 0:
         return f"{named(output)} starts at {start}, and what was below it is deleted"
     counted = observed.count(Count(*output, start, max(start, end), producers=True))
     writers, counts = counted.producers, counted.counts
-    if counts.missing:  # whoever wrote them, as below a log start
+    if counts.missing:  # their writers are unknown, as below a log start
         lacks = plurals.counted(counts.missing, "offset")
         return f"{named(output)} lacks {lacks} from {start} on: records that compaction took"
     assert writers is not None
     # Not exclusive: records outside of transactions are assumed foreign. Runs end where a producer
-    # comes back: who wrote after that is not known.
+    # comes back: later writers are unknown.
     transactional = writers.interleaved is not None or any(r.transactional for r in writers.runs)
     if counts.data and (app.exclusive or transactional):
         return f"{named(output)} holds {plurals.counted(counts.data, 'record')} from {start} on"
-    at = writers.first_commit  # its transaction has no record here, or none any more
+    at = writers.first_commit  # its transaction has no record here, or no longer
     return None if at is None else f"{named(output)} holds a COMMIT marker at offset {at}"
 
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from recovery.rows.row import AgeClock, Row, Timestamp
 
 
-def place(topic: str | None, partition: int | None, transactional_id: str | None) -> str:
+def partition_or_id(topic: str | None, partition: int | None, transactional_id: str | None) -> str:
     """Name a partition, or, without one, a transactional id: no topic's name has a blank."""
     return f"id {transactional_id}" if topic is None else f"{topic}:{partition}"
 
@@ -84,7 +84,7 @@ class TxnHangingRow(Row):
     @property
     def where(self) -> str:
         """Return what it is about: `orders:3`, or `id NAME` of one that holds no partition."""
-        return place(self.topic, self.partition, self.transactional_id)
+        return partition_or_id(self.topic, self.partition, self.transactional_id)
 
 
 class StatusRow(Row):

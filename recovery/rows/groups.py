@@ -52,15 +52,15 @@ def _lag(o: GroupOffsetFacts, end: int | None) -> int | None:
 
 
 def offsets_count_row(
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     bounds: tuple[int, int] | None,
     counts: Counts | None,
     error: str | None = None,
 ) -> OffsetsCountRow:
     """One partition's row: counts, or the error that stood in the way."""
     return OffsetsCountRow(
-        topic=place[0],
-        partition=place[1],
+        topic=topic_partition[0],
+        partition=topic_partition[1],
         start=None if bounds is None else bounds[0],
         end=None if bounds is None else bounds[1],
         data_records=None if counts is None else counts.data,

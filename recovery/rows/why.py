@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, place
+from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, partition_or_id
 from recovery.rows.row import ConnectRow, Row, Timestamp
 from recovery.rows.strip import StripRow
 
@@ -112,4 +112,4 @@ class WhyRow(Row):
     @property
     def where(self) -> str:
         """Return what it is about: `orders:3`, or `id NAME` of one that holds no partition."""
-        return place(self.topic, self.partition, self.transactional_id)
+        return partition_or_id(self.topic, self.partition, self.transactional_id)

@@ -1,8 +1,8 @@
-"""The application file: what an application reads, writes and where it keeps its position.
+"""The application file: what an application reads and writes, and where it keeps its position.
 
-`restart plan APP.toml` starts here. One table, [app], with [app.store] and, where they are needed,
-[app.mapping], [app.base], [app.mirror], [app.merge]. docs/restart.md shows one.
-Stores: `recovery.shared.store_tables`; what they hold: `recovery.restart.stored`.
+`restart plan APP.toml` reads it: one table [app] with [app.store] and, if needed, [app.mapping],
+[app.base], [app.mirror], [app.merge], [app.source]. docs/restart.md shows an example.
+`recovery.shared.store_tables` describes stores, `recovery.restart.stored` their content.
 """
 
 import tomllib
@@ -43,19 +43,19 @@ _Described = Annotated[Store, Field(discriminator="kind")]
 
 
 class MergeLog(Table):
-    """[app.merge]: the topic with the order in which inputs were merged; its partition p is that
-    of the outputs' partition p."""
+    """[app.merge]: the topic that records the order in which inputs were merged; its partition p
+    belongs to partition p of the outputs."""
 
     topic: Name
     format: Literal["coast", "json"]
 
 
 class ConnectSource(Table):
-    """[app.source]: where a source connector is to go on. One of the two ways.
+    """[app.source]: where a source connector goes on, given in one of two ways.
 
-    offsets: JSON as Connect's REST interface gives it, or `file:PATH` that holds it. field: the
-    field of the source offset whose number rises by one with each record, so that the outputs tell
-    it; first: the number of the first record.
+    offsets: JSON as in Connect's REST interface, or `file:PATH` that holds it. field: the field of
+    the source offset whose number rises by one with each record, so that counting outputs gives it;
+    first: the number of the first record.
     """
 
     offsets: Text | None = None
@@ -64,7 +64,7 @@ class ConnectSource(Table):
 
 
 class App(Table):
-    """[app], checked: every topic and partition that it names fits the others.
+    """[app], checked: all topics and partitions that it names fit together.
 
     mapping, base: as written; use `outputs_of` and `base_of`.
     """
@@ -84,16 +84,16 @@ class App(Table):
     merge: MergeLog | None = None
     source: ConnectSource | None = None
 
-    def outputs_of(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
-        """Return the outputs of an input partition: as mapped, else its number in each output."""
-        mapped = self.mapping.get(named(place))
+    def outputs_of(self, topic_partition: TopicPartition) -> tuple[TopicPartition, ...]:
+        """Return an input partition's outputs: as mapped, or else its number in each output."""
+        mapped = self.mapping.get(named(topic_partition))
         if mapped is None:
-            return tuple(TopicPartition(topic, place[1]) for topic in self.outputs)
-        return tuple(parse_place(text) for text in mapped)
+            return tuple(TopicPartition(topic, topic_partition[1]) for topic in self.outputs)
+        return tuple(parse_partition(text) for text in mapped)
 
-    def base_of(self, place: TopicPartition) -> int | None:
-        """The offset at which counting starts in an input or output partition, where it says."""
-        return self.base.get(named(place))
+    def base_of(self, partition: TopicPartition) -> int | None:
+        """Return where counting starts in an input or output partition; None: not given."""
+        return self.base.get(named(partition))
 
     @property
     def position(self) -> Literal["next", "last"]:
@@ -125,13 +125,13 @@ _NO_OUTPUTS: Mapping[Strategy, str] = {
 _NEXT_ONLY = ("changelog", "spark-checkpoint", "flink-checkpoint")
 
 
-def named(place: TopicPartition) -> str:
-    """`orders:3`; of a source partition of Kafka Connect its JSON."""
-    return place[0] if place[0].startswith("{") else str(place)
+def named(topic_partition: TopicPartition) -> str:
+    """Return `orders:3`, or the JSON of a source partition of Kafka Connect."""
+    return topic_partition[0] if topic_partition[0].startswith("{") else str(topic_partition)
 
 
-def parse_place(text: str, *, where: str | None = None) -> TopicPartition:
-    """The one partition of `orders:3`. Raises UsageError."""
+def parse_partition(text: str, *, where: str | None = None) -> TopicPartition:
+    """Return the single partition in `orders:3`. Raises UsageError."""
     selector = parse_selector(text, where=where)
     ranges = selector.partitions
     if selector.literal is None or ranges is None or len(ranges) > 1 or ranges[0][0] < ranges[0][1]:
@@ -142,8 +142,8 @@ def parse_place(text: str, *, where: str | None = None) -> TopicPartition:
 
 
 def parse_app_file(text: str, file: str) -> App:
-    """The application of a file's text. file: its name, for errors. Raises UsageError that names
-    table and key."""
+    """Return the application in a file's text. file: its name, for errors. Raises UsageError, which
+    names table and key."""
     try:
         content = tomllib.loads(text)
     except ValueError as error:
@@ -162,10 +162,10 @@ def parse_app_file(text: str, file: str) -> App:
 
 
 def _first(error: ValidationError, content: Mapping[str, Any], file: str) -> UsageError:
-    """The first thing wrong, as `file, [app.store] path: what`."""
+    """Return the first error, as `file, [app.store] path: what`."""
     problem = error.errors(include_url=False)[0]
     path = [str(part) for part in problem["loc"]]
-    # A union of stores puts the kind between the table's name and the key.
+    # For a union of stores, the path has the kind between table and key.
     for table in ("store", "mirror"):
         if path[:2] == ["app", table] and len(path) > 2:
             del path[2]
@@ -211,7 +211,7 @@ def _kinds() -> str:
 
 
 def _check_source(app: App, file: str) -> None:
-    """A source connector reads no topic; every other application does."""
+    """Check that a source connector reads no topic and that every other application reads one."""
     source, where = app.source, f"{file}, [app.source]"
     if app.strategy != "connect":
         if source is not None:
@@ -281,18 +281,18 @@ def _check_partitions(app: App, file: str) -> None:
 
 
 def _one_of(text: str, topics: Iterable[str], what: str, where: str) -> None:
-    place = parse_place(text, where=where)
-    if named(place) != text:
-        raise UsageError(f"{quoted(text)}: write {named(place)}", where=where)
-    if place[0] not in topics:
-        raise UsageError(f"{place[0]} is not {what} of this application", where=where)
+    topic_partition = parse_partition(text, where=where)
+    if named(topic_partition) != text:
+        raise UsageError(f"{quoted(text)}: write {named(topic_partition)}", where=where)
+    if topic_partition[0] not in topics:
+        raise UsageError(f"{topic_partition[0]} is not {what} of this application", where=where)
 
 
 def _check_store(app: App, file: str) -> None:
     where = f"{file}, [app.store]"
     store, fits = app.store, _FITS[app.strategy]
     if store is None:
-        # The end of the output alone says where to start; the plan is then for --env only.
+        # The end of the output alone determines the start; the plan is then for --env only.
         if app.strategy != "output-end":
             raise UsageError("is missing: it says where the position is kept", where=where)
     elif store.kind not in fits:
@@ -326,7 +326,7 @@ def _check_store(app: App, file: str) -> None:
 
 
 def _check_room(app: App, where: str) -> None:
-    """The strategies that restart from a pair need a store with room for the whole of it."""
+    """Check that the store has room for all that a strategy with pairs commits together."""
     needed = {"commit-pair": ("output",), "checkpoint": ("output", "state")}.get(
         app.strategy, ("output", "merge")
     )

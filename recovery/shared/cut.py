@@ -1,8 +1,8 @@
-"""Cuts: up to which offsets a state is made, one decision for all partitions of all changelogs.
+"""Cuts: the offsets up to which a state is built, decided once for all changelogs' partitions.
 
-A cut is resolved once and then passed as numbers; the same cut gives the same result later. Below
-it a record counts by its transaction's final outcome, wherever the marker lies; `judge` says which
-transactions the cut divides.
+A cut is resolved once and then passed on as numbers; the same cut gives the same result later.
+Below the cut a record counts by its transaction's final outcome, wherever the marker is; `judge`
+finds the transactions that the cut divides.
 """
 
 import itertools
@@ -25,9 +25,9 @@ class _Value(BaseModel):
 
 
 class CutPartition(_Value):
-    """Offsets [start, end) of a partition; the others as they were when the cut was made, the high
-    watermark read after all ends were known. leader_epoch: of the leader; record_epoch: of the
-    record before end, None where it is not known."""
+    """Offsets [start, end) of a partition. The other values are those when the cut was made; the
+    high watermark was read once all ends were known. leader_epoch: of the leader; record_epoch: of
+    the record before end, None = unknown."""
 
     partition: int
     start: int
@@ -41,7 +41,7 @@ class CutPartition(_Value):
 
     @property
     def position(self) -> LogPosition:
-        """Return where a later run goes on. A cut of eoctl 0.2.0 holds the leader's epoch alone."""
+        """Return where a later run goes on. A cut from eoctl 0.2.0 has only the leader's epoch."""
         if self.record_epoch is None:
             return LogPosition(self.end, self.leader_epoch, "leader")
         return LogPosition(self.end, self.record_epoch)
@@ -74,9 +74,9 @@ class CutTransaction(_Value):
 
 
 class Cut(_Value):
-    """One cut. at: lso, hw or an instant. transactions: those with data below the end and a marker
-    at or above it, or none. split: those that are counted in one place and not in another.
-    consistent: whether there are none; null where that can't be told."""
+    """One cut. at: lso, hw or an instant. transactions: those with data below the end and no marker
+    there (it follows or is missing). split: those counted in one place and not in another.
+    consistent: true if there are none of these; null = unknown."""
 
     schema_: Literal["eoctl.cut/v1"] = Field(default="eoctl.cut/v1", alias="schema")
     cluster_id: str | None
@@ -89,18 +89,18 @@ class Cut(_Value):
     open: tuple[CutTransaction, ...] = ()
     consistent: bool | None = None
 
-    def places(self) -> dict[TopicPartition, CutPartition]:
-        """Every partition by its place."""
+    def by_partition(self) -> dict[TopicPartition, CutPartition]:
+        """Return the cut of each partition."""
         return {TopicPartition(t.topic, p.partition): p for t in self.topics for p in t.partitions}
 
 
 def dump(cut: Cut) -> str:
-    """The content of a cut file."""
+    """Return the content of a cut file."""
     return json.dumps(cut.model_dump(mode="json", by_alias=True), indent=1) + "\n"
 
 
 def load(text: str, where: str) -> Cut:
-    """A cut from a cut file or from a manifest. Raises UsageError."""
+    """Return the cut in a cut file or in a manifest. Raises UsageError."""
     try:
         content = json.loads(text)
         if isinstance(content, dict) and content.get("schema") == "eoctl.manifest/v1":
@@ -114,10 +114,10 @@ def load(text: str, where: str) -> Cut:
 
 
 class Behind(NamedTuple):
-    """The first that a producer wrote at or above a partition's end: data, and marker.
+    """The first data and the first marker that a producer wrote at or above a partition's end.
 
-    Each (offset, epoch), None where there was none up to the high watermark that was seen.
-    open_from: where a transaction begins that has no marker there.
+    Each is (offset, epoch), None if there is none up to the high watermark that was seen.
+    open_from: where a transaction without a marker begins above the end.
     """
 
     data: tuple[int, int] | None
@@ -126,7 +126,7 @@ class Behind(NamedTuple):
 
 
 class CutJudgement(NamedTuple):
-    """See Cut."""
+    """The transactions of a cut; for the fields see Cut."""
 
     transactions: tuple[CutTransaction, ...]
     split: tuple[CutTransaction, ...]
@@ -143,25 +143,25 @@ def judge(
 ) -> CutJudgement:
     """Return which transactions a cut divides.
 
-    below: of each partition, each producer's last transaction below the end (see
-    `recovery.audit.range_counts`). behind: what follows. epoch_per_transaction: transactions v2
-    (KIP-890), where equal epochs mean the same transaction; with v1 they may not. atomic: False
-    where records outside transactions lie in several partitions, of which nothing says that they
-    belong together.
+    below: by partition, each producer's last transaction below the end (see
+    `recovery.audit.range_counts`). behind: by partition and producer, what follows the end.
+    epoch_per_transaction: transactions v2 (KIP-890), where equal epochs mean one transaction; under
+    v1 they may not. atomic: False if several partitions have records outside transactions, since
+    nothing shows which of those belong together.
     """
     needed = []
     split = []
     opened = []
     unknown = False
-    for place, producers in below.items():
+    for topic_partition, producers in below.items():
         for name, last in producers.items():
-            known = behind.get(place, {}).get(int(name))
+            known = behind.get(topic_partition, {}).get(int(name))
             if last.get("last_offset") is None or not _unmarked(last):
                 continue
             follows = known or Behind(None, None)
             last_one = CutTransaction(
-                topic=place[0],
-                partition=place[1],
+                topic=topic_partition[0],
+                partition=topic_partition[1],
                 producer_id=int(name),
                 producer_epoch=last["epoch"],
                 outcome=last["outcome"],
@@ -172,15 +172,15 @@ def judge(
             if follows.data and (follows.marker is None or follows.data[0] < follows.marker[0]):
                 why = f"it goes on at offset {follows.data[0]}, at or above the end"
                 split.append(last_one.model_copy(update={"why": why}))
-    for place, producers_behind in behind.items():
+    for topic_partition, producers_behind in behind.items():
         for producer, follows in producers_behind.items():
             if follows.data is None:
                 continue
             offset, epoch = follows.data
             transaction = partial(
                 CutTransaction,
-                topic=place[0],
-                partition=place[1],
+                topic=topic_partition[0],
+                partition=topic_partition[1],
                 producer_id=producer,
                 producer_epoch=epoch,
             )
@@ -188,7 +188,11 @@ def judge(
                 opened.append(transaction(outcome="open", first_offset=follows.open_from))
             for other, producers in below.items():
                 last_there = producers.get(str(producer))
-                if other == place or last_there is None or last_there.get("epoch") is None:
+                if (
+                    other == topic_partition
+                    or last_there is None
+                    or last_there.get("epoch") is None
+                ):
                     continue
                 if last_there["epoch"] < epoch:
                     continue
@@ -196,8 +200,8 @@ def judge(
                 if same and epoch_per_transaction and aborted:
                     continue  # counted nowhere
                 if aborted or (same and not epoch_per_transaction):
-                    # an aborted one hides what was before it; with v1 the same epoch may be an
-                    # earlier transaction
+                    # An aborted transaction hides the one before it; under v1 an equal epoch may
+                    # mean an earlier transaction.
                     unknown = True
                     continue
                 split.append(
@@ -213,29 +217,29 @@ def judge(
 
 
 def _unmarked(last: Mapping[str, Any]) -> bool:
-    """True if the last data of a producer has no marker after it."""
+    """Return True if no marker follows the last data of a producer."""
     return last["marker"] is None or last["marker"] < last["last_offset"]
 
 
 def differences(
     cut: Cut, now: Iterable[tuple[TopicPartition, str | None, int | None, int | None]]
 ) -> list[str]:
-    """Return sentences on what gives the offsets of a cut another meaning now.
+    """Return sentences on changes that give the offsets of a cut another meaning now.
 
-    now: place, topic id, log start and leader epoch, read again. A leader epoch that rose is no
-    difference as long as the log below was not cut off, which the reader has checked.
+    now: partition, topic id, log start and leader epoch, read again. A risen leader epoch is no
+    change as long as the log below was not cut off, which the reader has checked.
     """
-    cut_places = cut.places()
+    cut_partitions = cut.by_partition()
     ids = {t.topic: t.topic_id for t in cut.topics}
     texts = []
     present = set()
-    for place, topic_id, log_start, epoch in now:
-        p = cut_places.get(place)
+    for topic_partition, topic_id, log_start, epoch in now:
+        p = cut_partitions.get(topic_partition)
         if p is None:
             continue
-        present.add(place)
-        name = f"{place[0]}-{place[1]}"
-        if topic_id != ids[place[0]]:
+        present.add(topic_partition)
+        name = f"{topic_partition[0]}-{topic_partition[1]}"
+        if topic_id != ids[topic_partition[0]]:
             texts.append(f"{name}: the topic was deleted and created again")
         elif log_start is None:
             texts.append(f"{name}: its log start could not be read again")
@@ -243,12 +247,12 @@ def differences(
             texts.append(f"{name}: its log start moved from {p.start} to {log_start}")
         elif p.leader_epoch is not None and epoch is not None and epoch < p.leader_epoch:
             texts.append(f"{name}: its leader epoch went back from {p.leader_epoch} to {epoch}")
-    texts += [f"{t}-{p}: no longer exists" for t, p in sorted(cut_places.keys() - present)]
+    texts += [f"{t}-{p}: is not there any more" for t, p in sorted(cut_partitions.keys() - present)]
     return texts
 
 
 def ranges(start: int, end: int, most: int) -> Sequence[tuple[int, int]]:
-    """[start, end) in equal parts of at most `most` offsets."""
+    """Return [start, end) in equal parts of at most `most` offsets."""
     count = max(1, -(-(end - start) // most))
     edges = [start + (end - start) * i // count for i in range(count + 1)]
     return list(itertools.pairwise(edges))

@@ -1,17 +1,17 @@
-"""The digest of a state: the same from every engine, whatever the order of its rows.
+"""The digest of a state: equal from every engine, whatever the order of its rows.
 
 row = i32 partition | i32 length + key | i64 timestamp (ms) | i32 length + value, big-endian, a
 null's length -1, a null timestamp -1. Digest = the number of rows and the sum of the rows' SHA-256,
-read as unsigned big-endian integers, modulo 2^256. It finds errors; it is no proof against forgery.
+read as unsigned big-endian integers, modulo 2^256. It finds errors but does not detect forgery.
 """
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from recovery.formats.arrays import binary_parts, filled, int64_values, null_mask, one_chunk
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MODULUS = 1 << 256
-_SLICE = 1 << 16  # rows put together at once
+_SLICE = 1 << 16  # rows joined at once
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """rows, and the sum of their hashes, below 2^256."""
+class Digest(Value):
+    """The number of rows, and the sum of their hashes modulo 2^256."""
 
     rows: int = 0
     total: int = 0
@@ -34,12 +33,12 @@ class Digest:
 
     @property
     def hex(self) -> str:
-        """The sum as 64 hexadecimal digits."""
+        """Return the sum as 64 hexadecimal digits."""
         return f"{self.total:064x}"
 
     @classmethod
     def of(cls, rows: int, text: str) -> "Digest":
-        """Make a digest from its `rows` and `hex`."""
+        """Return the digest with these `rows` and this `hex`."""
         return cls(rows, int(text, 16))
 
     @classmethod
@@ -51,12 +50,12 @@ class Digest:
 
 
 def digest(partition: int, rows: "pa.Table | pa.RecordBatch") -> Digest:
-    """The digest of rows with columns timestamp, key and value."""
+    """Return the digest of rows with columns timestamp, key and value."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # a scalar made by pa.scalar would load pandas
+    # A scalar made by pa.scalar would load pandas.
     empty = [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")]
     separator = pa.Array.from_buffers(pa.large_binary(), 1, empty)[0]
     total = Digest()
@@ -73,7 +72,7 @@ def digest(partition: int, rows: "pa.Table | pa.RecordBatch") -> Digest:
 
 
 def lengths(column: "pa.Array") -> "NDArray[np.int64]":
-    """int64[n] of a large_binary array: -1 for null."""
+    """Return the lengths in a large_binary array as int64[n], -1 for null."""
     import numpy as np
 
     _, edges = binary_parts(column)
@@ -83,7 +82,7 @@ def lengths(column: "pa.Array") -> "NDArray[np.int64]":
 def fixed_width(
     fields: list[tuple[str, str]], columns: "list[int | NDArray[np.int64]]"
 ) -> "pa.LargeBinaryArray":
-    """A byte string for each row from some integers."""
+    """Return a byte string for each row, made of some integers."""
     import numpy as np
     import pyarrow as pa
 
@@ -103,7 +102,7 @@ def _sum(rows: "pa.LargeBinaryArray") -> Digest:
     data, edges = binary_parts(rows)
     view, sha256 = memoryview(data), hashlib.sha256  # type: ignore[arg-type]
     hashes = b"".join([sha256(view[low:high]).digest() for low, high in pairwise(edges.tolist())])
-    # a column of 32 bits sums up to 2^32 rows in 64
+    # Sums of up to 2^32 32-bit words fit in 64 bits.
     words = np.frombuffer(hashes, ">u4").reshape(-1, 8).sum(axis=0, dtype=np.uint64).tolist()
     total = 0
     for word in words:

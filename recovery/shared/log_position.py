@@ -1,23 +1,23 @@
 """A position in a log, and whether a leader's log still is the one that it was taken from.
 
-An offset alone does not say so: after an unclean leader election a log can be cut off and filled
-again, with other records at the same offsets. A leader epoch has one leader, so a record is known
-by its offset and leader epoch (KIP-101, KIP-320). All that is before it follows from it.
+An offset alone does not show that: after an unclean leader election a log can be cut off and filled
+again, with other records at the same offsets. A leader epoch has one leader, so offset and leader
+epoch identify a record (KIP-101, KIP-320) and with it everything before.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
+from recovery.values import Value
 
 NO_EPOCH = "no leader epoch is kept beside it (eoctl before 0.3.0, or a broker without epochs)"
 
 
 class LogPosition(NamedTuple):
-    """Everything before `offset` of a partition was read."""
+    """A place in a partition before whose `offset` everything was read."""
 
     offset: int
     leader_epoch: int | None = None
@@ -27,13 +27,13 @@ class LogPosition(NamedTuple):
     be that of a leader that had written nothing. leader: of the leader then (eoctl 0.2.0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogAnswer:
+class LogAnswer(Value):
     """One leader's answers about a position.
 
-    epoch, end: the latest leader epoch that its log has, up to the position's, and the offset at
-    which that one ends (OffsetForLeaderEpoch); None: it has none. first_epoch: of its first offset
-    (ListOffsets earliest); None: its epochs begin later, as after compaction on a rebuilt replica.
+    epoch, end: the latest leader epoch in its log, at most the position's, and the offset at which
+    that epoch ends (OffsetForLeaderEpoch); None: there is none. first_epoch: that of the log's
+    first offset (ListOffsets earliest); None: its epochs begin later, as on a rebuilt replica after
+    compaction.
     """
 
     epoch: int | None
@@ -42,12 +42,11 @@ class LogAnswer:
     first_epoch: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Value):
     """Whether the record before a position is in the leader's log.
 
-    held: True = proven; False = the log is another one from `diverged_at` on, or from an offset
-    below it where `at_latest` is set; None = not proven, `because` says why.
+    held: True = proven; False = the logs differ from `diverged_at` on, or from an offset below it
+    if `at_latest` is set; None = not proven, for the reason in `because`.
     """
 
     held: bool | None
@@ -57,17 +56,17 @@ class Standing:
 
     @property
     def divergence(self) -> str:
-        """Return where the logs part, for a sentence."""
+        """Return where the logs diverge, for a sentence."""
         return f"offset {self.diverged_at}{' or before it' if self.at_latest else ''}"
 
 
 def judged(position: LogPosition, answer: LogAnswer) -> Standing | None:
-    """Return what a leader's answers prove of a position; None: its record must be looked at.
+    """Return what a leader's answers prove of a position; None: its record must be read.
 
-    The end of the position's own epoch above the position is the proof: one leader wrote that
-    epoch. An end below the position is the divergence, whatever epoch answers, also on a compacted
-    log. An earlier epoch that ends later proves nothing: the record was cut off, or compacted away
-    before this replica was made.
+    The log is proven if the position's own epoch ends above the position: one leader wrote that
+    epoch. An end below the position, of whatever epoch, is the divergence, also on a compacted log.
+    An earlier epoch that ends later proves nothing: the record was cut off, or compacted away
+    before this replica was created.
     """
     offset, epoch = position.offset, position.leader_epoch
     if (known := _without_asking(position)) is not None:
@@ -91,13 +90,13 @@ def _without_asking(position: LogPosition) -> Standing | None:
 
 
 def needs_asking(position: LogPosition) -> bool:
-    """Return False where no leader can tell more: nothing is before it, or no epoch is kept."""
+    """Return False if no leader can help: no record is before the position, or it has no epoch."""
     return _without_asking(position) is None
 
 
 def beside_record(position: LogPosition, answer: LogAnswer, found: int | None) -> Standing:
-    """Return what the record before a position proves. found: the leader epoch that the leader's
-    log has at that offset, None where compaction left no batch over it."""
+    """Return what the record before a position proves. found: the leader epoch at that offset in
+    the leader's log; None: compaction left no batch that covers it."""
     if found == position.leader_epoch:
         return Standing(True, f"the record before it has leader epoch {found}")
     if found is None:
@@ -113,25 +112,26 @@ def beside_record(position: LogPosition, answer: LogAnswer, found: int | None) -
 
 
 def refuse_diverged(
-    place: TopicPartition, position: LogPosition, standing: Standing, remedy: str
+    partition: TopicPartition, position: LogPosition, standing: Standing, remedy: str
 ) -> None:
-    """Raise RefusedError, with the offset of the divergence, for a position of another log."""
+    """Raise RefusedError, with the offset of the divergence, if the position is in another log."""
     if standing.held is False:
         raise RefusedError(
             f"its log was cut off at {standing.divergence} and written again (unclean leader "
             f"election): position {position.offset} is of the log before that; {standing.because}",
-            where=str(place),
+            where=str(partition),
             remedy=remedy,
         )
 
 
 def not_proven(
-    places: Iterable[tuple[TopicPartition, LogPosition, Standing]],
+    positions: Iterable[tuple[TopicPartition, LogPosition, Standing]],
 ) -> list[str]:
-    """Return a sentence for each position of which nobody knows whether its log is the same."""
+    """Return a sentence for each position whose log is not proven to be this one."""
     return [
-        f"position {position.offset} of {place} is not proven to be of this log: {standing.because}"
-        for place, position, standing in places
+        f"position {position.offset} of {partition} is not proven to be of this log: "
+        f"{standing.because}"
+        for partition, position, standing in positions
         if standing.held is None
     ]
 
@@ -139,32 +139,32 @@ def not_proven(
 class EpochSteps:
     """The leader epochs of a log's records, as they were read: they only rise.
 
-    steps: (offset of the first record that was read of it, leader epoch), rising.
+    steps: (offset of the first record read with that epoch, leader epoch), rising.
     """
 
     def __init__(self, steps: Iterable[tuple[int, int]] = ()) -> None:
         self.steps = [(offset, epoch) for offset, epoch in steps]
 
     def add(self, offset: int, epoch: int | None) -> None:
-        """Take the next record in; a leader epoch that is not known counts as -1."""
+        """Add the next record; an unknown leader epoch counts as -1."""
         known = -1 if epoch is None else epoch
         if not self.steps or self.steps[-1][1] != known:
             self.steps.append((offset, known))
 
     def of(self, offset: int) -> int | None:
-        """Return the leader epoch of a record that was read; None: not known."""
+        """Return the leader epoch of a record that was read; None: unknown."""
         at = bisect_right(self.steps, offset, key=lambda step: step[0])
         return self.steps[at - 1][1] if at and self.steps[at - 1][1] >= 0 else None
 
 
 class RecordEpochs:
-    """Leader epochs of the offsets that were read last, in runs without a gap."""
+    """The leader epochs of the offsets read last, in runs without a gap."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[int, int, int]] = []  # first offset, end, leader epoch
 
     def add(self, batches: Iterable[tuple[int, int, int]]) -> None:
-        """Take a response's batches in, in order: first offset, last offset, leader epoch."""
+        """Add a response's batches in order: first offset, last offset, leader epoch."""
         del self._runs[:-1]
         for first, last, epoch in batches:
             before = self._runs[-1] if self._runs else None
@@ -174,7 +174,7 @@ class RecordEpochs:
                 self._runs.append((first, last + 1, epoch))
 
     def before(self, offset: int) -> int | None:
-        """Return the leader epoch at `offset` - 1; None where that was not read, or is a gap."""
+        """Return the leader epoch at `offset` - 1; None if that was not read or is in a gap."""
         for first, end, epoch in reversed(self._runs):
             if first < offset <= end:
                 return None if epoch < 0 else epoch

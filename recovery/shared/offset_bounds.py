@@ -1,20 +1,19 @@
-"""Bounds of a range of offsets, as people type them: `1042`, `earliest`, `lso`, `hw`, or
-an instant. Pure: what these are in a partition is passed in.
+"""Bounds of a range of offsets, as people type them: `1042`, `earliest`, `lso`, `hw`, or an
+instant. Pure: the caller passes in what they mean in a partition.
 """
 
 import re
-from dataclasses import dataclass
 
 from recovery.errors import UsageError
 from recovery.facts import PartitionFacts
 from recovery.quoting import quoted
 from recovery.times import instant
+from recovery.values import Value
 
 MAX_OFFSET = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Value):
     """One end of a range. kind: offset, earliest, lso, hw or time; value: offset or epoch ms."""
 
     text: str
@@ -22,8 +21,9 @@ class Bound:
     value: int = 0
 
     def resolve(self, facts: PartitionFacts, offset_at_time: int | None) -> int:
-        """The offset meant. offset_at_time: of the first record not older than the instant; None
-        where there is none, which means the high watermark. Facts must know all three offsets.
+        """Return the bound's offset. offset_at_time: that of the first record not older than the
+        instant; None = no such record, which means the high watermark. Facts must know all three
+        offsets.
         """
         assert facts.log_start_offset is not None
         assert facts.last_stable_offset is not None
@@ -40,7 +40,7 @@ class Bound:
 
 
 def parse_bound(text: str, now_ms: int, *, where: str | None = None) -> Bound:
-    """Digits are an offset, never epoch milliseconds. Raises UsageError."""
+    """Return the bound in a text. Digits are an offset, never epoch ms. Raises UsageError."""
     given = text.strip()
     if given.lower() in ("earliest", "lso", "hw"):
         return Bound(text, given.lower())
@@ -61,7 +61,7 @@ def parse_bound(text: str, now_ms: int, *, where: str | None = None) -> Bound:
 
 
 def range_problem(start: int, end: int, facts: PartitionFacts) -> tuple[str, str] | None:
-    """Return why [start, end) cannot be counted: Kafka's error name and a sentence, or None."""
+    """Return Kafka's error name and a sentence if [start, end) cannot be counted, else None."""
     assert facts.high_watermark is not None
     low, lso = facts.log_start_offset, facts.last_stable_offset
     if start > end and low is not None and end == lso and lso < low:

@@ -1,8 +1,8 @@
-"""A digest of every record as it stands, to find the same one in another log.
+"""A digest of every record as it is, to find an equal record in another log.
 
 record = i64 timestamp (ms) | i32 length + key | i32 length + value | headers as Kafka writes them,
-big-endian, a null's length -1; 16 bytes of BLAKE2b. Where timestamps or headers are not to be
-compared they are left out. Keys have a range each: the highest bits of their CRC-32.
+big-endian, a null's length -1; 16 bytes of BLAKE2b. Timestamps or headers are left out if they are
+not compared. Keys are divided into ranges by the highest bits of their CRC-32.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _SHIFT = 32 - (KEY_RANGES - 1).bit_length()
 def record_digests(
     records: ColumnBatch, *, timestamps: bool = True, headers: bool = True
 ) -> "NDArray[np.uint64]":
-    """uint64[n, 2]: a digest per record, offsets left out."""
+    """Return a digest per record as uint64[n, 2], without offsets."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -53,7 +53,7 @@ def record_digests(
 
 
 def field_digests(field: Slices) -> "NDArray[np.uint64]":
-    """uint64[n]: of one field, for telling which fields differ; null told from empty."""
+    """Return digests of one field as uint64[n], to see which fields differ; null is not empty."""
     import numpy as np
 
     digests = _hashes(filled(field.array()))[:, 0].copy() if len(field) else np.zeros(0, np.uint64)
@@ -62,7 +62,7 @@ def field_digests(field: Slices) -> "NDArray[np.uint64]":
 
 
 def key_ranges(keys: Slices) -> "NDArray[np.int64]":
-    """int64[n]: the range of each key, KEY_RANGES where it is null."""
+    """Return the range of each key as int64[n], KEY_RANGES for a null key."""
     import numpy as np
 
     view, crc32 = memoryview(keys.data), zlib.crc32  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def key_ranges(keys: Slices) -> "NDArray[np.int64]":
 
 
 def range_name(number: int) -> str:
-    """The CRC-32 of its keys, first and last, as hexadecimal digits; `no key`."""
+    """Return the first and last CRC-32 of a range's keys as hexadecimal digits, or `no key`."""
     if number == KEY_RANGES:
         return "no key"
     return f"{number << _SHIFT:08x}-{((number + 1) << _SHIFT) - 1:08x}"

@@ -1,21 +1,21 @@
-"""Two records are the same by their key, value, a header, a JSON field, or their source.
+"""Record ids: two records are equal by their key, value, a header, a JSON field, or their source.
 
-An id is asked for as text, `key`, `value`, `header:NAME`, `json:PATH` (of the value, dots between
-the names) or `source`, and compared as a digest of 16 bytes: BLAKE2b, so that two ids that differ
-never meet by chance or by intent. A record without an id (null key, no such header) has none: it
-is nobody's duplicate.
+The operator names an id as text, `key`, `value`, `header:NAME`, `json:PATH` (of the value, with
+dots between the names) or `source`. Ids are compared as 16-byte BLAKE2b digests, so two different
+ids never collide, by chance or by intent. A record without an id (null key, no such header) is
+nobody's duplicate.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import ColumnBatch, Slices
 from recovery.quoting import quoted
 from recovery.shared.source_numbers import Number
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +25,11 @@ DIGEST_SIZE = 16
 _KINDS = ("key", "value", "header:NAME", "json:PATH", "source")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceHeaders:
-    """The headers that say which source record a record was made of.
+class SourceHeaders(Value):
+    """The headers that say which source record a record was made from.
 
-    numbers: `text` for decimal digits, `int` for big-endian signed integers of 4 or 8 bytes.
-    topic: where there are several source topics; nth: where several records are made of one.
+    numbers: `text` for decimal digits, `int` for big-endian signed integers of 4 or 8 bytes. topic:
+    needed for several source topics; nth: needed if one source record gives several records.
     """
 
     partition: str = "source.partition"
@@ -43,8 +42,7 @@ class SourceHeaders:
         return tuple(n for n in (self.topic, self.partition, self.offset, self.nth) if n)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordId:
+class RecordId(Value):
     """kind: key, value, header, json or source; name: the header, or the dotted path."""
 
     kind: Literal["key", "value", "header", "json", "source"]
@@ -53,14 +51,14 @@ class RecordId:
 
     @property
     def text(self) -> str:
-        """Return the ids' kind as the operator typed it."""
+        """Return the kind of ids as the operator typed it."""
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
 def parse_record_id(
     text: str, source: SourceHeaders | None = None, *, where: str | None = None
 ) -> RecordId:
-    """The id that `text` asks for. where: the option, for the error. Raises UsageError."""
+    """Return the id that `text` names. where: the option, for the error. Raises UsageError."""
     kind, colon, name = text.partition(":")
     headers = source or SourceHeaders()
     if kind in ("key", "value", "source") and not colon:
@@ -75,10 +73,10 @@ def parse_record_id(
 
 
 def id_bytes(record_id: RecordId, records: ColumnBatch) -> Iterator[bytes | None]:
-    """The id of each record, in order; None where it has none.
+    """Return the id of each record, in order; None for a record without one.
 
-    JSON: a field's text as `json.dumps` writes it with sorted keys; null and what is no JSON is no
-    id. Raises CorruptError for malformed headers, RefusedError as `source_numbers` does.
+    JSON: a field's text as `json.dumps` writes it with sorted keys; null or a value that is not
+    JSON is no id. Raises CorruptError for malformed headers, RefusedError as `source_numbers` does.
     """
     if record_id.kind == "key":
         return _strings(records.key)
@@ -97,7 +95,7 @@ def id_bytes(record_id: RecordId, records: ColumnBatch) -> Iterator[bytes | None
 def digests(
     record_id: RecordId, records: ColumnBatch
 ) -> tuple["NDArray[np.uint64]", "NDArray[np.bool_]"]:
-    """(uint64[n, 2], bool[n]): each record's digest, and whether it has an id."""
+    """Return each record's digest as uint64[n, 2], and whether it has an id as bool[n]."""
     import numpy as np
 
     blake2b, none = hashlib.blake2b, bytes(DIGEST_SIZE)
@@ -114,7 +112,7 @@ def digests(
 
 
 def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":
-    """uint64[n]: of key and value together, null differs from empty. For comparing, not for ids."""
+    """Return digests of key and value together as uint64[n], to compare; null is not empty."""
     import numpy as np
 
     hashes = bytearray()
@@ -128,7 +126,7 @@ def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":
 
 
 def source_numbers(names: SourceHeaders, records: ColumnBatch) -> Iterator[Number | None]:
-    """Return each record's source as its headers name it, None where a header is missing.
+    """Yield each record's source from its headers; None if a header is missing.
 
     Raises RefusedError for a header that holds no number.
     """
@@ -160,7 +158,7 @@ def _number(content: bytes | None, name: str, names: SourceHeaders, offset: int)
 
 
 def header_value(records: ColumnBatch, i: int, name: str) -> bytes | None:
-    """The last header of that name, as Kafka's Headers.lastHeader; None where there is none."""
+    """Return the last header of that name, as Kafka's Headers.lastHeader; None: there is none."""
     value = None
     for header, content in records.header_list(i):
         if header == name:
@@ -175,7 +173,7 @@ def _strings(slices: Slices) -> Iterator[bytes | None]:
 
 
 def _as_written(number: str) -> dict[str, str]:
-    """A number with a fraction keeps its digits: as a float it would meet its neighbours."""
+    """Keep the digits of a number with a fraction: close numbers may become one float."""
     return {"\0": number}
 
 

@@ -1,10 +1,10 @@
-"""Duplicates found by the source record's number: one number per source partition is enough.
+"""Find duplicates by the source record's number: one number per source partition is enough.
 
-A job that copies source partition s writes its outputs in s's order; when it starts again, it goes
-back and repeats some. So of each source the highest number (offset, index) is kept, what is not
-above it was there before. That is right only for one writer in order, so the last numbers are
-remembered with a digest of the record each: a number that was jumped over and comes now, and a
-number that comes again with other content, are reported instead of dropped.
+A job that copies source partition s writes its outputs in the order of s; after a restart it goes
+back and repeats some. So the highest number (offset, index) of each source is kept, and an output
+that is not above it is a repeat. That holds only for one writer in order, so the last numbers are
+remembered with a digest of each record: a number that was skipped and comes later, and a number
+that comes again with other content, are reported instead of dropped.
 """
 
 from collections import deque
@@ -19,9 +19,9 @@ WINDOW = 100_000
 
 
 class Number(NamedTuple):
-    """A record's origin: topic ("" where there is but one), partition, offset.
+    """A record's origin: topic ("" if there is only one), partition, offset.
 
-    nth: which of the records that were made of it.
+    nth: its index among the records made from one source record.
     """
 
     topic: str
@@ -41,7 +41,7 @@ class Number(NamedTuple):
 
 @dataclass(slots=True)
 class _Source:
-    """last: the highest (offset, index); window: the last ones, ascending, with digests."""
+    """last: the highest (offset, index); window: the last ones, ascending; digests: theirs."""
 
     last: tuple[int, int]
     window: deque[tuple[int, int]]
@@ -50,10 +50,10 @@ class _Source:
 
 
 class SourceNumbers:
-    """One output partition's knowledge of each source.
+    """The numbers of each source that one output partition has seen.
 
-    window: how many of its last numbers are remembered with their digests, of each source.
-    unchecked: repeats older than that, dropped by their number alone.
+    window: how many of the last numbers of each source are remembered with their digests.
+    unchecked: repeats of older numbers, dropped by their number alone.
     """
 
     def __init__(self, window: int = WINDOW) -> None:
@@ -62,10 +62,10 @@ class SourceNumbers:
         self.unchecked = 0
 
     def judge(self, number: Number, digest: int, where: str) -> Judged:
-        """The next record of the log. digest: of its content. where: its place, for the error.
+        """Judge the log's next record. digest: of its content. where: its place, for the error.
 
-        Raises RefusedError for a number below the highest that was not there: then a number per
-        source does not tell what is a duplicate.
+        Raises RefusedError for a number that is below the highest but new: then one number per
+        source does not show what is a duplicate.
         """
         at = number.offset, number.nth
         source = self._sources.get(number.source)
@@ -99,7 +99,7 @@ class SourceNumbers:
             source.complete = False
 
     def dump(self) -> list[list[object]]:
-        """Return everything as JSON values; `load` takes them back."""
+        """Return everything as JSON values, which `load` reads."""
         return [
             [topic, partition, source.complete, [[*at, source.digests[at]] for at in source.window]]
             for (topic, partition), source in self._sources.items()
@@ -107,7 +107,7 @@ class SourceNumbers:
 
     @classmethod
     def load(cls, content: list[list[object]], window: int = WINDOW) -> "SourceNumbers":
-        """Raises ValueError or TypeError for anything that dump did not give."""
+        """Return the numbers from `dump`. Raises ValueError or TypeError for any other content."""
         made = cls(window)
         for topic, partition, complete, rows in content:
             if not (
@@ -122,9 +122,9 @@ class SourceNumbers:
 
 
 class Chunk(NamedTuple):
-    """The offsets of a source, of 65,536, that have outputs in an output partition.
+    """Up to 65,536 offsets of a source, with those that have outputs in an output partition.
 
-    number: of the chunk within the source; bits: a bit for each offset, the lowest one first.
+    number: of the chunk within the source; bits: a bit for each offset, lowest offset first.
     """
 
     topic: str
@@ -135,11 +135,11 @@ class Chunk(NamedTuple):
 
 
 class Scattered:
-    """One bit per source offset, which shows a record whose outputs went to two partitions.
+    """One bit per source offset, which finds a record whose outputs went to two partitions.
 
-    Numbers per output partition are blind to a repeat that went to another partition, as happens
-    when their number was changed. Memory: 1/8 byte per source offset and output partition.
-    found: the first source record with outputs in two partitions, as a sentence.
+    Numbers per output partition miss a repeat that went to another partition, which happens if the
+    number of partitions changed. Memory: 1/8 byte per source offset and output partition. found:
+    the first source record with outputs in two partitions, as a sentence.
     """
 
     _CHUNK = 16  # bits of an offset inside a chunk
@@ -149,7 +149,7 @@ class Scattered:
         self.found: str | None = None
 
     def add(self, number: Number, partition: int) -> None:
-        """An output of this source record is in this partition."""
+        """Note that an output of this source record is in this partition."""
         high, low = number.offset >> self._CHUNK, number.offset & ((1 << self._CHUNK) - 1)
         by_partition = self._seen.setdefault(number.source, {}).setdefault(high, {})
         at, bit = low >> 3, 1 << (low & 7)
@@ -162,14 +162,14 @@ class Scattered:
                 self._note(number, other, partition)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield everything in chunks, which `add_chunk` takes in elsewhere."""
+        """Yield everything in chunks for `add_chunk` elsewhere."""
         for (topic, source), by_number in self._seen.items():
             for number, by_partition in by_number.items():
                 for partition, bits in by_partition.items():
                     yield Chunk(topic, source, number, partition, bytes(bits))
 
     def add_chunk(self, chunk: Chunk) -> None:
-        """Add a chunk that another process made."""
+        """Add a chunk from another process."""
         by_number = self._seen.setdefault((chunk.topic, chunk.source), {})
         by_partition = by_number.setdefault(chunk.number, {})
         mine = int.from_bytes(chunk.bits, "little")

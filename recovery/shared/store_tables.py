@@ -1,6 +1,6 @@
 """Stores of offsets as the application file describes them: [app.store] and [app.mirror].
 
-What they hold: `recovery.restart.stored`.
+Their content: `recovery.restart.stored`.
 """
 
 from typing import Annotated, Literal
@@ -12,14 +12,14 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Table(BaseModel):
-    """A table of the application file: no other keys, no other types."""
+    """A table of the application file: it allows no other keys and no other types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class _Store(Table):
-    """position: `next`, the next offset to process, or `last`, the last one that was processed;
-    said of every offset that the store keeps."""
+    """position: whether each offset in the store is the `next` one to process or the `last` one
+    that was processed."""
 
     position: Literal["next", "last"] = "next"
 
@@ -39,8 +39,8 @@ class FileStore(_Store):
 
 
 class TopicStore(_Store):
-    """A compacted topic of the application: the JSON object is the value under `key`. With the
-    strategy `changelog` the topic is the changelog itself, and there is no key."""
+    """A compacted topic of the application: the value under `key` is the JSON object. With the
+    strategy `changelog` the topic is the changelog itself and has no key."""
 
     kind: Literal["topic"]
     topic: Name
@@ -48,8 +48,8 @@ class TopicStore(_Store):
 
 
 class ZooKeeperStore(_Store):
-    """connect: host:port,host:port/chroot. path: `/consumers/<group>/offsets` with a node of
-    decimal text for each partition, or any other node, which then holds the JSON object."""
+    """connect: host:port,host:port/chroot. path: `/consumers/<group>/offsets`, with decimal text in
+    a node for each partition, or any other node, which then holds the JSON object."""
 
     kind: Literal["zookeeper"]
     connect: Text
@@ -57,15 +57,15 @@ class ZooKeeperStore(_Store):
 
     @property
     def is_consumer_offsets(self) -> bool:
-        """Decimal text per partition, as Kafka's old consumers kept it: no room for outputs."""
+        """Return True for nodes of decimal text, as old consumers kept them: without outputs."""
         parts = self.path.split("/")
         return len(parts) == 4 and (parts[1], parts[3]) == ("consumers", "offsets")
 
 
 class SqlColumns(Table):
-    """The table's columns by what they hold. Those that are null are not there.
+    """The table's columns by content; null: the table has no such column.
 
-    app: the application's name, where several share the table. output: the JSON of the outputs;
+    app: the application's name, if several share the table. output: the JSON of the outputs;
     state: bytes.
     """
 
@@ -82,7 +82,7 @@ class SqlColumns(Table):
 
 
 class SqlStore(_Store):
-    """url: SQLAlchemy's, or `env:NAME` or `file:PATH` that hold it. A row for each partition."""
+    """A table with a row per partition. url: SQLAlchemy's, or `env:NAME` or `file:PATH` with it."""
 
     kind: Literal["sql"]
     url: Annotated[str, Field(min_length=1, repr=False)]
@@ -91,9 +91,9 @@ class SqlStore(_Store):
 
 
 class SparkCheckpointStore(_Store):
-    """A Structured Streaming checkpoint directory; it is never written.
+    """A Structured Streaming checkpoint directory, which eoctl never writes.
 
-    sink: `batch-id` drops a batch that it has seen, `eoctl` is eoctl's own, `other` is any other.
+    sink: `batch-id` drops batches that it has seen, `eoctl` is eoctl's own, `other` is any other.
     """
 
     kind: Literal["spark-checkpoint"]
@@ -102,9 +102,9 @@ class SparkCheckpointStore(_Store):
 
 
 class FlinkCheckpointStore(_Store):
-    """The source offsets of a Flink checkpoint or savepoint; it is never written.
+    """The source offsets of a Flink checkpoint or savepoint, which eoctl never writes.
 
-    uid: of the source, where several read the same partition; its name and its operator id do too.
+    uid: of the source, or its name or operator id; needed if several sources read one partition.
     """
 
     kind: Literal["flink-checkpoint"]
@@ -113,11 +113,11 @@ class FlinkCheckpointStore(_Store):
 
 
 class ConnectStore(Table):
-    """Source offsets of a connector of Kafka Connect, by a worker's REST interface.
+    """Source offsets of a connector of Kafka Connect, through a worker's REST interface.
 
-    offsets_topic: the workers' `offset.storage.topic`. position: what the number of
-    `[app.source] field` says: the last record, or the next one. password and key_password are
-    `env:NAME` or `file:PATH`; ca, certificate and key name PEM files.
+    offsets_topic: the workers' `offset.storage.topic`. position: whether the number in
+    `[app.source] field` is that of the last record or of the next one. password and key_password
+    are `env:NAME` or `file:PATH`; ca, certificate and key name PEM files.
     """
 
     kind: Literal["connect"]

@@ -1,25 +1,26 @@
-"""How far a stream came: the offset of each partition before which everything was read.
+"""How far a stream has read: for each partition, the offset before which everything was read.
 
-Spark keeps it as JSON in a query's checkpoint. An offset alone does not say of which log it is,
-so each topic has its id, and each offset the leader epoch of the log that it was taken from: a
-recreated topic and a log that was cut off and written again (KIP-320) are other logs.
+Spark keeps it as JSON in a query's checkpoint. An offset alone does not identify its log, so each
+topic is kept with its id and each offset with the leader epoch of its log: a recreated topic and a
+log that was cut off and written again (KIP-320) are other logs.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.log_position import LogPosition, Standing
+from recovery.values import Value, replace
 
 SCHEMA = "eoctl.stream/v1"
 ANEW = "begin again with another checkpoint (and another job name for what it writes)"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Everything before `offset` of a partition was read."""
+class Position(Value):
+    """A place in a partition before whose `offset` everything was read."""
 
     offset: int
     leader_epoch: int | None = None
@@ -31,22 +32,21 @@ class Position:
 
     @property
     def in_log(self) -> LogPosition:
-        """Return the position, to be checked against the log that it is of."""
+        """Return the position in the form that is checked against its log."""
         if self.record_epoch is None:
             return LogPosition(self.offset, self.leader_epoch, "leader")
         return LogPosition(self.offset, self.record_epoch)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOffset:
-    """The topics' ids, None where brokers have no ids, and the positions in their partitions."""
+class StreamOffset(Value):
+    """The topics' ids, None if brokers have no ids, and the positions in their partitions."""
 
-    ids: Mapping[str, str | None] = field(default_factory=dict)
-    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    ids: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    positions: Mapping[TopicPartition, Position] = msgspec.field(default_factory=dict)
 
 
 def encode(offset: StreamOffset) -> dict[str, Any]:
-    """Return the JSON, always the same one for equal offsets: Spark compares its text."""
+    """Return the JSON; equal offsets give equal JSON, because Spark compares its text."""
     topics: dict[str, Any] = {}
     for (topic, partition), position in sorted(offset.positions.items()):
         one = topics.setdefault(topic, {"id": offset.ids.get(topic) or "", "partitions": {}})
@@ -61,7 +61,7 @@ def encode(offset: StreamOffset) -> dict[str, Any]:
 
 
 def decode(content: Any) -> StreamOffset:
-    """Return what `encode` has made. Raises RefusedError for another source's offsets."""
+    """Return what `encode` was given. Raises RefusedError for another source's offsets."""
     try:
         if content["schema"] != SCHEMA:
             raise KeyError("schema")
@@ -83,9 +83,9 @@ def decode(content: Any) -> StreamOffset:
 def moved(
     offset: StreamOffset, facts: Iterable[PartitionFacts]
 ) -> dict[TopicPartition, LogPosition]:
-    """Return the positions in partitions whose leader epoch rose since.
+    """Return the positions in partitions whose leader epoch has risen.
 
-    In these only the leader can tell whether its log goes on where the position is.
+    Only the leader of such a partition knows whether its log continues at the position.
     """
     return {
         f.topic_partition: position.in_log
@@ -100,7 +100,7 @@ def moved(
 def with_record_epochs(
     offset: StreamOffset, epochs: Mapping[TopicPartition, int | None]
 ) -> StreamOffset:
-    """Return the offset with the leader epochs of the records before these of its positions."""
+    """Return the offset with the leader epoch of the record before each of these positions."""
     stamped = {p: replace(offset.positions[p], record_epoch=epoch) for p, epoch in epochs.items()}
     return replace(offset, positions={**offset.positions, **stamped})
 
@@ -111,15 +111,15 @@ def refuse_other_logs(
     ids: Mapping[str, set[str | None]],
     standings: Mapping[TopicPartition, Standing],
 ) -> None:
-    """Refuse positions that are of another log than the present one.
+    """Refuse positions that belong to another log than the present one.
 
-    facts: partitions as they are now; positions of others are not judged. ids: of each topic, as
-    its leaders know it. standings: of the positions of `moved`. Raises RefusedError, and
-    IncompleteError for what may be a broker that lags behind.
+    facts: partitions as they are now; positions in others are not judged. ids: by topic, as its
+    leaders report them. standings: for the positions from `moved`. Raises RefusedError, and
+    IncompleteError if a broker may lag behind.
     """
     for f in facts:
-        place, where = f.topic_partition, f"{f.topic}-{f.partition}"
-        position = offset.positions.get(place)
+        partition, where = f.topic_partition, f"{f.topic}-{f.partition}"
+        position = offset.positions.get(partition)
         if position is None:
             continue
         before, told = offset.ids.get(f.topic), ids.get(f.topic, set())
@@ -130,8 +130,8 @@ def refuse_other_logs(
                 remedy=ANEW,
             )
         if before is not None and before not in told:
-            raise IncompleteError("its leader did not return the topic's id", where=where)
-        standing = standings.get(place)
+            raise IncompleteError("its leader did not tell the topic's id", where=where)
+        standing = standings.get(partition)
         if standing is not None and standing.held is False:
             raise RefusedError(
                 f"its log was cut off at {standing.divergence} and written again, and the stream "
@@ -158,9 +158,9 @@ def refuse_other_logs(
 
 
 def refuse_deleted(offset: StreamOffset, facts: Iterable[PartitionFacts]) -> None:
-    """Refuse to go on where records after a position were deleted before they were read.
+    """Refuse to go on if records after a position were deleted before they were read.
 
-    A partition without a position is new, and read from offset 0 on. Raises IncompleteError.
+    A partition without a position is new and is read from offset 0 on. Raises IncompleteError.
     """
     for f in facts:
         position = offset.positions.get(f.topic_partition, Position(0))
@@ -181,34 +181,34 @@ def advanced(
     most: int | None = None,
     target: StreamOffset | None = None,
 ) -> StreamOffset:
-    """Return how far the stream may come from `start`.
+    """Return how far the stream may go from `start`.
 
-    committed: never past the last stable offset, else up to the high watermark. most: offsets of
-    all partitions together, shared by what each has (see `shares`). target: never past it. A
-    position that stays, stays as it was, with its leader epoch, and positions of partitions that
-    facts lack stay too. A new partition is read from offset 0 on, and has no position until it
-    has records.
+    committed: never past the last stable offset, otherwise up to the high watermark. most: offsets
+    of all partitions together, divided among them (see `shares`). target: never past it. A position
+    that does not move keeps its leader epoch, and positions in partitions that are not in facts do
+    not move either. A new partition is read from offset 0 on and has no position until it has
+    records.
     """
     ids, positions = dict(start.ids), dict(start.positions)
     first: dict[TopicPartition, int] = {}
     sizes: dict[TopicPartition, int] = {}
     present = {f.topic_partition: f for f in facts}
-    for place, f in present.items():
+    for topic_partition, f in present.items():
         end = f.last_stable_offset if committed else f.high_watermark
         assert end is not None
-        known = start.positions.get(place, Position(0))
+        known = start.positions.get(topic_partition, Position(0))
         if target is not None:
-            end = min(end, target.positions.get(place, known).offset)
-        first[place] = max(known.offset, f.log_start_offset or 0)
-        sizes[place] = max(0, end - first[place])
+            end = min(end, target.positions.get(topic_partition, known).offset)
+        first[topic_partition] = max(known.offset, f.log_start_offset or 0)
+        sizes[topic_partition] = max(0, end - first[topic_partition])
     if most is not None:
         sizes = shares(sizes, most)
-    for place, f in present.items():
-        if not sizes[place]:
+    for topic_partition, f in present.items():
+        if not sizes[topic_partition]:
             continue
-        stable, end = f.last_stable_offset, first[place] + sizes[place]
-        ids.setdefault(place[0], f.topic_id)
-        positions[place] = Position(
+        stable, end = f.last_stable_offset, first[topic_partition] + sizes[topic_partition]
+        ids.setdefault(topic_partition[0], f.topic_id)
+        positions[topic_partition] = Position(
             end, f.leader_epoch, stable if stable is not None and stable < end else None
         )
     return replace(start, ids=ids, positions=positions)
@@ -217,9 +217,9 @@ def advanced(
 def shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
     """Return how many offsets each partition gives, about `most` in all.
 
-    In proportion to what each has, but one at least, so that none starves: as Spark's Kafka
-    source does it (KafkaMicroBatchStream.rateLimit). The sum may exceed `most` by as many as there
-    are partitions.
+    Shares are proportional to what partitions have, but at least one so that none starves, as in
+    Spark's Kafka source (KafkaMicroBatchStream.rateLimit). The sum may exceed `most` by up to the
+    number of partitions.
 
     >>> shares({("a", 0): 900, ("a", 1): 100, ("a", 2): 0, ("b", 0): 1}, 100)
     {('a', 0): 89, ('a', 1): 9, ('a', 2): 0, ('b', 0): 1}
@@ -227,4 +227,4 @@ def shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPartitio
     total = sum(sizes.values())
     if total <= most:
         return dict(sizes)
-    return {place: min(size, max(1, most * size // total)) for place, size in sizes.items()}
+    return {partition: min(size, max(1, most * size // total)) for partition, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""Two states of one partition: entries only in one, entries that differ."""
+"""Compare two states of one partition: entries that only one has, entries that differ."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +23,7 @@ class Side(NamedTuple):
 
 
 class EntryDifference(NamedTuple):
-    """An entry that is not the same on both sides. a, b: None where it is not there."""
+    """An entry that differs between the sides. a, b: None = that side lacks it."""
 
     kind: str
     key: bytes
@@ -33,7 +33,7 @@ class EntryDifference(NamedTuple):
 
 @dataclass
 class Compared:
-    """The numbers of entries that differ, by how they differ, and the first `most` of them."""
+    """The numbers of differing entries by kind of difference, and the first `most` of them."""
 
     most: int
     only_a: int = 0
@@ -53,10 +53,10 @@ class Compared:
         *,
         timestamps: bool = True,
     ) -> None:
-        """Compare rows of the same keys of both sides: columns timestamp, key and value at least.
+        """Compare rows of one set of keys: columns timestamp, key and value at least.
 
-        An entry is known by what `form` identifies. timestamps: whether they count. Raises
-        ValueError where a side has an entry twice.
+        `form` says what identifies an entry. timestamps: whether they count. Raises ValueError if a
+        side has an entry twice.
         """
         import numpy as np
         import pyarrow as pa
@@ -106,7 +106,7 @@ def _unequal(
     at_a: "NDArray[np.int64]",
     at_b: "NDArray[np.int64]",
 ) -> "NDArray[np.bool_]":
-    """bool[n]: which values differ; a null differs from any value."""
+    """Return which values differ, as bool[n]; a null differs from any value."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""The rule by which an earlier state is carried on, so that its changelogs are not read again.
+"""The rule for continuing an earlier state, so that its changelogs are not read again.
 
-Only where the result is provably that of a full rebuild. A key that was deleted after the earlier
-cut may be gone from the log, value and tombstone, before the second read: so time is bounded too.
+It applies only if the result provably equals a full rebuild. A key that was deleted after the
+earlier cut may vanish from the log, value and tombstone, before the next read, so time is limited.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ def why_full(
     standings: Mapping[TopicPartition, Standing],
     now_ms: int,
 ) -> str | None:
-    """Return why everything is read again; None where the earlier state is enough up to its cut.
+    """Return why everything must be read again; None: the earlier state suffices up to its cut.
 
-    standings: whether each log is the one of the earlier cut's end.
+    standings: whether each log is the one at the end of the earlier cut.
     """
     if (earlier.format, earlier.options) != (format_name, dict(options)):
         return "the earlier state has another format"
@@ -39,7 +39,7 @@ def why_full(
         return "the earlier state is not provably complete"
     if earlier.cut.at != "lso":
         return "the earlier cut was not made at lso"
-    before, now = earlier.cut.places(), cut.places()
+    before, now = earlier.cut.by_partition(), cut.by_partition()
     ids = {t.topic: t.topic_id for t in earlier.cut.topics}
     if before.keys() != now.keys() or any(ids[t.topic] != t.topic_id for t in cut.topics):
         return "the changelogs or their partitions are others now"
@@ -50,13 +50,13 @@ def why_full(
                 return f"{topic} is not only compacted"
             kept = int(config.get("delete.retention.ms") or 0)
             shortest = kept if shortest is None else min(shortest, kept)
-    for place, p in before.items():
-        name = f"{place[0]}-{place[1]}"
-        if now[place].start != p.start:
-            return f"the log start of {name} moved from {p.start} to {now[place].start}"
-        if now[place].end < p.end:
+    for topic_partition, p in before.items():
+        name = f"{topic_partition[0]}-{topic_partition[1]}"
+        if now[topic_partition].start != p.start:
+            return f"the log start of {name} moved from {p.start} to {now[topic_partition].start}"
+        if now[topic_partition].end < p.end:
             return f"the cut of {name} is below the earlier one"
-        if (standing := standings[place]).held is False:
+        if (standing := standings[topic_partition]).held is False:
             return (
                 f"the log of {name} was cut off at {standing.divergence} and written again, below "
                 f"the earlier cut at {p.end}: {standing.because}"

@@ -1,8 +1,8 @@
-"""The last record of each identity, from records in any number of parts, in bounded memory.
+"""Keep the last record of each identity, from records in any number of parts, in bounded memory.
 
 Arrow's hash table numbers the identities, numpy keeps the highest offset of each number. What grows
-beyond the bound is handed to `spill` as a run: a table whose identities are unique, tombstones
-kept. Runs are sorted by their keys' hashes (`by_hash`), so that they can be merged.
+beyond the bound is passed to `spill` as a run: a table with unique identities, tombstones kept.
+Runs are sorted by their keys' hashes (`by_hash`), so that they can be merged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,16 +22,16 @@ _SLICE = 1 << 18  # rows hashed at once
 _MOST_CHUNKS = 64
 _HASH_BITS = 62
 HASHES = 1 << _HASH_BITS  # of a run's rows
-_PIECE = 1 << 14  # rows that are put into parts at once
+_PIECE = 1 << 14  # rows distributed to parts at once
 _PART_BYTES = 16 << 20
 _MOST_PART_BITS = 6
-_ROW_BYTES = 40  # beside a row's own: its place in the hash table, its number, its turn
+_ROW_BYTES = 40  # besides the row itself: its entry in the hash table, number and order
 
 
 class Latest:
-    """Add records, take the `table` at the end. memory_bytes bounds what is held before `spill`.
+    """Add records, then take the `table`. memory_bytes bounds what is held before `spill`.
 
-    While a run is written about twice as much is in use.
+    While a run is written, about twice as much is in use.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Latest:
         self._bytes = 0
 
     def add(self, rows: "pa.RecordBatch") -> None:
-        """Records of any offsets; nobody may add one offset twice."""
+        """Add records with any offsets; each offset may be added only once."""
         if not len(rows):
             return
         self._pending.append(rows)
@@ -61,14 +61,14 @@ class Latest:
                 self._state = self._state.combine_chunks()
 
     def spill(self) -> None:
-        """Hand over what there is."""
+        """Hand over the current rows, if any."""
         rows = self.table()
         self._state = None
         if len(rows):
             self._spill(rows)
 
     def table(self) -> "pa.Table":
-        """The last record of each identity among what was added and not spilt."""
+        """Return the last record of each identity among those added and not spilt."""
         import pyarrow as pa
 
         self._merge()
@@ -91,7 +91,7 @@ class Latest:
 
 
 def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
-    """The record with the highest offset of each identity."""
+    """Return the record with the highest offset of each identity."""
     import numpy as np
     import pyarrow as pa
 
@@ -104,7 +104,7 @@ def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
         raise ValueError("a record without identity")
     number = np.concatenate([int32_values(chunk.indices) for chunk in numbers.chunks])
     offset = np.concatenate([int64_values(batch.column("offset")) for batch in batches])
-    # of equal subscripts numpy keeps the last one written: so write by rising offset
+    # Of equal subscripts numpy keeps the one written last, so write by rising offset.
     last = np.empty(int(number.max()) + 1, np.int64)
     if (offset[1:] > offset[:-1]).all():
         last[number] = np.arange(len(number))
@@ -116,10 +116,10 @@ def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
 
 
 def latest_of_runs(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
-    """The record with the highest offset of each identity; parts have a column `hash` and are
-    sorted by it. The result has it no more.
+    """Return the record with the highest offset of each identity, without the column `hash`.
 
-    Sorting what is nearly sorted takes less than numbering the identities.
+    parts: have a column `hash` and are sorted by it. Sorting nearly sorted rows takes less time
+    than numbering the identities.
     """
     import numpy as np
     import pyarrow as pa
@@ -141,7 +141,7 @@ def latest_of_runs(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Ta
         if here.null_count or not pc.all(pc.equal(here, before)).as_py():
             return latest(
                 form, [pa.Table.from_batches(plain)]
-            )  # two keys of one hash, or a key's identities
+            )  # two keys with one hash, or several identities of a key
         offset = np.concatenate([int64_values(batch.column("offset")) for batch in plain])[order]
         highest = np.maximum.reduceat(offset, np.flatnonzero(first))
         order = order[offset == highest[np.cumsum(first) - 1]]
@@ -150,12 +150,12 @@ def latest_of_runs(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Ta
 
 
 def _batches(parts: Sequence["pa.Table"]) -> list["pa.RecordBatch"]:
-    """No copy of the parts as one: fresh memory costs more than finding the last ones."""
+    """Return the parts' batches without joining them: fresh memory costs more than the search."""
     return [batch for part in parts for batch in part.to_batches() if len(batch)]
 
 
 def _chosen(batches: Sequence["pa.RecordBatch"], rows: "NDArray[np.int64]") -> "pa.Table":
-    """Return the rows of these rising numbers, counted through all batches."""
+    """Return the rows with these rising numbers, counted through all batches."""
     import numpy as np
     import pyarrow as pa
 
@@ -175,9 +175,9 @@ def _held(rows: "pa.Table | pa.RecordBatch | None") -> int:
 
 
 def key_hash(keys: "pa.Array") -> "NDArray[np.uint64]":
-    """Hash each key, alike wherever it is computed; uint64[n].
+    """Hash each key as uint64[n], equally wherever it is computed.
 
-    A polynomial of the key's bytes, then Murmur's last mixing. Null counts as empty.
+    The hash is a polynomial of the key's bytes, then Murmur's last mixing. Null counts as empty.
     """
     import numpy as np
 
@@ -212,15 +212,15 @@ def _powers(n: int) -> "NDArray[np.uint64]":
 def by_hash(rows: "pa.Table", most_bytes: int) -> Iterator["pa.Table"]:
     """Yield the rows by rising hash of their keys, in tables of about `most_bytes`.
 
-    They have a column more, `hash`: int64, at least 0 and below HASHES.
+    The tables have an additional column `hash`: int64, at least 0 and below HASHES.
     """
     import numpy as np
     import pyarrow as pa
 
     if not len(rows):
         return
-    # rows taken from all over a large table miss the processor's caches with each column: so they
-    # are first put into parts of that size, a piece of the table after the other
+    # Rows taken from all over a large table miss the processor's caches with each column. So they
+    # are first distributed, piece by piece of the table, to parts that fit in the caches.
     bits = min(_MOST_PART_BITS, (rows.nbytes // _PART_BYTES).bit_length())
     at_once = max(1, len(rows) * most_bytes // max(1, rows.nbytes))
     schema = rows.schema.append(pa.field("hash", pa.int64()))

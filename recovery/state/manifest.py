@@ -1,6 +1,6 @@
-"""The manifest of a state: what it was made from, up to where, and what is proved of it.
+"""The manifest of a state: what it was made from, up to where, and what is proven about it.
 
-A state is what its manifest lists, with their hashes, and nothing else; it is written last.
+A state is exactly what its manifest lists, with hashes; the manifest is written last.
 """
 
 import json
@@ -34,7 +34,7 @@ class ManifestFile(_Value):
 
 
 class ManifestDigest(_Value):
-    """See docs/state.md: the number of rows, and the sum of their SHA-256 modulo 2^256."""
+    """The number of rows, and the sum of their SHA-256 modulo 2^256 (see docs/state.md)."""
 
     rows: int
     sha256_sum: str
@@ -48,8 +48,8 @@ class ManifestDigest(_Value):
 
 
 class ManifestPartition(HasPartition, _Value):
-    """One partition's state. counts: see `recovery.audit.range_counts`. expired: last records
-    that retention hides. incomplete: why it is not provably complete."""
+    """One partition's state. counts: see `recovery.audit.range_counts`. expired: last records that
+    retention hides. incomplete: why it is not provably complete."""
 
     topic: str
     partition: int
@@ -68,8 +68,8 @@ class ManifestPartition(HasPartition, _Value):
 
 
 class Manifest(_Value):
-    """One state. Times are RFC 3339. peak_bytes: the most memory one process had resident. run:
-    in object storage the identity of the process that published it; else empty."""
+    """One state. Times are RFC 3339. peak_bytes: the most resident memory of one process. run: in
+    object storage, the identity of the process that published the state; otherwise empty."""
 
     schema_: Literal["eoctl.manifest/v1"] = Field(default="eoctl.manifest/v1", alias="schema")
     cluster_id: str | None
@@ -97,21 +97,21 @@ class Manifest(_Value):
     versions: dict[str, str]
     peak_bytes: int
 
-    def by_place(self) -> dict[TopicPartition, ManifestPartition]:
-        """The partitions by their place."""
+    def by_partition(self) -> dict[TopicPartition, ManifestPartition]:
+        """Return what the manifest says of each partition."""
         return {p.topic_partition: p for p in self.partitions}
 
 
 def dump(manifest: Manifest) -> str:
-    """The content of manifest.json."""
+    """Return the content of manifest.json."""
     content = manifest.model_dump(mode="json", by_alias=True)
-    if not manifest.run:  # earlier versions refuse a field that they don't know
+    if not manifest.run:  # earlier versions refuse unknown fields
         del content["run"]
     return json.dumps(content, indent=1) + "\n"
 
 
 def load(text: str, where: str) -> Manifest:
-    """Raises UsageError."""
+    """Return the manifest in a text. where: the file, for errors. Raises UsageError."""
     try:
         content = json.loads(text)
         schema = content.get("schema") if isinstance(content, dict) else None
@@ -129,7 +129,7 @@ def load(text: str, where: str) -> Manifest:
 
 
 def log_facts(config: Mapping[str, str | None], log_start: int, now_ms: int) -> LogFacts:
-    """A topic's settings as numbers; -1 is no bound."""
+    """Return a topic's settings as numbers; -1 means no bound."""
 
     def bound(name: str) -> int | None:
         text = config.get(name)
@@ -149,10 +149,10 @@ def completeness(
     summary: Mapping[str, Any],
     read_ms: tuple[int, int],
 ) -> tuple[tuple[str, ...], str | None]:
-    """Return why a partition's state is not provably complete, and the proof where it still is.
+    """Return why a partition's state is not provably complete, and the proof if it still is.
 
-    config: of the topic, None where it may not be seen. log_start: as it is now. read_ms: when the
-    reading began and when its last byte had come.
+    config: of the topic; None = it may not be seen. log_start: as it is now. read_ms: when reading
+    began, and when its last byte had arrived.
     """
     if config is None:
         return ("its cleanup policy could not be seen",), None
@@ -181,11 +181,11 @@ def completeness(
 def of_several_replicas(
     config: Mapping[str, str | None] | None, brokers: Collection[int], missing: int | None
 ) -> str | None:
-    """Say what it may have cost a partition's state that more than one broker's copy was read.
+    """Return what reading from more than one broker's copy may have cost a partition's state.
 
-    Each replica is compacted on its own. One that lags behind still has a value, another has lost
-    its tombstone: read in parts from both, the key comes back. None where no copy has lost
-    anything. missing: offsets read without a record, None where the reader can't tell.
+    Each replica is compacted on its own. One that lags may still have a value while another has
+    already lost its tombstone: read in parts from both, the key comes back. None if no copy has
+    lost anything. missing: offsets read without a record; None = the reader cannot say.
     """
     policy = (config or {}).get("cleanup.policy")
     if len(brokers) < 2 or missing == 0 or (policy is not None and "compact" not in policy):
@@ -206,21 +206,21 @@ def compacted_from_above(
     *,
     at_instant: bool = False,
 ) -> tuple[str, bool] | None:
-    """Say what records above a cut may have cost it, and if a segment is known to have closed.
+    """Return what records above a cut may have cost it, and whether a segment has surely closed.
 
-    Compaction keeps the last record of a key, wherever a cut lies: with the cut at 1000, K at 50
-    and at 500 go once K at 5000 may be cleaned with them. None where nothing can be gone so: a
-    policy without compact, nothing above, no offset of the range without its record, or all of it
-    younger than min.compaction.lag.ms.
+    Compaction keeps a key's last record, wherever the cut is: with the cut at 1000, K at 50 and at
+    500 may go once K at 5000 can be cleaned with them. None if nothing can be lost in this way: a
+    policy without compact, nothing above the cut, every offset of the range has its record, or all
+    records are younger than min.compaction.lag.ms.
 
-    above: offsets from the cut to the high watermark now. missing: offsets read without a record,
-    None where the reader can't tell. size: bytes that may have closed a segment, estimated: of the
-    log up to the high watermark, or of what lies above a cut that this very run made.
-    age_ms: of the cut when its last byte had come; at an instant, since that instant. The second
-    part is False where neither segment.ms nor segment.bytes have been reached since: the active
-    segment is never cleaned, but how old it was at the cut is not known. at_instant: the cut is
-    older than the log that was found, which may have been cleaned as a whole ever since: its
-    segments tell nothing any more, so the second part is True.
+    above: offsets from the cut to the current high watermark. missing: offsets read without a
+    record; None = the reader cannot say. size: an estimate of the bytes that may have closed a
+    segment: those of the log up to the high watermark, or those above a cut that this run made.
+    age_ms: the cut's age when its last byte had arrived; at an instant, the time since that
+    instant. The second value is False if neither segment.ms nor segment.bytes has been reached
+    since: the active segment is never cleaned, but its age at the cut is unknown. at_instant: the
+    cut is older than the log that was found, all of which may have been cleaned since; its segments
+    show nothing any more, so the second value is True.
     Source: Kafka's class LogCleanerManager.cleanableOffsets.
     """
     if config is None or "compact" not in (config.get("cleanup.policy") or ""):
@@ -237,5 +237,5 @@ def compacted_from_above(
 
 
 def whole(parts: Iterable[ManifestPartition]) -> ManifestDigest:
-    """The sum of the partitions' digests."""
+    """Return the sum of the partitions' digests."""
     return ManifestDigest.of(Digest.sum(p.digest.digest() for p in parts))

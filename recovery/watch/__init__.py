@@ -1,1 +1,1 @@
-"""Thresholds for cron, and the metrics that `check` writes."""
+"""Judge thresholds for cron, and produce the metrics that `check` writes."""

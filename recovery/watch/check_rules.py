@@ -1,11 +1,12 @@
-"""The rules of the config file's [check]: each makes a row of facts when it must speak up.
+"""Apply the rules of the config file's [check]: each gives a row of facts and its judgement.
 
-A rule is a finding when what was observed reaches the threshold. Where something that could
-change the answer was not seen, the answer is None: cannot tell.
+A rule is a finding if the observed value reaches the threshold. If something that could change
+the answer was not seen, the answer is None (unknown).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged
 from recovery.errors import UsageError
@@ -23,21 +24,21 @@ from recovery.inspect.observation import CLOSED_STATES
 from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.rows.check import CheckRow, Unit
+from recovery.values import Value
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_GRANTED = "AUTHORIZATION_FAILED"
 UNSUPPORTED = "UNSUPPORTED_VERSION"
 KEPT_BY_HISTORY = frozenset({"orphan", "marker-lost", "unknown"})
-"""Verdicts that rest on what `__transaction_state` remembers of a closed transactional id."""
+"""Verdicts that depend on the `__transaction_state` history of a closed transactional id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """[check] as numbers; None = the rule is off. Durations in seconds."""
+class Thresholds(Value):
+    """The [check] section as numbers; None = the rule is off. Durations in seconds."""
 
     held_records: int | None = None
     held_age: float | None = None
-    verdicts: Mapping[str, int] = field(default_factory=dict)
+    verdicts: Mapping[str, int] = msgspec.field(default_factory=dict)
     groups_pending: int | None = None
     coordinators_unavailable: int | None = None
     producer_id_expiry: float | None = None
@@ -49,7 +50,7 @@ class Thresholds:
 
     @property
     def need_ids(self) -> bool:
-        """Return True if a rule that is on needs every transactional id described."""
+        """Return True if an enabled rule needs every transactional id described."""
         of_ids = (self.producer_id_expiry, self.deadline, self.two_phase_age, self.id_expiry)
         return self.epochs_left is not None or any(limit is not None for limit in of_ids)
 
@@ -63,11 +64,10 @@ class Thresholds:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """The facts that `check` judges. groups None: not asked. expiration_ms: the shortest that a
-    broker has for idle transactional ids, offsets_retention_ms: for the offsets of groups; None =
-    not known. group_times: of groups without members, since that retention ago; one that is absent
+class Observed(Value):
+    """The facts that `check` judges. groups None: not queried. expiration_ms: any broker's shortest
+    expiration of idle transactional ids; offsets_retention_ms: the same for group offsets; None =
+    unknown. group_times: of groups without members, over that retention; a group that is absent
     could not be seen. now: epoch ms, our clock."""
 
     diagnosis: Diagnosis
@@ -78,12 +78,12 @@ class Observed:
     expiration_missing: tuple[Missing, ...]
     now: int
     offsets_retention_ms: int | None = None
-    group_times: Mapping[str, GroupTimes] = field(default_factory=dict)
+    group_times: Mapping[str, GroupTimes] = msgspec.field(default_factory=dict)
     group_times_missing: tuple[Missing, ...] = ()
 
 
 def check_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
-    """One row per rule that is on, in the order of the config file's documentation."""
+    """Return one row per enabled rule, in the order of the config file's documentation."""
     rules: list[tuple[float | None, Callable[[Observed, float], CheckRow]]] = [
         (limits.held_records, _held_records),
         (limits.held_age, _held_age),
@@ -96,9 +96,9 @@ def check_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
 
 
 def verdict_counts(d: Diagnosis) -> dict[str, int]:
-    """Transactions per verdict, zeros too; one on several partitions counts once.
+    """Return the number of transactions per verdict, including zeros.
 
-    Ids that hold no partition count with those that do.
+    One on several partitions counts once. Ids that hold no partition are counted as well.
     """
     return {
         name: len(
@@ -114,12 +114,12 @@ def verdict_counts(d: Diagnosis) -> dict[str, int]:
 
 
 def unseen_partitions(d: Diagnosis) -> int:
-    """Partitions whose offsets could not be seen."""
+    """Return how many partitions have offsets that could not be seen."""
     return sum(p.held is None for p in d.partitions)
 
 
 def holders(d: Diagnosis) -> list[Judged]:
-    """The transaction at the LSO of each held partition."""
+    """Return the transaction at the LSO of each held partition."""
     first: dict[TopicPartition, Judged] = {}
     for j in d.judged:
         known = first.get(j.about.topic_partition)
@@ -129,17 +129,17 @@ def holders(d: Diagnosis) -> list[Judged]:
 
 
 def unavailable(transactions: Transactions) -> int:
-    """Coordinators that nobody leads, or that do not answer, move or load."""
+    """Return how many coordinators have no leader, do not answer, are moving or are loading."""
     return sum(not c.seen and not _not_askable(c.error) for c in transactions.coordinators)
 
 
 def pending_groups(groups: Iterable[GroupFacts]) -> list[str]:
-    """Groups with an offset commit that waits for a transaction's end."""
+    """Return the groups with an offset commit that waits for a transaction's end."""
     return [g.group for g in groups if any(o.pending for o in g.offsets)]
 
 
 def ages_unknown(d: Diagnosis) -> list[Missing]:
-    """Held partitions of which nobody can say for how long."""
+    """Return a `Missing` for each partition that has been held for an unknown time."""
     return [
         Missing(
             "partition",
@@ -163,7 +163,7 @@ def check_row(
     finding: bool,
     unsure: bool,
 ) -> CheckRow:
-    """Return a rule's row. unsure: not everything was seen, so that only a finding is certain."""
+    """Return a rule's row. unsure: not everything was seen, so only a finding is certain."""
     ok = False if finding else None if unsure else True
     return CheckRow(
         rule=rule, threshold=threshold, observed=observed, unit=unit, ok=ok, detail=detail
@@ -251,8 +251,7 @@ def _not_askable(error: str | None) -> bool:
     return error is not None and (error.endswith(NOT_GRANTED) or error == UNSUPPORTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Expiring:
+class Expiring(Value):
     """A closed transactional id that something depends on; at: when the brokers may drop it."""
 
     transactional_id: str
@@ -263,11 +262,11 @@ class Expiring:
 def near_expiry(
     rows: Iterable[TransactionFacts], expiration_ms: int, now: int, within: float
 ) -> list[TransactionFacts]:
-    """Closed ids that may be dropped within so many seconds.
+    """Return closed ids that may be dropped within `within` seconds.
 
-    A coordinator drops an id that was idle for transactional.id.expiration.ms since its last
-    change of state. The start of its last transaction, which is what coordinators tell, is
-    earlier, so an id may live longer than is said here, never shorter.
+    A coordinator drops an id transactional.id.expiration.ms after its last change of state. But
+    coordinators report only the start of its last transaction, which is earlier, so an id may live
+    longer than computed here, never shorter.
     """
     return [
         t
@@ -279,11 +278,11 @@ def near_expiry(
 
 
 def expiring(observed: Observed, within: float) -> list[Expiring]:
-    """Ids that are needed and will be dropped, soonest first.
+    """Return ids that are needed and will be dropped, soonest first.
 
-    Most ids that expire belong to nobody any more. Needed is one whose past tells what to do with
-    records that are held (its history goes with it), or one of a client that lives: a member of
-    a group bears its name (Kafka Streams). That client's next transaction would fail.
+    Most expiring ids no longer have an owner. An id is needed if its history decides what to do
+    with held records, since the history is dropped with it, or if its client is alive: a group
+    member is named like it (Kafka Streams), and that client's next transaction would fail.
     """
     if observed.expiration_ms is None:
         return []
@@ -309,7 +308,7 @@ def expiring(observed: Observed, within: float) -> list[Expiring]:
 
 
 def living_client(transactional_id: str, clients: Iterable[str]) -> str | None:
-    """The group member that bears an id's name: `app-UUID-1` is of `app-UUID-StreamThread-1-...`"""
+    """Return the group member with an id's name: `app-UUID-StreamThread-1-...` for `app-UUID-1`."""
     process, _, number = transactional_id.rpartition("-")
     stem = f"{process}-StreamThread-{number}-" if process else None
     return next(
@@ -342,13 +341,13 @@ GAPS: Mapping[str, Callable[[Missing], bool]] = {
     "group-commits": lambda m: m.scope == "group" and m.topic == CONSUMER_OFFSETS,
     "settings": lambda m: m.error == "CLUSTER_AUTHORIZATION_FAILED" and m.scope == "broker",
 }
-"""What a context's accept_missing may name: permissions that are known not to be granted."""
+"""Values of a context's accept_missing: permissions that are known not to be granted."""
 
 
 def split_accepted(
     missing: Iterable[Missing], accepted: Sequence[str]
 ) -> tuple[list[Missing], list[Missing]]:
-    """Errors, and known gaps that are only notes. Raises UsageError for an unknown gap."""
+    """Split into errors and known gaps (notes only). Raises UsageError for an unknown gap."""
     for name in accepted:
         if name not in GAPS:
             raise UsageError(

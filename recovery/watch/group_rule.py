@@ -1,10 +1,10 @@
-"""The rule of `check` that speaks before Kafka deletes the offsets of a group nobody is in.
+"""Warn before Kafka deletes the offsets of a group without members (a rule of `check`).
 
 After `offsets.retention.minutes` a group that comes back starts where auto.offset.reset says. Kafka
-counts from when a classic group lost its last member; for one that never had any (a Flink job's)
-and for the newer kinds from each offset's own commit. Members keep what they read. Source: KIP-211;
-Kafka's offsetExpirationCondition of ClassicGroup, ConsumerGroup and StreamsGroup, and
-OffsetMetadataManager.cleanupExpiredOffsets.
+counts from when a classic group lost its last member. For one that never had a member (such as a
+Flink job's) and for the newer group types, Kafka counts from each offset's own commit. A group with
+members keeps what it reads. Source: KIP-211; Kafka's offsetExpirationCondition of ClassicGroup,
+ConsumerGroup and StreamsGroup, and OffsetMetadataManager.cleanupExpiredOffsets.
 """
 
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ from recovery.rows.check import CheckRow
 from recovery.watch.check_rules import Observed, check_row
 
 AT_WORK_MS = 6 * 3_600_000
-"""A group that committed so lately is at work, though it has no member, as that of a Flink job is.
+"""A group that committed this recently is at work even without members, like a Flink job's.
 
-What expires of it is then of a partition or a topic that it left, or is committed anew.
+Offsets of it that expire are for partitions or topics it left, or will be committed again.
 """
 
 
 def without_members(groups: Iterable[GroupFacts]) -> list[GroupFacts]:
-    """Return the groups whose offsets Kafka may delete; share groups have none of that kind."""
+    """Return the groups whose offsets Kafka may delete; share groups have no such offsets."""
     return [
         g
         for g in groups
@@ -36,8 +36,8 @@ def without_members(groups: Iterable[GroupFacts]) -> list[GroupFacts]:
 def ends_at(g: GroupFacts, times: GroupTimes, retention_ms: int, now: int) -> int | None:
     """Return when Kafka may delete the first of a group's offsets, epoch ms; None: it keeps all.
 
-    times: since `retention_ms` ago. What is older than that is due now. An offset with a commit
-    that waits for its transaction is kept by Kafka; one that was deleted meanwhile is gone.
+    times: from the last `retention_ms`; anything older is due now. Kafka keeps an offset whose
+    commit waits for a transaction; an offset that was deleted meanwhile is left out.
     """
     due = now - retention_ms
     ends = []
@@ -52,15 +52,15 @@ def ends_at(g: GroupFacts, times: GroupTimes, retention_ms: int, now: int) -> in
             continue
         counts_from = commit.committed_at
         written_without_time = times.members is not None and times.state_since is None
-        if g.protocol is not None and not written_without_time:  # a classic one's
+        if g.protocol is not None and not written_without_time:  # a classic group's
             counts_from = due if times.state_since is None else times.state_since
         ends.append(counts_from + retention_ms)
     return min(ends, default=None)
 
 
 def group_expiry(observed: Observed, threshold: float) -> CheckRow:
-    """Judge the groups without members. At most half of the retention counts as near: what commits
-    more often than that is never a finding."""
+    """Judge the groups without members. At most half of the retention counts as near, so a group
+    that commits more often than that is never a finding."""
     retention = observed.offsets_retention_ms
     groups = without_members(observed.groups or ())
     unseen = sum(g.group not in observed.group_times for g in groups)
@@ -100,7 +100,7 @@ def group_expiry(observed: Observed, threshold: float) -> CheckRow:
 def _left(
     g: GroupFacts, times: GroupTimes, retention_ms: int, limit_ms: float, now: int
 ) -> int | None:
-    """Return the ms until Kafka may delete offsets; None: not so soon, or the group is at work."""
+    """Return the ms until Kafka may delete offsets; None: not soon, or the group is at work."""
     end = ends_at(g, times, retention_ms, now)
     last = max((c.committed_at for c in times.commits.values() if c), default=now - retention_ms)
     at_work = times.members or now - last < min(limit_ms, AT_WORK_MS)

@@ -1,7 +1,7 @@
-"""The rules of `check` that speak before something ends: deadlines, two-phase ids, ids, epochs.
+"""Warn before something ends: deadlines, two-phase ids, id expiry, epochs (rules of `check`).
 
-They need every transactional id described. A coordinator's own clock counts where it was measured
-(`Transactions.clocks`), else this host's, and `detail` says so.
+They need every transactional id described. A coordinator's own clock is used if it was measured
+(`Transactions.clocks`), else this host's, and `detail` says which.
 """
 
 from recovery.facts import TransactionFacts, Transactions
@@ -12,16 +12,16 @@ from recovery.rows.check import CheckRow, Unit
 from recovery.watch.check_rules import Observed, Thresholds, check_row, near_expiry
 
 SPENT = 0.75
-"""Share of its timeout that a transaction has used up before its deadline is worth a word.
+"""The share of its timeout that a transaction must have used before its deadline is reported.
 
-A healthy application ends its transactions long before: one with a timeout of 60 s that commits
-each second is never within a minute of trouble, although its deadline always is.
+A healthy application ends its transactions long before that: with a timeout of 60 s and a commit
+every second, it is never close to trouble, although its deadline is always within a minute.
 """
 LAST_EPOCH = 32_767  # Short.MAX_VALUE: the coordinator then gives the id a new producer id
 
 
 def headroom_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
-    """Return a row for each rule that is on."""
+    """Return a row for each enabled rule."""
     rules = (
         (limits.deadline, _deadline),
         (limits.two_phase_age, _two_phase_age),
@@ -32,7 +32,7 @@ def headroom_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
 
 
 def milliseconds_left(t: TransactionFacts, transactions: Transactions, now: int) -> int | None:
-    """Return the time until the coordinator aborts an open transaction, negative once it is due.
+    """Return the ms until the coordinator aborts an open transaction, negative once overdue.
 
     now: epoch ms, our clock. None: it is not open, has no deadline (two-phase), or was not seen.
     """
@@ -41,7 +41,7 @@ def milliseconds_left(t: TransactionFacts, transactions: Transactions, now: int)
 
 
 def _described_at(observed: Observed) -> int:
-    """Return the time by which what was described is judged: the rest was asked for later."""
+    """Return the time at which the ids were described; everything else was queried later."""
     at = observed.transactions.described_at
     return observed.now if at is None else at
 
@@ -80,7 +80,7 @@ def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
 
 
 def _id_expiry(observed: Observed, threshold: float) -> CheckRow:
-    """Any id counts, needed or not (`producer_id_expiry` looks at those that are needed)."""
+    """Judge all ids, needed or not (`producer_id_expiry` judges those that are needed)."""
     expiration = observed.expiration_ms
     rows = (
         near_expiry(observed.transactions.rows, expiration, observed.now, threshold)
@@ -135,7 +135,7 @@ def _row(
     finding: bool,
     unsure: bool = False,
 ) -> CheckRow:
-    """Return the rule's row; where ids were not seen, nothing but a finding is certain."""
+    """Return the rule's row; if ids were not seen, only a finding is certain."""
     hidden = _not_seen(observed.transactions)
     if hidden:
         detail += f"; {hidden}"

@@ -1,16 +1,16 @@
-"""The metrics of `check --textfile` and of `exporter`: their names, help, and text format (0.0.4).
+"""Define the metrics of `check --textfile` and `exporter`: names, help, and text format (0.0.4).
 
-Names, units and types follow Prometheus's conventions: base units in the name, gauges but for what
-ends in `_total`, since each look says how things stand. Source: Prometheus, "Exposition formats"
-and "Metric and label naming".
+Names, units and types follow Prometheus's conventions: base units in the name, and gauges except
+for names in `_total`, since each check reports a current state. Source: Prometheus, "Exposition
+formats" and "Metric and label naming".
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from recovery.rows.check import CheckRow
+from recovery.values import Value
 from recovery.watch.check_rules import (
     Observed,
     holders,
@@ -36,7 +36,7 @@ HELP: Mapping[str, str] = {
     "eoctl_groups_pending": "Groups with an offset commit that waits for a transaction to end.",
     "eoctl_producer_id_expiry_seconds": "Until the first needed transactional id may be dropped.",
 }
-"""Metric → its help: what every look at a cluster gives."""
+"""Metric → its help: what every check of a cluster produces."""
 SERIES_HELP: Mapping[str, str] = {
     "eoctl_groups": "Consumer groups looked at.",
     "eoctl_groups_complete": "Whether all groups, their offsets and their partitions were seen.",
@@ -54,9 +54,8 @@ SERIES_HELP: Mapping[str, str] = {
 RESULTS = {True: "ok", False: "finding", None: "unknown"}
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One value of one metric; name is a key of HELP or SERIES_HELP."""
+class Sample(Value):
+    """One value of one metric. name: a key of HELP or SERIES_HELP."""
 
     name: str
     value: float
@@ -106,7 +105,7 @@ def check_samples(
 
 
 def unseen_samples(context: str, now: int, *, up: bool) -> list[Sample]:
-    """The metrics of a cluster that could not be looked at. now: epoch ms."""
+    """Return the metrics of a cluster that could not be checked. now: epoch ms."""
     cluster = (("context", context),)
     return [
         Sample("eoctl_up", int(up), cluster),
@@ -116,7 +115,7 @@ def unseen_samples(context: str, now: int, *, up: bool) -> list[Sample]:
 
 
 def exposition(samples: Iterable[Sample]) -> str:
-    """The text of a .prom file: every family once, its HELP and TYPE first."""
+    """Return the text of a .prom file: every family once, with HELP and TYPE first."""
     lines: list[str] = []
     for family in families(samples):
         lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
@@ -124,9 +123,8 @@ def exposition(samples: Iterable[Sample]) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric with all its samples, of which there is at least one."""
+class Family(Value):
+    """One metric with all its samples, at least one."""
 
     name: str
     help: str
@@ -139,7 +137,7 @@ def families(samples: Iterable[Sample]) -> list[Family]:
     known = {**HELP, **SERIES_HELP}
     mine: dict[str, list[Sample]] = {name: [] for name in known}
     for sample in samples:
-        # half of a surrogate pair has no UTF-8, in which a text is written
+        # a lone surrogate cannot be encoded as UTF-8, the text's encoding
         labels = tuple((k, v.encode("utf-8", "replace").decode()) for k, v in sample.labels)
         mine[sample.name].append(Sample(sample.name, sample.value, labels))
     return [

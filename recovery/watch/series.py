@@ -1,26 +1,25 @@
-"""The series that `exporter` adds to those of `check`: lags of groups, and one for each finding.
+"""Build the series that `exporter` adds to those of `check`: group lags, and one per finding.
 
-Their number is bounded: clusters have groups and transactional ids without end (Flink's naming
-INCREMENTING makes a new id for every transaction). What a limit leaves out is counted, never
-dropped in silence. Unknown is NaN, so that a sum over what is not known is not known either.
+Their number is bounded, since clusters may have any number of groups and transactional ids (Flink's
+naming INCREMENTING creates an id per transaction). What a limit leaves out is counted, never
+silently dropped. An unknown value is NaN, so that sums over it are unknown too.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
+from recovery.values import Value
 from recovery.watch.metrics import Sample
 
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The most series that one context may have: of groups, of their partitions, of findings.
+class Limits(Value):
+    """The maximum number of series per context: for groups, for their partitions, for findings.
 
-    records: offsets of logs that are read in one look to count records; 0 = none are counted.
+    records: offsets of logs read per check to count records; 0 = records are not counted.
     """
 
     groups: int = 200
@@ -34,9 +33,9 @@ def group_samples(
 ) -> list[Sample]:
     """Return the lags of groups and of their partitions, each by name, and what was left out.
 
-    names: all groups that were looked at, those without an offset too. A group's lag is the sum of
-    its partitions, also of those that have no series of their own; a partition that was read
-    further than the last stable offset adds nothing to it, one that is not known makes it NaN.
+    names: all groups that were checked, including those without an offset. A group's lag is the sum
+    over its partitions, including those without a series; a partition that was read beyond the last
+    stable offset adds nothing, and an unknown one makes the sum NaN.
     """
     cluster = (("context", context),)
     by_group: dict[str, list[OffsetsShowRow]] = {}
@@ -77,7 +76,7 @@ def group_samples(
 
 
 def _lags(row: OffsetsShowRow) -> tuple[float, float]:
-    """Lag in offsets, and in records. NaN, which max(NaN, 0) and sums keep: not known."""
+    """Return the lag in offsets and in records; NaN = unknown, kept by max(NaN, 0) and by sums."""
     return (
         math.nan if row.lag is None else row.lag,
         math.nan if row.data_records is None else row.data_records,
@@ -87,7 +86,7 @@ def _lags(row: OffsetsShowRow) -> tuple[float, float]:
 def finding_samples(
     context: str, findings: Iterable[TxnHangingRow], limits: Limits
 ) -> list[Sample]:
-    """Return one series for each finding, the oldest first, and how many were left out."""
+    """Return one series per finding, the oldest first, and how many were left out."""
     cluster = (("context", context),)
     ages: dict[Labels, float] = {}
     for row in findings:
@@ -98,8 +97,8 @@ def finding_samples(
             ("topic", row.topic or ""),
             ("partition", "" if row.partition is None else str(row.partition)),
         )
-        age = -1.0 if row.age_seconds is None else row.age_seconds  # none is negative
-        ages[labels] = max(age, ages.get(labels, age))  # of two on one partition, the older
+        age = -1.0 if row.age_seconds is None else row.age_seconds  # no known age is negative
+        ages[labels] = max(age, ages.get(labels, age))  # the older of two on one partition
     oldest = sorted(ages.items(), key=lambda item: (-item[1], item[0]))[: limits.findings]
     left_out = len(ages) - len(oldest)
     return [

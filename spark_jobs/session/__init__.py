@@ -1,1 +1,1 @@
-"""The frame of every job: its session, its words, and our code on Spark's executors."""
+"""The frame of every job: its session, its entry point, and our code on Spark's executors."""

@@ -1,8 +1,8 @@
-"""Running our own code on Spark's executors: shipping it, checking where it lands, calling it.
+"""Run our own code on Spark's executors: ship it, check where it lands, call it.
 
-`ship` sends eoctl's packages as a zip, `run` calls a picklable function once per task and brings
-its answers back. Works with a classic session and with Spark Connect. What a function closes over
-(credentials, say) travels pickled and shows up in no plan, conf or page.
+`ship` sends eoctl's packages as a zip, `run` calls a picklable function once per task and returns
+the answers. Works with a classic session and with Spark Connect. What a function closes over
+(credentials, say) travels pickled and appears in no plan, conf or page.
 """
 
 import atexit
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED = ("numpy", "pyarrow", "crc32c", "kafka", "msgspec", "pydantic")
-NEEDED_BY_DRIVER = (*NEEDED, "pandas")  # Spark's mapInArrow asks for it where it is called
+NEEDED_BY_DRIVER = (*NEEDED, "pandas")  # Spark's mapInArrow needs it in the driver
 INSTALL = (
     "install numpy, pyarrow, crc32c, kafka-python, msgspec, pydantic, confluent-kafka, obstore "
     "(for object storage) and 'pandas<3' (for the driver) there, or send an archive "
@@ -47,7 +47,7 @@ _served: list[Path] = []
 
 
 def is_connect(spark: "SparkSession") -> bool:
-    """True if this session speaks Spark Connect."""
+    """Return True if this session uses Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -60,9 +60,9 @@ def at_once(spark: "SparkSession", tasks: int) -> int:
 
 
 def slots(master: str, parallelism: int) -> int | None:
-    """Return how many tasks run at once at most; None for a cluster, which does not tell.
+    """Return how many tasks run at once, at most; None for a cluster, which does not say.
 
-    parallelism: Spark's default one, which anybody may set below what local[*] runs.
+    parallelism: Spark's default parallelism, which users may set below what local[*] runs.
     """
     if master == "local":
         return 1
@@ -74,13 +74,13 @@ def slots(master: str, parallelism: int) -> int | None:
 
 
 def tries(spark: "SparkSession") -> int:
-    """Return how often Spark tries a task before the job fails; 1 where that is not known."""
+    """Return how often Spark tries a task before the job fails; 1 if that is not known."""
     conf = spark.conf
     return tries_of(conf.get("spark.master", None), conf.get("spark.task.maxFailures", None))
 
 
 def tries_of(master: str | None, failures: str | None) -> int:
-    """Return what `tries` does. failures: spark.task.maxFailures, which local[N] does not heed."""
+    """Return what `tries` does. failures: spark.task.maxFailures, which local[N] ignores."""
     if master is None or master == "local":
         return 1
     if local := re.fullmatch(r"local\[[^],]*(?:, *(\d+) *)?\]", master):
@@ -89,9 +89,9 @@ def tries_of(master: str | None, failures: str | None) -> int:
 
 
 def last_try(most: int) -> bool:
-    """Return True in a task with which the job would fail, where tasks are tried so often.
+    """Return True, in a task tried at most so often, if the job would fail with this try.
 
-    Attempts that Spark holds against nobody are counted too: it may be said too early, never late.
+    Counts attempts that Spark does not count as failures: True may come too early, never too late.
     """
     from pyspark import TaskContext
 
@@ -116,42 +116,42 @@ def ship(spark: "SparkSession") -> None:
 def _application(spark: "SparkSession") -> Any:
     """Return the object that lives as long as code that was sent.
 
-    In foreachBatch each batch has another session of one SparkContext, and Spark Connect keeps code
-    for each session.
+    In foreachBatch each batch has another session of one SparkContext, while Spark Connect keeps
+    the code per session.
     """
     return spark.client if is_connect(spark) else spark.sparkContext
 
 
 @atexit.register
 def forget_code() -> None:
-    """Remove what was sent, at the end of the application."""
+    """Remove the code that was sent, at the end of the application."""
     while _served:
         private.remove_temporary(_served.pop())
 
 
 class Refusals:
-    """The tasks' errors that no retry mends, so that one of them ends the job at once.
+    """The tasks' errors that no retry fixes; the first one ends the job at once.
 
-    Tasks call `tried`; the process that waits for them, `cancelling`. What a task adds to an
-    accumulator is there as soon as the task ends, while its row comes when all tasks have ended.
-    Spark Connect has no accumulators: there such an error is raised to Spark too, which gives the
-    job up after spark.task.maxFailures tries.
+    Tasks call `tried`; the process that waits for them calls `cancelling`. What a task adds to an
+    accumulator arrives when the task ends, while its row arrives when all tasks have ended. Spark
+    Connect has no accumulators: the error is raised to Spark as well, which gives up the job after
+    spark.task.maxFailures tries.
     """
 
     def __init__(self, spark: "SparkSession") -> None:
         self._told = _lists(spark)
 
     def tried(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
-        """Return, in a task, the answer, or what `told` makes of its error."""
+        """Return, in a task, the answer, or the error as `lasting` returns it."""
         try:
             return {"answer": function(argument)}
         except EoctlError as error:
             return self.lasting(error)
 
     def lasting(self, error: EoctlError) -> dict[str, Any]:
-        """Return, in a task, a lasting error as `raise_first` takes it.
+        """Return, in a task, an error that no retry fixes, as `raise_first` takes it.
 
-        Raises one that may pass, for Spark to try again.
+        Raises any other error, for Spark to try again.
         """
         kind = next(k.__name__ for k in type(error).__mro__ if k.__module__ == errors.__name__)
         if self._told is None or not lasting(error):
@@ -163,8 +163,8 @@ class Refusals:
 
     @contextmanager
     def cancelling(self, spark: "SparkSession") -> Iterator[None]:
-        """Within it, the first error that lasts cancels what this thread runs on Spark, and is
-        raised instead of what comes of that."""
+        """Cancel what this thread runs on Spark at the first error that no retry fixes. Raise that
+        error, not the one that the cancelling causes."""
         if self._told is None:
             yield
             return
@@ -177,7 +177,7 @@ class Refusals:
                         context.cancelJobsWithTag(tag)
 
         watching = threading.Thread(target=watch, name="eoctl-refused", daemon=True)
-        # of the context: a session's own tags do not reach collect() in Spark 4.3.0
+        # the context's tag: a session's own tags do not reach collect() in Spark 4.3.0
         context.addJobTag(tag)
         watching.start()
         try:
@@ -192,9 +192,9 @@ class Refusals:
 
 
 class EndedTasks:
-    """What tasks say when they have ended, by accumulator: there as soon as Spark hears of it.
+    """What tasks report when they end, by accumulator: available as soon as Spark hears of it.
 
-    told: whether it is; Spark Connect has no accumulators, and without Spark nobody listens.
+    told: whether they can report: Spark Connect has no accumulators; without Spark nobody listens.
     """
 
     def __init__(self, spark: "SparkSession | None") -> None:
@@ -206,12 +206,12 @@ class EndedTasks:
 
     @property
     def by_task(self) -> dict[int, tuple[int, int]]:
-        """Bytes and records of each task that has ended; one that was tried again counts once."""
+        """Return bytes and records of each ended task; one that was tried again counts once."""
         rows = [] if self._rows is None else self._rows.value
         return {task: (size, records) for task, size, records in rows}
 
     def add(self, task: int, size: int, records: int) -> None:
-        """Say in a task that it has ended, and what it read."""
+        """Report, in a task, that it has ended, and what it read."""
         if self._rows is not None:
             self._rows.add([(task, size, records)])
 
@@ -220,7 +220,7 @@ def _lists(spark: "SparkSession") -> Any:
     """Return an accumulator of lists, None with Spark Connect."""
     if is_connect(spark):
         return None
-    added: Any = _Lists()  # a class of pyspark's would load it for every importer
+    added: Any = _Lists()  # a subclass of pyspark's class would load pyspark for every importer
     return spark.sparkContext.accumulator([], added)
 
 
@@ -242,12 +242,12 @@ def run(
     *,
     sends: bool = False,
 ) -> list[Any]:
-    """`function(0)` to `function(count - 1)`, a task each; their JSON-able answers in that order.
+    """Call `function(0)` to `function(count - 1)`, one per task; return the answers in that order.
 
-    The first EoctlError of a task that no retry mends (see `lasting`) cancels the other tasks and
-    is raised; any other failure is Spark's to retry (spark.task.maxFailures). what: the jobs' name
-    in Spark's UI. sends: when one task fails, others may have sent records already, so that a
-    UsageError, which promises that nothing was done, is raised as an IncompleteError.
+    Answers are JSON-able. The first EoctlError that no retry fixes (see `lasting`) cancels the
+    other tasks and is raised; Spark retries after any other failure (spark.task.maxFailures). what:
+    the jobs' name in Spark's UI. sends: when one task fails, others may have sent records already,
+    so a UsageError, which promises that nothing was done, is raised as an IncompleteError.
     """
     if count == 0:
         return []
@@ -278,7 +278,7 @@ def run(
 
 
 def lasting(error: EoctlError) -> bool:
-    """True if trying again cannot mend it: what is refused, wrongly asked for, or corrupt."""
+    """Return True if no retry can fix the error: a refusal, a wrong request, or corrupt data."""
     return isinstance(error, CorruptError) or not isinstance(
         error, IncompleteError | UnreachableError
     )
@@ -293,9 +293,9 @@ def raise_first(answers: Any) -> None:
 
 
 def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) -> list[Any]:
-    """The rows of a frame, in a sentence what goes wrong with the executors' Python.
+    """Return the rows of a frame; explain what goes wrong with the executors' Python.
 
-    refusals: what its tasks use. Raises the first error that they tell.
+    refusals: those that the frame's tasks use. Raises the first error that they report.
     """
     _describe(spark, what)
     try:
@@ -304,7 +304,7 @@ def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) 
     except EoctlError:
         _describe(spark, None)
         raise
-    except Exception as error:  # an interrupt passes: its connection to the JVM is still in use
+    except Exception as error:  # not an interrupt's: its connection to the JVM is still in use
         _describe(spark, None)
         text = text_of(error)
         if missing := re.search(r"No module named '([A-Za-z0-9_.]+)'", text):
@@ -334,7 +334,7 @@ def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) 
 
 
 def text_of(failure: Exception) -> str:
-    """Return an error's words. One of py4j's asks the JVM, and raises where that is gone."""
+    """Return an error's text. A py4j error asks the JVM, and raises if the JVM is gone."""
     try:
         return str(failure)
     except Exception as error:
@@ -342,17 +342,17 @@ def text_of(failure: Exception) -> str:
 
 
 def of_ours(text: str) -> EoctlError | None:
-    """The error of ours that a stack trace of Spark's ends with, in the Data Source, say."""
+    """Return the EoctlError that ends one of Spark's stack traces (the Data Source's), or None."""
     matches = re.findall(r"^recovery\.(?:errors|formats\.reader)\.(\w+Error): (.+)$", text, re.M)
     if not matches:
         return None
-    name, sentence = matches[-1]  # the last one is what became of those before it
+    name, sentence = matches[-1]  # the last one is what the earlier ones became
     kind = getattr(errors, "IncompleteError" if name == "CorruptError" else name, None)
     return None if kind is None else kind(sentence)
 
 
 def _describe(spark: "SparkSession", what: str | None) -> None:
-    """Set the description of the jobs that follow on Spark's pages."""
+    """Set the description that Spark's pages show for the following jobs."""
     if not is_connect(spark):
         spark.sparkContext.setLocalProperty("spark.job.description", what)  # type: ignore[arg-type]
 
@@ -361,10 +361,10 @@ SHARED = "name a folder that all of them share, as one user: what is written the
 
 
 def check_storage(spark: "SparkSession", storage: Storage, shared: Storage, tasks: int) -> None:
-    """Prove once for all within `shared` that executors and this process see one storage.
+    """Prove, once within `shared`, that executors and this process see one storage.
 
-    Raises what `check` does, and UnreachableError; RefusedError for object storage that writes over
-    what may only be created.
+    Raises what `check` does, and UnreachableError; RefusedError for object storage that overwrites
+    objects that may only be created.
     """
     if isinstance(storage, LocalFolder) and isinstance(shared, LocalFolder):
         _check_within(spark, storage.path, shared.path, tasks)
@@ -387,9 +387,9 @@ def _check_within(spark: "SparkSession", folder: Path, shared: Path, tasks: int)
 def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
     """Prove that executors and this process see one folder, and that our code runs there.
 
-    Each writes a probe file, as private as what follows, that the other must read. Raises
-    RefusedError, UsageError that names the package an executor lacks, IncompleteError where the
-    disk is full.
+    Each writes a probe file, as private as later files, that the other must read. Raises
+    RefusedError, UsageError that names the package an executor lacks, IncompleteError if the disk
+    is full.
     """
     token = uuid.uuid4().hex
     ours = folder / f".probe-{token}"
@@ -415,7 +415,7 @@ def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
 
 
 def _holds(probe: Path, token: str) -> bool:
-    """Return True if the file exists and this process may read it: it may be another user's."""
+    """Return True if the file exists and this process may read it: another user may own it."""
     try:
         return probe.read_text() == token
     except OSError:
@@ -423,7 +423,7 @@ def _holds(probe: Path, token: str) -> bool:
 
 
 def _check_objects(spark: "SparkSession", storage: Storage, tasks: int) -> None:
-    """Executors take credentials from an environment of their own."""
+    """Check object storage: executors take credentials from their own environment."""
     address = storage.address
     if address in _checked.get(_application(spark), ()):
         return
@@ -466,13 +466,13 @@ def _probe_objects(address: str, token: str, task: int) -> str:
 
 
 def _import_needed(names: Iterable[str]) -> None:
-    """Raises UsageError that names the package an executor lacks."""
+    """Raise UsageError naming the package that an executor lacks."""
     for name in names:
         try:
             importlib.import_module(name) if name != "kafka" else _find(name)
         except ImportError:
             raise UsageError(f"the executors' Python has no {name}", remedy=INSTALL) from None
-        except Exception as error:  # parts of it are of another version, say
+        except Exception as error:  # for example, parts of the package are of different versions
             what = f"the executors' Python cannot import {name}: {error}"
             raise UsageError(what, remedy=INSTALL) from None
 
@@ -485,7 +485,7 @@ def _probe(folder: str, token: str, task: int) -> str:
             where=folder,
             remedy=SHARED,
         )
-    name = f".probe-{token}-{task}-{uuid.uuid4().hex}"  # an attempt that comes again has its own
+    name = f".probe-{token}-{task}-{uuid.uuid4().hex}"  # an attempt that is repeated writes its own
     try:
         private.make_file(Path(folder) / name).write_text(token)
     except OSError as error:

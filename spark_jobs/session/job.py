@@ -1,9 +1,9 @@
-"""The frame of every job: its words, its session, its progress, its end.
+"""The frame of every job: its command line, its session, its progress, its end.
 
 eoctl starts `python -m spark_jobs.<job> --job-folder DIR` with the cluster's access (and Spark
-Connect's address, which may hold a token) on stdin, and reads the end from DIR. By hand,
+Connect's address, which may hold a token) on stdin, and reads the outcome from DIR. By hand,
 `spark-submit spark_jobs/<job>.py --spec FILE` does the same work: FILE is JSON
-{"access": {"properties": {...}}, "request": {...}}, its secrets `env:` or `file:`.
+{"access": {"properties": {...}}, "request": {...}}, with secrets as `env:` or `file:`.
 """
 
 import argparse
@@ -60,7 +60,7 @@ _asked_to_stop = threading.Event()
 
 
 class JobProgress:
-    """The job's report: once a second, by a thread, from `look`."""
+    """Reports the job's progress once a second, in a thread, from `look`."""
 
     def __init__(self, folder: JobFolder | None) -> None:
         self._folder = folder
@@ -74,15 +74,15 @@ class JobProgress:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, with a last report."""
+        """Stop after a last report."""
         self._ended.set()
         self._thread.join(5)
         self._tell()
 
     def of(self, spark: "SparkSession") -> None:
-        """Report from now on which application of Spark's does the work, and where its pages are.
+        """Report from now on which Spark application does the work, and where its pages are.
 
-        Spark Connect does not tell its server's pages.
+        Spark Connect does not say where its server's pages are.
         """
         self._application = {
             "application_id": spark.conf.get("spark.app.id", None),
@@ -90,7 +90,7 @@ class JobProgress:
         }
 
     def watch(self, look: Callable[[], Mapping[str, Any]]) -> None:
-        """Report from now on what `look` gives: stage, stages_done, stages_total, records,
+        """Report from now on what `look` returns: stage, stages_done, stages_total, records,
         records_total, bytes; the time left is added."""
         self._began, self._look = time.monotonic(), look
 
@@ -120,7 +120,7 @@ in it is the job's."""
 
 
 def main(name: str, work: Work) -> NoReturn:
-    """Run one job; ends the process."""
+    """Run one job and end the process."""
     words = argparse.ArgumentParser(prog=name)
     where = words.add_mutually_exclusive_group(required=True)
     where.add_argument("--job-folder", metavar="DIR", help="of eoctl; access comes on stdin")
@@ -149,7 +149,7 @@ def main(name: str, work: Work) -> NoReturn:
             error = traceback.format_exc().strip().splitlines()[-1]
         traceback.print_exc()
     if _asked_to_stop.is_set() and error is not None:
-        # whatever broke then was broken off
+        # an error that follows the interruption is its consequence
         status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
     if error is not None:
         print(f"eoctl: {error}", file=sys.stderr)
@@ -192,7 +192,7 @@ def _run(
 
 
 def _beside(run: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Run in another thread. A signal interrupts this one, never an exchange with the JVM."""
+    """Run in another thread. A signal interrupts this thread, never an exchange with the JVM."""
     ended: list[Mapping[str, Any] | BaseException] = []
 
     def keep() -> None:
@@ -211,7 +211,7 @@ def _beside(run: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], Access]:
-    """The request, and how to reach the cluster. Raises UsageError."""
+    """Return the request, and how to reach the cluster. Raises UsageError."""
     path = folder.path / "spec.json" if folder is not None else Path(spec or "")
     try:
         content = json.loads(path.read_bytes())
@@ -235,7 +235,7 @@ def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[s
 
 
 def day(given: str | None) -> str:
-    """Return the day, YYYY-MM-DD: today in UTC where none is given. Raises UsageError."""
+    """Return the day, YYYY-MM-DD: today in UTC if none is given. Raises UsageError."""
     if given is None:
         return (rfc3339(now_ms()) or "")[:10]
     try:
@@ -245,8 +245,8 @@ def day(given: str | None) -> str:
 
 
 def dated(request: Mapping[str, Any], of: str) -> dict[str, Any]:
-    """Return a request in which `{date}` in every output is a day, so that each run of a scheduled
-    job has an output of its own."""
+    """Return a request with the day in place of `{date}` in every output. So each run of a
+    scheduled job has its own output."""
     return {
         key: dated(value, of)
         if isinstance(value, Mapping)
@@ -258,8 +258,7 @@ def dated(request: Mapping[str, Any], of: str) -> dict[str, Any]:
 
 
 def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
-    """Return what `parse` makes of a request. Raises UsageError where its fields are not what they
-    should be."""
+    """Return what `parse` makes of a request. Raises UsageError if the fields are wrong."""
     try:
         return parse(request)
     except ValidationError as error:
@@ -276,7 +275,7 @@ def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
 
 
 def session(settings: Mapping[str, Any]) -> "SparkSession":
-    """The session that `master`, `remote` and `conf` ask for; spark-submit's own without them."""
+    """Return the session that `master`, `remote` and `conf` ask for, else spark-submit's."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -294,12 +293,12 @@ def session(settings: Mapping[str, Any]) -> "SparkSession":
 
 
 def stop(spark: "SparkSession") -> None:
-    """End the session, its jobs and its JVM, and wait for them, not for ever."""
+    """End the session, its jobs and its JVM, and wait for them for a limited time."""
     gateway = None if is_connect(spark) else spark.sparkContext._gateway
     ending = threading.Thread(target=_end, args=(spark,), name="eoctl-stop", daemon=True)
     ending.start()
     ending.join(STOP_SECONDS)
-    process = getattr(gateway, "proc", None)  # none below spark-submit, which ends on its own
+    process = getattr(gateway, "proc", None)  # spark-submit has none and ends its JVM itself
     if process is not None:
         with suppress(Exception):
             process.stdin.close()  # its JVM ends with this pipe

@@ -1,7 +1,7 @@
-"""Python's memory on executors, which YARN and Kubernetes grant beside that of the JVM.
+"""Python's memory on executors, which YARN and Kubernetes grant in addition to the JVM's.
 
-A container that takes more than it was granted is killed. By default Spark asks for a tenth of
-`spark.executor.memory` more, and at least 384 MiB: less than one task of ours may hold.
+A container that uses more than it was granted is killed. By default Spark requests a tenth of
+`spark.executor.memory` more, and at least 384 MiB, which is less than one of our tasks may need.
 Source: Spark's documentation, "Spark Properties", spark.executor.memoryOverhead.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from recovery.plurals import counted
 
-TASK_MIB = 1024  # of the Python process of one task at most: docs/state.md
+TASK_MIB = 1024  # at most, of the Python process of one task: docs/state.md
 OVERHEAD = "spark.executor.memoryOverhead"
 CHOSEN = (
     OVERHEAD,
@@ -27,12 +27,12 @@ _MIB = {"k": 2**-10, "": 1, "m": 1, "g": 2**10, "t": 2**20}
 
 
 def grants(master: str) -> bool:
-    """Return True if this kind of cluster grants an executor a certain memory in all."""
+    """Return True if this kind of cluster limits an executor's total memory."""
     return master == "yarn" or master.startswith("k8s:")
 
 
 def overhead(conf: Mapping[str, str]) -> int | None:
-    """Return the MiB that Python needs beside the JVM's; None where nothing is to be set.
+    """Return the MiB that Python needs in addition to the JVM's; None if no setting is needed.
 
     >>> overhead({"spark.master": "yarn", "spark.executor.cores": "2"})
     2432
@@ -45,13 +45,13 @@ def overhead(conf: Mapping[str, str]) -> int | None:
 
 
 def _at_once(conf: Mapping[str, str]) -> int:
-    """Return how many tasks of an executor run at once."""
+    """Return how many of an executor's tasks run at once."""
     cores, each = (conf.get(f"spark.{name}", "1") for name in ("executor.cores", "task.cpus"))
     return max(1, int(cores) // max(1, int(each)))
 
 
 def settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the conf to be added to those given, and say on stderr why.
+    """Return the conf to add to the given one, and say on stderr why.
 
     What spark-submit and spark-defaults.conf set is known only to the JVM, which starts here.
     """

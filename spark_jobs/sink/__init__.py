@@ -1,1 +1,1 @@
-"""From Spark to Kafka exactly once: staged, then sent by attempts that commit once."""
+"""From Spark to Kafka exactly once: rows are staged, then sent by attempts that commit once."""

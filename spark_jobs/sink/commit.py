@@ -1,12 +1,11 @@
-"""Sending one staged file exactly once: what each attempt of a sink's task does.
+"""Send one staged file exactly once: what each attempt of a sink's task does.
 
-What is committed with the rows says how far they came: a marker of the staging, for the sink. How
-attempts take over from one another is `taking_over`'s.
+A marker of the staging, committed with the rows, says how far they came. `taking_over` describes
+how attempts take over from one another.
 """
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 
 from eoctl.host.clock import now_ms
@@ -16,18 +15,18 @@ from eoctl.stores.storage_address import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.plurals import counted
+from recovery.values import Value
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.taking_over import TakingOver
 
-SHARE_OF_TIMEOUT = 3  # a transaction is committed after this part of its timeout
-AT_ONCE = 1000  # rows between two looks at the time
+SHARE_OF_TIMEOUT = 3  # a transaction is committed after this fraction of its timeout
+AT_ONCE = 1000  # rows between two checks of the time
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One staged file of one batch. folder: the batch's, or its address in object storage.
-    patience: seconds without progress of whoever took over."""
+class Work(Value):
+    """One staged file of one batch. folder: the batch's folder, or its address in object storage.
+    patience: seconds to wait, without progress, for the attempt that took over."""
 
     access: Access
     job: str
@@ -44,9 +43,9 @@ class Work:
 
 
 class Attempt(TakingOver):
-    """One attempt: `run` ends when the whole file is committed, by it or by another attempt.
+    """One attempt: `run` ends when this attempt or another one has committed the complete file.
 
-    What is committed with the rows, and how it is understood, are `ids`, `position` and `mark`.
+    `ids`, `position` and `mark` define what is committed with the rows and how it is understood.
     """
 
     def __init__(self, work: Work) -> None:
@@ -62,9 +61,9 @@ class Attempt(TakingOver):
         return markers.transactional_id(work.job, work.partition), markers.name(work.job)
 
     def position(self) -> int | None:
-        """The row to begin with. Raises RefusedError by the marker's rules.
+        """Return the row to begin with. Raises RefusedError as the marker's rules require.
 
-        A file without rows begins at 0 too until its marker is committed.
+        A file without rows also begins at 0 until its marker is committed.
         """
         work = self.work
         by_partition = markers.committed(work.access, work.job, [work.partition])
@@ -81,12 +80,12 @@ class Attempt(TakingOver):
     ) -> Mapping[TopicPartition, CommittedPosition]:
         """Return the commit's metadata for rows before `row`.
 
-        last: the row right before it, None where the transaction has none.
+        last: the row right before it, None if the transaction has no rows.
         """
         work = self.work
         values = work.batch, work.manifest, row, work.file.rows, now_ms(), work.run
         marker = Marker(*values)
-        return {markers.place(work.job, work.partition): marker.position}
+        return {markers.marker_partition(work.job, work.partition): marker.position}
 
     def _answer(self, takeovers: int) -> dict[str, int]:
         return {
@@ -98,12 +97,12 @@ class Attempt(TakingOver):
 
     def _send_from(self, row: int) -> None:
         rows = staging.rows_from(storage_at(self.work.folder), self.work.file, row)
-        row = self._transaction(rows, row)  # of a file without rows: the marker alone
+        row = self._transaction(rows, row)  # for a file without rows: only the marker
         while row < self.work.file.rows:
             row = self._transaction(rows, row)
 
     def _transaction(self, rows: Iterator[staging.Row], row: int) -> int:
-        """Send rows until the transaction is full or old enough; the next row, committed."""
+        """Send rows until the transaction is full or old enough; return the next row, committed."""
         work, writer = self.work, self.writer
         assert writer is not None
         until = time.monotonic() + work.transaction_timeout_ms / 1000 / SHARE_OF_TIMEOUT
@@ -131,7 +130,7 @@ class Attempt(TakingOver):
 
 def judge(marker: Marker, work: Work) -> None:
     """Refuse a batch that may not follow what the marker says. Raises RefusedError."""
-    where = str(markers.place(work.job, work.partition))
+    where = str(markers.marker_partition(work.job, work.partition))
     refuse_other_run(marker, work.run, where)
     if marker.batch == work.batch and (marker.manifest, marker.rows) != (
         work.manifest,
@@ -152,7 +151,7 @@ def judge(marker: Marker, work: Work) -> None:
 
 
 def refuse_other_run(marked: Marker | staging.Manifest, run: str | None, where: str) -> None:
-    """Batches of one job belong to one run: another one's numbers say nothing about these rows.
+    """Refuse a run other than the marked one: its numbers say nothing about these rows.
 
     Raises RefusedError.
     """
@@ -171,10 +170,10 @@ def refuse_other_run(marked: Marker | staging.Manifest, run: str | None, where: 
 
 
 def expired(job: str, partitions: list[int]) -> RefusedError:
-    """An absent marker after marker 0: nobody can say what was sent."""
+    """Return the refusal for a marker that is absent after marker 0: what was sent is unknown."""
     return RefusedError(
         "the marker has expired or was deleted: how far the sink came is not known",
-        where=", ".join(str(markers.place(job, p)) for p in partitions[:5]),
+        where=", ".join(str(markers.marker_partition(job, p)) for p in partitions[:5]),
         remedy="compare the topic with the staged files, then go on under a new job name; "
         "offsets.retention.minutes must be longer than the job may rest",
     )

@@ -32,11 +32,11 @@ def foreach_batch(
     checkpoint: str | None = None,
     **options: Any,
 ) -> "Callable[[DataFrame, int], None]":
-    """Return what sends each batch of a streaming query exactly once.
+    """Return a function that sends each batch of a streaming query exactly once.
 
-    checkpoint: the query's checkpointLocation, which Spark Connect needs to be named. options:
-    others of `write_exactly_once`; its staged files of earlier batches are removed (keep_batches
-    is 1 unless it is given). Raises UsageError for options that the query decides.
+    checkpoint: the query's checkpointLocation, which must be named under Spark Connect. options:
+    further ones of `write_exactly_once`; staged files of earlier batches are removed (keep_batches
+    is 1 unless given). Raises UsageError for options that the query decides.
     """
     for name in {"run_id", "batch"} & options.keys():
         raise UsageError("the streaming query says it", where=name, remedy="leave it out")
@@ -60,7 +60,7 @@ def foreach_batch(
                 )
         try:
             write_exactly_once(frame, batch=batch, checkpoint=checkpoint, **sink)
-        except EoctlError as error:  # Spark Connect tells 2,048 characters, and the stack first
+        except EoctlError as error:  # Spark Connect passes on 2,048 characters, the stack first
             raise error.with_traceback(None) from None
 
     return send

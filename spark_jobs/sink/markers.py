@@ -1,15 +1,14 @@
-"""A sink's progress: one marker per partition, committed with the records it speaks of.
+"""A sink's progress: one marker per partition, committed with the records that it counts.
 
-A marker is a committed offset of the group `<job>-eoctl-sink` on a partition of the topic of the
-same name. Its offset is the next row to send of staged file p; its metadata says which batch, by
-number and by the hash of its staging manifest. That topic's records only say, once for each
-partition, that marker 0 was committed: from then on a marker that is absent has expired.
+A marker is a committed offset of the group `<job>-eoctl-sink` on a partition of the topic of that
+name. Its offset is the next row to send of staged file p; its metadata names the batch, by number
+and by the hash of its staging manifest. The topic holds one record per partition, which only says
+that marker 0 was committed: a marker that is absent after that has expired.
 """
 
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.access import Access
@@ -18,6 +17,7 @@ from eoctl.kafka.write import exactly_once
 from eoctl.kafka.write.exactly_once import CommittedPosition
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
+from recovery.values import Value
 
 ANSWER_SECONDS = 30.0
 PAUSE_SECONDS = 0.3
@@ -25,7 +25,7 @@ NO_BATCH = -1
 
 
 def name(job: str) -> str:
-    """The marker topic of a job, and its group."""
+    """Return the name of a job's marker topic, which is also its group's."""
     return f"{job}-eoctl-sink"
 
 
@@ -33,16 +33,15 @@ def transactional_id(job: str, partition: int) -> str:
     return f"{name(job)}-{partition}"
 
 
-def place(job: str, partition: int) -> TopicPartition:
-    """The partition in which the marker of a partition is committed."""
+def marker_partition(job: str, partition: int) -> TopicPartition:
+    """Return the partition in which the marker of a partition is committed."""
     return TopicPartition(name(job), partition)
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """next_row of `rows` is to be sent next of batch `batch`, staged as `manifest` (SHA-256).
+class Marker(Value):
+    """next_row of `rows` is sent next in batch `batch`, staged as `manifest` (SHA-256).
 
-    written: epoch ms when it was committed. run: whose batches these are, None where nobody said.
+    written: epoch ms of the commit. run: the run that owns the batches, None if it is not named.
     """
 
     batch: int
@@ -70,7 +69,7 @@ class Marker:
 
     @classmethod
     def read(cls, at: CommittedPosition, where: str) -> "Marker":
-        """Raises RefusedError for a commit that no sink wrote."""
+        """Return the marker in a commit. Raises RefusedError for a commit that no sink wrote."""
         try:
             fields = json.loads(at.metadata)
             numbers = int(fields["n"]), int(fields["t"])
@@ -84,34 +83,33 @@ class Marker:
 
 
 def first(now_ms: int) -> Marker:
-    """Marker 0: before the first batch."""
+    """Return marker 0: before the first batch."""
     return Marker(NO_BATCH, "", 0, 0, now_ms)
 
 
 def committed(
     access: Access, job: str, partitions: Sequence[int], seconds: float = ANSWER_SECONDS
 ) -> dict[int, Marker]:
-    """The markers of these partitions, none of them pending; one that is absent is left out.
+    """Return the markers of these partitions, none of them pending, without absent ones.
 
-    Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError
-    when that takes longer than `seconds`, RefusedError for a commit that is no marker.
+    Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError if
+    that takes longer than `seconds`, RefusedError for a commit that is not a marker.
     """
-    places = [place(job, p) for p in partitions]
+    topic_partitions = [marker_partition(job, p) for p in partitions]
 
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
-        return await exactly_once.committed(cluster, name(job), places)
+        return await exactly_once.committed(cluster, name(job), topic_partitions)
 
     return _read(access.ask(ask, seconds))
 
 
 def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
-    """The markers committed last, at once: whoever sends ends what a killed run left open, and
-    looks again. Raises IncompleteError, RefusedError for a commit that is no marker.
-    """
-    places = [place(job, p) for p in partitions]
+    """Return the last committed markers, without waiting: a sender ends what a killed run left open
+    and reads them again. Raises IncompleteError, RefusedError for a commit that is not a marker."""
+    topic_partitions = [marker_partition(job, p) for p in partitions]
 
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
-        return (await exactly_once.last_committed(cluster, name(job), places))[0]
+        return (await exactly_once.last_committed(cluster, name(job), topic_partitions))[0]
 
     return _read(access.ask(ask, ANSWER_SECONDS))
 
@@ -121,7 +119,7 @@ def _read(positions: Mapping[TopicPartition, CommittedPosition]) -> dict[int, Ma
 
 
 def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
-    """Topics as the cluster knows them; one that is absent is left out."""
+    """Return topics as the cluster describes them, without absent ones."""
 
     async def ask(cluster: Cluster) -> Mapping[str, TopicMetadata]:
         return (await cluster.metadata(list(names))).topics
@@ -134,7 +132,7 @@ def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
 
 
 def initialised(access: Access, job: str, partitions: int) -> set[int]:
-    """Partitions whose marker 0 was committed at some time: their topic has a visible record."""
+    """Return the partitions that ever had marker 0: their topic has a visible record."""
     from confluent_kafka import TopicPartition
 
     from eoctl.kafka.connection import confluent
@@ -145,10 +143,10 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
     numbers: set[int] = set()
     try:
         for p in range(partitions):
-            place = TopicPartition(topic, p)
-            low, high = _watermarks(consumer, place)
+            topic_partition = TopicPartition(topic, p)
+            low, high = _watermarks(consumer, topic_partition)
             if low > 0:
-                numbers.add(p)  # it was there and has been deleted
+                numbers.add(p)  # the record existed and was deleted
             elif high > 0 and _has_record(consumer, TopicPartition(topic, p, 0)):
                 numbers.add(p)
     finally:
@@ -156,19 +154,19 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
     return numbers
 
 
-def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
-    """Log start and high watermark. The leader of a topic that was just made may not know yet that
-    it leads. Raises IncompleteError."""
+def _watermarks(consumer: Any, topic_partition: Any) -> tuple[int, int]:
+    """Return log start and high watermark. Raises IncompleteError: the leader of a topic that was
+    just created may not know yet that it leads."""
     from confluent_kafka import KafkaException
 
     end = time.monotonic() + ANSWER_SECONDS
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+            low, high = consumer.get_watermark_offsets(topic_partition, timeout=ANSWER_SECONDS)
         except KafkaException as error:
             if time.monotonic() >= end:
                 reason = error.args[0].str()
-                where = f"{place.topic}:{place.partition}"
+                where = f"{topic_partition.topic}:{topic_partition.partition}"
                 raise IncompleteError(f"cannot be seen: {reason}", where=where) from None
             time.sleep(PAUSE_SECONDS)
         else:
@@ -176,7 +174,7 @@ def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
 
 
 def _has_record(consumer: Any, start: Any) -> bool:
-    """True if a committed record is between `start` and the LSO."""
+    """Return True if a committed record is between `start` and the LSO."""
     from confluent_kafka import KafkaError
 
     consumer.assign([start])
@@ -193,7 +191,7 @@ def _has_record(consumer: Any, start: Any) -> bool:
 
 
 def create_topic(access: Access, job: str, partitions: int, replicas: int) -> None:
-    """Make the marker topic, whose records are kept for good."""
+    """Create the marker topic, whose records are kept forever."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
 
@@ -214,7 +212,7 @@ def create_topic(access: Access, job: str, partitions: int, replicas: int) -> No
 
 
 def retention_ms(access: Access) -> int | None:
-    """The brokers' smallest offsets.retention.minutes, in ms; None where they do not tell."""
+    """Return the brokers' smallest offsets.retention.minutes, in ms; None if they do not say."""
 
     from eoctl.kafka.ask.configs import broker_configs
 

@@ -1,17 +1,17 @@
-"""The streaming query that sends a batch, and which of the batches of that number it is.
+"""Find the streaming query that sends a batch, and which of the batches with that number it is.
 
-A query's checkpoint says what a batch reads before the batch runs (`offsets/N`), and keeps saying
-it while Spark repeats the batch. A checkpoint that was set back has lost that entry: Spark plans
-the batch again, with what has arrived since, at another time.
+A query's checkpoint says what a batch reads before the batch runs (`offsets/N`), and still says so
+when Spark repeats the batch. A checkpoint that was set back has lost that entry: Spark plans the
+batch again, with what has arrived since then.
 """
 
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import RefusedError, UsageError
+from recovery.values import Value
 from spark_jobs.session import executors
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.staging import Manifest
@@ -23,11 +23,10 @@ QUERY_ID = "sql.streaming.queryId"
 """Spark's StreamExecution sets it for all that a micro-batch runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(Value):
     """A streaming query that sends a batch.
 
-    planned: SHA-256 of what its checkpoint says of the batch; None where Spark does not tell.
+    planned: SHA-256 of what its checkpoint says about the batch; None if Spark does not say.
     """
 
     id: str
@@ -37,8 +36,8 @@ class Sender:
 def sender(spark: "SparkSession", batch: int, checkpoint: str | None) -> Sender | None:
     """Return the query whose foreachBatch runs in this thread, None outside of one.
 
-    checkpoint: its checkpointLocation, None: as Spark tells it, which Spark Connect does not.
-    Raises UsageError within a Spark Connect server without one, and for one of another query.
+    checkpoint: its checkpointLocation; None: as Spark reports it, which Spark Connect does not.
+    Raises UsageError within a Spark Connect server if none is given, and for another query's.
     """
     if checkpoint is None:
         query = query_id(spark)
@@ -50,9 +49,9 @@ def sender(spark: "SparkSession", batch: int, checkpoint: str | None) -> Sender 
 
 
 def _read(spark: "SparkSession", root: str, batch: int) -> tuple[str, bytes]:
-    """Return the query's id and the batch's entry, of a checkpoint in which it is the last one.
+    """Return the query's id and the batch's entry from a checkpoint that ends with this entry.
 
-    By Spark's own reader: only that knows the checkpoint's file system everywhere.
+    Uses Spark's own reader: only that can read every file system a checkpoint may be on.
     """
     log = f"offsets/{batch}"
     paths = [f"{root}/metadata", f"{root}/{{offsets,commits}}/{{{batch},{batch + 1}}}"]
@@ -75,13 +74,13 @@ def _not_of_query(checkpoint: str, why: str) -> UsageError:
 
 
 def query_id(spark: "SparkSession") -> str | None:
-    """The id of the streaming query whose foreachBatch runs in this thread, None outside of one.
+    """Return the id of the query whose foreachBatch runs in this thread, None outside of one.
 
-    Raises UsageError within a Spark Connect server, which does not tell foreachBatch its query.
+    Raises UsageError within a Spark Connect server, which does not say whose foreachBatch this is.
     """
     if not executors.is_connect(spark):
         return spark.sparkContext.getLocalProperty(QUERY_ID)
-    if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # Spark's foreach_batch_worker has it
+    if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # set by Spark's foreach_batch_worker
         raise UsageError(
             "Spark Connect does not show which streaming query this batch belongs to",
             remedy="give checkpoint=, the query's checkpointLocation",
@@ -90,10 +89,9 @@ def query_id(spark: "SparkSession") -> str | None:
 
 
 def planned(spark: "SparkSession", query: str, batch: int) -> str | None:
-    """SHA-256 of what the query's checkpoint says of the batch; None where Spark does not tell.
+    """Return SHA-256 of what the query's checkpoint says about the batch, None if that is unknown.
 
-    Asks classes of Spark that are no public API: what is missing there in another version is no
-    reason to send nothing.
+    Uses Spark classes that are no public API: if another version lacks some, the batch is sent.
     """
     session: Any = spark
     try:
@@ -112,7 +110,7 @@ def planned(spark: "SparkSession", query: str, batch: int) -> str | None:
 
 
 def refuse_planned_anew(manifest: Manifest, now: str | None, where: str) -> None:
-    """Refuse a batch that is not the one that was staged under its number. Raises RefusedError."""
+    """Refuse a batch that is not the one staged under its number. Raises RefusedError."""
     if None not in (manifest.planned, now) and manifest.planned != now:
         raise _set_back(
             f"batch {manifest.batch} was staged before, and the query's checkpoint has planned it "
@@ -122,7 +120,7 @@ def refuse_planned_anew(manifest: Manifest, now: str | None, where: str) -> None
 
 
 def refuse_earlier(marker: Marker, batch: int, where: str) -> None:
-    """Refuse a query's batch that comes before one that was sent. Raises RefusedError."""
+    """Refuse a query's batch that precedes one that was sent. Raises RefusedError."""
     if marker.batch > batch:
         what = (
             f"batch {marker.batch} was sent after it. Spark never repeats a batch before its last"
@@ -131,7 +129,7 @@ def refuse_earlier(marker: Marker, batch: int, where: str) -> None:
 
 
 def _set_back(what: str, where: str) -> RefusedError:
-    """The refusal of a batch whose number stood for another one."""
+    """Return the refusal of a batch whose number belonged to another batch."""
     return RefusedError(
         f"{what}: its checkpoint was set back, and this batch may hold other rows",
         where=where,

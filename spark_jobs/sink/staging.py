@@ -1,8 +1,8 @@
-"""Staging a DataFrame once: Parquet files that no later attempt changes, and their manifest.
+"""Stage a DataFrame once: Parquet files that no later attempt changes, and their manifest.
 
-A non-deterministic DataFrame gives other rows each time it is evaluated, so it is evaluated
-exactly once: tasks write files under names of their own, and the manifest, published in one step
-and never again, names those that count. Whoever sends, sends what the manifest lists.
+A non-deterministic DataFrame gives different rows each time it is evaluated, so it is evaluated
+exactly once: tasks write files under names of their own, and the manifest, published once and in
+one step, names the files that count. Every sender sends what the manifest lists.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.stores.storage import Storage, not_written
 from eoctl.stores.storage_address import storage_at
 from recovery.errors import EoctlError, RefusedError, UsageError
+from recovery.values import Value
 from spark_jobs.session import executors
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ Through = Callable[[Iterator[Any]], Iterator[Any]]
 class Row(NamedTuple):
     """One record to send.
 
-    timestamp: epoch ms. partition None: by the key's murmur2 hash. position: not sent; what the
-    sender's commits tell how far it came by.
+    timestamp: epoch ms. partition None: by the key's murmur2 hash. position: not sent; the sender's
+    commits express their progress in it.
     """
 
     key: bytes | None
@@ -53,9 +53,8 @@ class Row(NamedTuple):
     position: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """File of one partition of the sink, its name below the batch's folder, and its content."""
+class StagedFile(Value):
+    """One sink partition's file: its name below the batch's folder, and its content."""
 
     partition: int
     file: str
@@ -64,14 +63,13 @@ class StagedFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """One batch's content. topic ids: a recreated topic is another topic.
+class Manifest(Value):
+    """The content of one batch. topic ids: a recreated topic is another topic.
 
-    run: whose batch it is, for batch numbers come again (a streaming query whose checkpoint was
-    deleted begins at 0): the query's id, or what the caller gave; None where neither is known.
-    planned: SHA-256 of what the query's checkpoint said of the batch (see
-    `spark_jobs.sink.query`); None where no query sends it.
+    run: the run that owns the batch, because batch numbers recur (a streaming query whose
+    checkpoint was deleted begins at 0): the query's id, or what the caller gave; None if neither is
+    known. planned: SHA-256 of what the query's checkpoint said about the batch (see
+    `spark_jobs.sink.query`); None if no query sends it.
     """
 
     job: str
@@ -89,8 +87,8 @@ class Manifest:
         return sum(f.rows for f in self.files)
 
     def encode(self) -> bytes:
-        """JSON. None of run or planned is left out: hashes of before they were stand in markers."""
-        fields = asdict(self)
+        """Return JSON. A run or planned of None is left out: older markers' hashes lack them."""
+        fields = self.as_dict()
         for name in ("run", "planned"):
             if fields[name] is None:
                 del fields[name]
@@ -102,7 +100,7 @@ class Manifest:
 
 
 def load(storage: Storage) -> Manifest | None:
-    """The manifest published in a batch's folder, None before that. Raises RefusedError."""
+    """Return the manifest published in a batch's folder, None if none is. Raises RefusedError."""
     try:
         fields = json.loads(storage.get(MANIFEST))
         files = tuple(StagedFile(**f) for f in fields["files"])
@@ -119,18 +117,18 @@ def load(storage: Storage) -> Manifest | None:
 
 
 def publish(storage: Storage, manifest: Manifest) -> Manifest:
-    """Publish, unless another run was first: the manifest that stands from now on.
+    """Publish unless another run was first; return the published manifest.
 
     Raises IncompleteError: disk full; UnreachableError.
     """
-    storage.put_new(MANIFEST, manifest.encode())  # never over another one
+    storage.put_new(MANIFEST, manifest.encode())  # never overwrites another one
     published = load(storage)
     assert published is not None
     return published
 
 
 def as_records(frame: "DataFrame") -> "DataFrame":
-    """The columns that a record has, key and value as bytes. Raises UsageError for others."""
+    """Return a record's columns, key and value as bytes. Raises UsageError for other columns."""
     from pyspark.sql.functions import col
 
     kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
@@ -155,12 +153,12 @@ def as_records(frame: "DataFrame") -> "DataFrame":
 def stage(
     frame: "DataFrame", storage: Storage, partitions: int | None, through: Through | None = None
 ) -> list[StagedFile]:
-    """Evaluate the frame once: a file per partition of it. Raises UsageError, IncompleteError
-    where the disk is full, and UnreachableError where object storage does not answer.
+    """Evaluate the frame once and write a file per partition of the frame.
 
-    partitions: of the sink, None: not known. A frame may give fewer (one that Spark knows to be
-    empty has none, adaptive execution joins small ones): the rest are files without rows.
-    through: makes rows of what the frame gives, in its tasks; None: the frame has their columns.
+    partitions: the sink's number, None: not known. A frame may have fewer (one that Spark knows to
+    be empty has none, adaptive execution joins small ones): the rest are files without rows.
+    through: makes rows of what the frame gives, in its tasks; None: the frame has the rows'
+    columns. Raises UsageError, IncompleteError (disk full), UnreachableError (no answer).
     """
     address, token = storage.address, uuid.uuid4().hex
     executors.ship(frame.sparkSession)
@@ -179,7 +177,7 @@ def stage(
         rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging", refusals)
         answers = [json.loads(row["answer"]) for row in rows]
         executors.raise_first(answers)
-    except Exception:  # what the other tasks staged counts no more
+    except Exception:  # the other tasks' files no longer count
         with suppress(OSError, EoctlError):
             storage.delete(name for name in storage.top() if token in name)
         raise
@@ -206,7 +204,7 @@ def stage(
 
 
 def _staged(address: str, token: str, batches: Iterator[Any]) -> dict[str, Any]:
-    """One task."""
+    """Stage one task's rows."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -215,15 +213,15 @@ def _staged(address: str, token: str, batches: Iterator[Any]) -> dict[str, Any]:
 
 
 def _write(address: str, token: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
-    """Rows into a file of this attempt's own name; none where they cannot be written.
+    """Write rows into a file of this attempt's own name; leave no file if writing fails.
 
-    token: of the whole staging.
+    token: of the complete staging.
     """
     storage = storage_at(address)
     name = f"part-{partition:05}-{token}-{uuid.uuid4().hex}.parquet"
     try:
         with storage.writing(name):
-            return asdict(_written(storage, name, partition, batches))
+            return _written(storage, name, partition, batches).as_dict()
     except BaseException as error:
         with suppress(OSError, EoctlError):
             storage.delete([name])
@@ -252,7 +250,7 @@ def _written(storage: Storage, name: str, partition: int, batches: Iterator[Any]
 
 
 def _refuse_zero_timestamps(batch: Any, before: int) -> None:
-    """librdkafka takes 0 for none, and would write the present time. Raises RefusedError."""
+    """Raise RefusedError for timestamp 0: librdkafka would take it for none and write the time."""
     import pyarrow.compute as pc
 
     if "timestamp" in batch.schema.names:
@@ -270,7 +268,7 @@ def _millis(timestamps: Any) -> Any:
 
 
 def row_at(storage: Storage, staged: StagedFile, position: int) -> int:
-    """The first staged row at or above a position; the rows lie in the order of theirs."""
+    """Return the first staged row at or above a position; rows are ordered by position."""
     import pyarrow.parquet as pq
 
     if not staged.rows:
@@ -285,7 +283,7 @@ def row_at(storage: Storage, staged: StagedFile, position: int) -> int:
 
 
 def rows_from(storage: Storage, staged: StagedFile, start: int) -> Iterator[Row]:
-    """The staged rows from number `start` on, in file order. Raises RefusedError if changed."""
+    """Yield the staged rows from number `start` on, in order. Raises RefusedError if changed."""
     import pyarrow.parquet as pq
 
     where = storage.shown(staged.file)

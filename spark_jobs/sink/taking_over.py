@@ -1,8 +1,8 @@
-"""A task's attempts take over from one another here, so that each record is committed once.
+"""Let a task's attempts take over from one another, so that each record is committed once.
 
-The order is the rule: init_transactions first, which ends every earlier attempt's transaction and
-fences its producer; only then the committed position is read. The other way round a live zombie
-may commit between the two, and its records come twice. An attempt that is fenced does not fail:
+The order matters: init_transactions first, which ends every earlier attempt's transaction and
+fences its producer; only then is the committed position read. In the opposite order a live zombie
+may commit between the two, and its records are sent twice. An attempt that is fenced does not fail:
 another one has taken over, so it waits for that one's position.
 """
 
@@ -20,10 +20,10 @@ TAKEOVERS = 6
 
 
 class TakingOver(ABC):
-    """One attempt: `run` ends when everything is committed, by it or by another attempt.
+    """One attempt: `run` ends when everything is committed, by this attempt or another.
 
-    name: what is sent, for errors. timeout_ms: of its transactions. patience: seconds without
-    progress of whoever took over.
+    name: what is sent, for errors. timeout_ms: of its transactions. patience: seconds to wait,
+    without progress, for the attempt that took over.
     """
 
     def __init__(
@@ -36,22 +36,22 @@ class TakingOver(ABC):
     @property
     @abstractmethod
     def ids(self) -> tuple[str, str]:
-        """The transactional id, and the group that positions are committed in."""
+        """Return the transactional id, and the group that positions are committed in."""
 
     @abstractmethod
     def position(self) -> int | None:
-        """Return where to begin, None when nothing is left to commit. Raises RefusedError."""
+        """Return where to begin, None if nothing remains to commit. Raises RefusedError."""
 
     @abstractmethod
     def _send_from(self, position: int) -> None:
-        """Commit all from there on, by `writer`."""
+        """Commit everything from a position on, with `writer`."""
 
     @abstractmethod
     def _answer(self, takeovers: int) -> Any:
-        """Return what `run` gives in the end. takeovers: how often it began again."""
+        """Return what `run` returns in the end. takeovers: how often the attempt began again."""
 
     def run(self) -> Any:
-        """Raises RefusedError where the position forbids it, IncompleteError where Kafka fails."""
+        """Raise RefusedError as the position requires, IncompleteError if Kafka fails."""
         why = ""
         for takeover in range(TAKEOVERS):
             try:
@@ -75,23 +75,23 @@ class TakingOver(ABC):
         raise IncompleteError(f"not sent: {why}", where=self._name)
 
     def take_over(self) -> int | None:
-        """Fence every other attempt, then read how far they came: as `position`."""
+        """Fence every other attempt, then read how far they came: see `position`."""
         self.fence()
         return self.position()
 
     def fence(self) -> None:
-        """init_transactions: open transactions of this id are ended before it returns."""
+        """Call init_transactions: it ends this id's open transactions before it returns."""
         self.writer = Writer(self.access.settings(), *self.ids, timeout_ms=self._timeout_ms)
         self.writer.open()
 
     def _wait_for_other(self) -> bool:
-        """True if the attempt that took over ends the batch; waits while it makes progress."""
+        """Wait while the attempt that took over progresses; return True if it ends the batch."""
         last_row: int | None = None
         until = time.monotonic() + self._patience
         while time.monotonic() < until:
             try:
                 row = self.position()
-            except (IncompleteError, UnreachableError):  # it writes just now, or nobody can
+            except (IncompleteError, UnreachableError):  # that one writes just now, or nobody can
                 time.sleep(POLL_SECONDS)
                 continue
             if row is None:
@@ -102,7 +102,7 @@ class TakingOver(ABC):
         return False
 
     def _drop(self) -> None:
-        """Forget the producer; what it left open is ended by the next init_transactions."""
+        """Forget the producer; the next init_transactions ends what it left open."""
         if self.writer is not None:
             self.writer.close()
             self.writer = None

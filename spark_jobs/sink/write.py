@@ -1,4 +1,4 @@
-"""Spark to Kafka exactly once, for any DataFrame, deterministic or not.
+"""Send any DataFrame, deterministic or not, from Spark to Kafka exactly once.
 
     from eoctl.kafka.connection.access import Access
     from spark_jobs.sink.write import write_exactly_once
@@ -7,9 +7,9 @@
     write_exactly_once(df, topic="clean", job="orders-cleanup", batch=0,
                        staging_folder="/shared/staging", access=access)
 
-Killed at any point, the same call sends what is missing and nothing twice. The rules and what
-each part is for: `staging`, `commit`, `markers`. A batch is one transaction per partition or
-several, so readers may see part of it while it is written (`atomic: false`).
+If the process is killed at any point, the same call sends what is missing and nothing twice. See
+`staging`, `commit` and `markers` for the rules and each part's purpose. A batch is one transaction
+or several per partition, so readers may see part of it while it is written (`atomic: false`).
 """
 
 import json
@@ -18,7 +18,6 @@ import re
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +36,7 @@ from recovery.errors import (
     UsageError,
 )
 from recovery.plurals import counted
+from recovery.values import replace
 from spark_jobs.session import executors
 from spark_jobs.sink import commit, markers, query, staging
 from spark_jobs.sink.markers import Marker
@@ -69,25 +69,24 @@ def write_exactly_once(
     rows_per_transaction: int = ROWS_PER_TRANSACTION,
     keep_batches: int | None = None,
 ) -> dict[str, Any]:
-    """Send the rows of `frame` to `topic`, each exactly once; what was done.
+    """Send the rows of `frame` to `topic`, each exactly once; return what was done.
 
-    frame: columns key, value (string or binary), and headers, partition, timestamp where wanted,
-    as Spark's own Kafka sink has them. job names the markers and transactional ids: one name, one
-    writer. batch: numbers that rise; a batch that was sent is not sent again. staging_folder is
-    seen by executors and by this process. partitions: repartition to so many; None: the frame's
-    own in the first batch, and from then on as many as the sink has: a frame that gives more is
-    coalesced. run_id: whose batches these are, since a batch's number comes again where a
-    checkpoint was deleted; None: the id of the streaming query that calls this in foreachBatch,
-    and outside of one nothing, so that the caller alone vouches for its numbers. Only the thread
-    in which Spark calls foreachBatch knows the query: call this there, or give run_id, or
-    checkpoint, the query's checkpointLocation, which within Spark Connect nobody else tells.
-    keep_batches: of how many batches that were sent, this one among them, the staged files stay;
-    None: of all.
+    frame: columns key, value (string or binary), and optionally headers, partition, timestamp, as
+    in Spark's own Kafka sink. job names the markers and transactional ids: one name, one writer.
+    batch: ascending numbers; a batch that was sent is not sent again. staging_folder: seen by
+    executors and by this process. partitions: repartition to so many; None: the frame's own number
+    in the first batch, and afterwards the sink's: a frame with more is coalesced. run_id: the run
+    that owns the batches, since batch numbers recur after a checkpoint is deleted; None: the id of
+    the streaming query that calls this in foreachBatch, and outside of one nothing, so that the
+    caller alone vouches for the numbers. Only the thread in which Spark calls foreachBatch knows
+    the query: call this function there, or give run_id, or checkpoint (the query's
+    checkpointLocation), which nothing else reveals within Spark Connect. keep_batches: the number
+    of sent batches, this one included, whose staged files are kept; None: all.
 
     Raises RefusedError for what it cannot guarantee (partition count changed, marker expired,
-    another staging of the same batch, another run's batch, an unfinished batch before it,
-    a query's batch whose number stood for another one, speculation that is not allowed),
-    UsageError, IncompleteError where Kafka failed: call again, nothing comes twice.
+    another staging of the same batch, another run's batch, an unfinished batch before it, a query's
+    batch whose number belonged to another one, speculation that is not allowed), UsageError,
+    IncompleteError if Kafka failed: call again, nothing is sent twice.
     """
     _refuse_words(job, batch)
     if keep_batches is not None and keep_batches < 1:
@@ -115,9 +114,9 @@ def write_exactly_once(
             had = len(marker_topic.partitions)
             _same_count(job, partitions or had, marker_topic)
             for p, marker in markers.last_committed(access, job, range(had)).items():
-                commit.refuse_other_run(marker, run, str(markers.place(job, p)))
-                if sender is not None:  # before anything is staged of it
-                    query.refuse_earlier(marker, batch, str(markers.place(job, p)))
+                commit.refuse_other_run(marker, run, str(markers.marker_partition(job, p)))
+                if sender is not None:  # before anything of the batch is staged
+                    query.refuse_earlier(marker, batch, str(markers.marker_partition(job, p)))
         if partitions is not None:
             frame = frame.repartition(partitions)
         elif had is not None:
@@ -138,7 +137,7 @@ def write_exactly_once(
                 planned=planned,
             ),
         )
-        commit.refuse_other_run(manifest, run, folder)  # which may have published first
+        commit.refuse_other_run(manifest, run, folder)  # another run may have published first
     query.refuse_planned_anew(manifest, planned, folder)
     _refuse_changes(manifest, topic, by_name[topic], marker_topic)
     limits = transaction_timeout_ms, rows_per_transaction
@@ -156,9 +155,9 @@ def _refuse_words(job: str, batch: int) -> None:
 
 
 def _remove_older(storage: Storage, batch: int, kept: int) -> None:
-    """Remove the staged files of batches that were sent before this one, but for the last ones.
+    """Remove the staged files of batches that were sent before this one, except the last ones.
 
-    storage: the folder of the job. This batch was sent: what cannot be removed is only logged.
+    storage: the job's folder. This batch was sent: a file that cannot be removed is only logged.
     """
     try:
         sent = (re.fullmatch(SENT, name) for name in storage.names(""))
@@ -173,7 +172,7 @@ def _remove_older(storage: Storage, batch: int, kept: int) -> None:
 
 
 def refuse_speculation(spark: "SparkSession") -> None:
-    """Raises RefusedError while spark.speculation is on."""
+    """Raise RefusedError while spark.speculation is on."""
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         raise RefusedError(
             "spark.speculation is on: attempts of one partition would fence one another",
@@ -198,7 +197,7 @@ def _markers_ready(
     topic: TopicMetadata,
     marker_topic: TopicMetadata | None,
 ) -> TopicMetadata:
-    """Every partition has had marker 0. Raises RefusedError."""
+    """Check that every partition has had marker 0. Raises RefusedError."""
     if marker_topic is None:
         replicas = min(len(p.replicas) for p in topic.partitions)
         markers.create_topic(access, job, count, replicas)
@@ -229,7 +228,7 @@ def _created(access: Access, job: str) -> TopicMetadata:
 
 
 def _first_marker(access: Access, job: str, partition: int) -> None:
-    """Marker 0 and the record that says so, in one transaction."""
+    """Commit marker 0 and the record that reports it, in one transaction."""
     with suppress(FencedError):  # another run does the same
         if partition not in _take_over(access, job, partition, None):
             raise IncompleteError("its first marker was not committed", where=markers.name(job))
@@ -238,8 +237,8 @@ def _first_marker(access: Access, job: str, partition: int) -> None:
 def _take_over(
     access: Access, job: str, partition: int, marker: Marker | None
 ) -> dict[int, Marker]:
-    """Fence, look, and commit `marker` again as it stands there (None: marker 0 if absent)."""
-    place = markers.place(job, partition)
+    """Fence, read the markers, commit `marker` again as it is (None: marker 0 if absent)."""
+    topic_partition = markers.marker_partition(job, partition)
     ids = markers.transactional_id(job, partition), markers.name(job)
     writer = Writer(access.settings(), *ids, timeout_ms=TRANSACTION_TIMEOUT_MS)
     try:
@@ -255,10 +254,10 @@ def _take_over(
         if standing is None:
             renewed = markers.first(now)
             text = json.dumps({"partition": partition, "marker": 0, "at": now})
-            writer.send(*place, None, text.encode())
+            writer.send(*topic_partition, None, text.encode())
         else:
             renewed = replace(standing, written=now)
-        writer.commit({place: renewed.position})
+        writer.commit({topic_partition: renewed.position})
     finally:
         writer.close()
     return markers.committed(access, job, [partition])
@@ -267,7 +266,7 @@ def _take_over(
 def _refuse_changes(
     manifest: Manifest, topic: str, now: TopicMetadata, marker_topic: TopicMetadata | None
 ) -> None:
-    """Refuse a batch that was staged for topics that changed since. Raises RefusedError."""
+    """Refuse a batch if a topic has changed since the staging. Raises RefusedError."""
     job = manifest.job
     if manifest.topic != topic:
         raise RefusedError(
@@ -313,18 +312,20 @@ def _send(
         for staged in manifest.files
     ]
     before = markers.last_committed(access, job, [w.partition for w in works])
-    if absent := [w.partition for w in works if w.partition not in before]:  # or pending only
+    if absent := [w.partition for w in works if w.partition not in before]:  # or only pending
         before |= markers.committed(access, job, absent, DECIDED_SECONDS)
     _judged(works, before)
     done_before = DONE in storage.top()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and in_query:
-        query.refuse_earlier(before[newer[0]], manifest.batch, str(markers.place(job, newer[0])))
+        query.refuse_earlier(
+            before[newer[0]], manifest.batch, str(markers.marker_partition(job, newer[0]))
+        )
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
-            f"{manifest.batch} was sent completely",
-            where=str(markers.place(job, newer[0])),
+            f"{manifest.batch} was sent whole",
+            where=str(markers.marker_partition(job, newer[0])),
             remedy="batches are sent in the order of their numbers",
         )
     answers: list[Any] = []
@@ -352,15 +353,15 @@ def _send(
         "seconds": round(time.monotonic() - begin, 3),
     }
     if not done_before:
-        storage.put_new(DONE, json.dumps(report, indent=1).encode())  # or another run's stays
+        storage.put_new(DONE, json.dumps(report, indent=1).encode())  # or keeps another run's
         listed = {staged.file for staged in manifest.files}
         stale = [n for n in storage.top() if n.startswith("part-") and n not in listed]
-        storage.delete(stale)  # of attempts that did not count
+        storage.delete(stale)  # left by attempts that did not count
     return report
 
 
 def _judged(works: list[commit.Work], by_partition: dict[int, Marker]) -> dict[int, Marker]:
-    """Return all markers, each judged. Raises RefusedError."""
+    """Return all markers after judging each one. Raises RefusedError."""
     job = works[0].job
     if absent := [w.partition for w in works if w.partition not in by_partition]:
         raise commit.expired(job, absent)
@@ -370,21 +371,21 @@ def _judged(works: list[commit.Work], by_partition: dict[int, Marker]) -> dict[i
 
 
 def _verify(access: Access, works: list[commit.Work]) -> None:
-    """Every partition's marker says that this batch is complete. Raises UnverifiedError."""
+    """Check that every partition's marker says the batch is complete. Raises UnverifiedError."""
     by_partition = markers.committed(access, works[0].job, [w.partition for w in works])
     for p, marker in _judged(works, by_partition).items():
         if (marker.batch, marker.complete) != (works[p].batch, True):
             raise UnverifiedError(
                 f"the marker says batch {marker.batch}, row {marker.next_row} of {marker.rows}",
-                where=str(markers.place(works[p].job, p)),
+                where=str(markers.marker_partition(works[p].job, p)),
             )
 
 
 class _Renewal:
-    """While a batch is sent, markers that grow old are committed again before they expire.
+    """Commits old markers again before they expire, while a batch is sent.
 
-    Only those of partitions whose turn has not come: a marker that old has no live attempt, for
-    an attempt commits at least once in a transaction's timeout.
+    Only for partitions whose turn has not come: a marker that old has no live attempt, because an
+    attempt commits at least once within a transaction's timeout.
     """
 
     def __init__(self, access: Access, works: list[commit.Work], before: dict[int, Marker]) -> None:
@@ -405,7 +406,7 @@ class _Renewal:
     def _watch(self) -> None:
         job = self._works[0].job
         while not self._ended.wait(self.half / 4000):
-            with suppress(EoctlError):  # the tasks tell what is wrong
+            with suppress(EoctlError):  # the tasks report what is wrong
                 self._renew(markers.committed(self._access, job, range(len(self._works))))
 
     def _renew(self, by_partition: dict[int, Marker]) -> None:

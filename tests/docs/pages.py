@@ -160,10 +160,10 @@ def commands(page: Path) -> list[Shown]:
 def follows(page: str, heading: str) -> pytest.MarkDecorator:
     """Let a test run the commands of WORLDS below a heading: its fixture `it` reads them."""
     long = WORLDS[page, heading] != "make test"
-    place = pytest.param(
+    section = pytest.param(
         (page, heading), id=f"{page}: {heading}", marks=pytest.mark.long if long else ()
     )
-    return pytest.mark.parametrize("place", [place])
+    return pytest.mark.parametrize("section", [section])
 
 
 def counted() -> str:
@@ -195,10 +195,10 @@ def differs(shown: str, printed: str) -> str | None:
     rest = masked(printed)
     parts = [part.strip() for part in masked(shown).split("...")]
     for index, part in enumerate(parts):
-        place = rest.find(part)
-        if place < 0 or (index == 0 and place > 0):
+        at = rest.find(part)
+        if at < 0 or (index == 0 and at > 0):
             return f"no {part!r} in {rest!r}"
-        rest = rest[place + len(part) :]
+        rest = rest[at + len(part) :]
     if parts[-1] and rest.strip():
         return f"{rest!r} is not shown"
     return None

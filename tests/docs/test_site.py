@@ -67,8 +67,8 @@ def read(path: Path) -> Page:
 def of(site: Path, page: Path) -> Path:
     """The file of a page on the site."""
     name = page.relative_to(ROOT).as_posix()
-    place = Path(OUTSIDE.get(name, name.removeprefix("docs/"))).with_suffix(".html")
-    return site / (place.with_name("index.html") if place.stem == "README" else place)
+    path = Path(OUTSIDE.get(name, name.removeprefix("docs/"))).with_suffix(".html")
+    return site / (path.with_name("index.html") if path.stem == "README" else path)
 
 
 def test_every_page_is_there_and_no_code(site: Path) -> None:

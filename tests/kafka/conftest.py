@@ -4,7 +4,6 @@ State lives in a folder of this run (two runs never meet); the jars are the user
 """
 
 import asyncio
-import dataclasses
 import os
 import tempfile
 import uuid
@@ -21,6 +20,7 @@ from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import brokers
 from eoctl.lab.cluster import Lab, lab_names, up
 from eoctl.lab.record import LabSpec, Node
+from recovery.values import replace
 from tests.conftest import RUN_FOLDER, take_labs_down
 from tests.docs.pages import ROOT, commands
 from tests.kafka.tools import run_storage_tool_here
@@ -82,7 +82,7 @@ def start_lab(lab_state: Path) -> Iterator[Callable[[LabSpec], Lab]]:
     Idle brokers cost time.
     """
     before = set(lab_names())
-    yield lambda spec: up(dataclasses.replace(spec, settings={**SMALL, **spec.settings}))
+    yield lambda spec: up(replace(spec, settings={**SMALL, **spec.settings}))
     take_labs_down(set(lab_names()) - before - SHARED)
 
 
@@ -147,7 +147,7 @@ def printed(capfd: pytest.CaptureFixture[str]) -> Printed:
 
 @pytest.fixture
 def it(
-    place: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    section: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator["Reading"]:
     """A page's commands below a heading that need a world, for a test with `@follows`.
 
@@ -156,7 +156,7 @@ def it(
     from tests.kafka.reading import Reading
 
     monkeypatch.chdir(tmp_path)
-    below = [shown for shown in commands(ROOT / place[0]) if shown.where == place]
+    below = [shown for shown in commands(ROOT / section[0]) if shown.where == section]
     reading = Reading([shown for shown in below if not shown.runs], {})
     yield reading
     reading.end()

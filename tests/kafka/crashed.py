@@ -15,7 +15,7 @@ from tests.kafka.command import Ran, eoctl
 START = int(time.time()) * 1000 - 3_600_000
 """Timestamp of the first record of each `write`; the others follow by the millisecond."""
 
-Places = Mapping[tuple[str, int], int]
+Positions = Mapping[tuple[str, int], int]
 
 
 def producing(lab: Lab, **more: Any) -> Any:
@@ -40,7 +40,7 @@ def write(producer: Any, topic: str, values: Sequence[str], partition: int = 0) 
     assert producer.flush(30) == 0
 
 
-def commit(lab: Lab, group: str, offsets: Places, metadata: str = "") -> None:
+def commit(lab: Lab, group: str, offsets: Positions, metadata: str = "") -> None:
     """As a consumer that is no member; a coordinator that is only being made is waited for."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 

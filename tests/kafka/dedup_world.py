@@ -51,11 +51,11 @@ def consumed(lab: Lab, topic: str, partition: int) -> list[Record]:
     return found
 
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 
 def left_pending(
-    lab: Lab, transactional_id: str, group: str, position: Place, record: Place | None
+    lab: Lab, transactional_id: str, group: str, position: Partition, record: Partition | None
 ) -> Producer:
     """A producer that stopped between its position and the commit. Keep it, or it aborts."""
     config = {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}

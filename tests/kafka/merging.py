@@ -14,7 +14,7 @@ from eoctl.lab.cluster import Lab
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 Copied = tuple[bytes | None, bytes | None, Any, int]
 """Key, value, headers and timestamp."""
 
@@ -29,19 +29,19 @@ def transactional(lab: Lab, name: str) -> Producer:
     return one
 
 
-def fill(one: Producer, place: Place, count: int, seed: int = 0) -> None:
+def fill(one: Producer, topic_partition: Partition, count: int, seed: int = 0) -> None:
     """`count` visible records of all shapes, aborted ones and control records among them."""
-    draw = random.Random(f"{seed} {place[1]}")
+    draw = random.Random(f"{seed} {topic_partition[1]}")
     left = count
     while left:
         some = min(left, draw.randint(1, max(1, count // 4)))
         kept = draw.random() < 0.7
         one.begin_transaction()
         for n in range(some):
-            text = f"{place} {seed} {left} {n} {kept}".encode()
+            text = f"{topic_partition} {seed} {left} {n} {kept}".encode()
             one.produce(
-                place[0],
-                partition=place[1],
+                topic_partition[0],
+                partition=topic_partition[1],
                 key=draw.choice([None, b"", b"\xff\x00", text]),
                 value=draw.choice([None, b"", text, text * 10]),
                 timestamp=draw.choice([1, 1_700_000_000_000 + n]),
@@ -55,7 +55,9 @@ def fill(one: Producer, place: Place, count: int, seed: int = 0) -> None:
             one.abort_transaction(30)
 
 
-def consumed(lab: Lab, places: Sequence[Place]) -> dict[Place, list[tuple[int, Copied]]]:
+def consumed(
+    lab: Lab, partitions: Sequence[Partition]
+) -> dict[Partition, list[tuple[int, Copied]]]:
     """Offset and content of each record that a plain read_committed consumer sees."""
     config = {
         "group.id": "oracle",
@@ -66,19 +68,22 @@ def consumed(lab: Lab, places: Sequence[Place]) -> dict[Place, list[tuple[int, C
         "fetch.wait.max.ms": 20,
     }
     one = Consumer(lab.client_properties() | config)
-    low = {place: one.get_watermark_offsets(TopicPartition(*place), 10)[0] for place in places}
-    one.assign([TopicPartition(*place, offset) for place, offset in low.items()])
-    found: dict[Place, list[tuple[int, Copied]]] = {place: [] for place in places}
-    ended: set[Place] = set()
-    while len(ended) < len(places):
+    low = {
+        partition: one.get_watermark_offsets(TopicPartition(*partition), 10)[0]
+        for partition in partitions
+    }
+    one.assign([TopicPartition(*partition, offset) for partition, offset in low.items()])
+    found: dict[Partition, list[tuple[int, Copied]]] = {partition: [] for partition in partitions}
+    ended: set[Partition] = set()
+    while len(ended) < len(partitions):
         for m in one.consume(1000, 0.1):
-            place = m.topic(), m.partition()
+            partition = m.topic(), m.partition()
             if m.error():
                 assert m.error().name() == "_PARTITION_EOF", m.error()
-                ended.add(place)
+                ended.add(partition)
             else:
                 copied = (m.key(), m.value(), m.headers(), m.timestamp()[1])
-                found[place].append((m.offset(), copied))
+                found[partition].append((m.offset(), copied))
     one.close()
     return found
 
@@ -103,9 +108,9 @@ def contents(lab: Lab, topic: str, partitions: int = 1) -> dict[int, list[Copied
 Named = tuple[str, int, int]
 
 
-def merged(draw: random.Random, inputs: dict[Place, list[tuple[int, Copied]]]) -> list[Named]:
+def merged(draw: random.Random, inputs: dict[Partition, list[tuple[int, Copied]]]) -> list[Named]:
     """Some order in which all records of the inputs can have been read."""
-    queues = [[(*place, offset) for offset, _ in found] for place, found in inputs.items()]
+    queues = [[(*partition, offset) for offset, _ in found] for partition, found in inputs.items()]
     order = []
     while queues := [q for q in queues if q]:
         order.append(draw.choice(queues).pop(0))
@@ -121,16 +126,16 @@ def encoded(form: str, entry: Named) -> bytes:
     return struct.pack(">H", len(name)) + name + struct.pack(">iq", partition, offset)
 
 
-def write_log(one: Producer, place: Place, form: str, order: Iterable[Named]) -> None:
+def write_log(one: Producer, topic_partition: Partition, form: str, order: Iterable[Named]) -> None:
     """The merge log, as an application wrote it: some of it aborted, in several transactions."""
-    draw, order = random.Random(place[1]), list(order)
+    draw, order = random.Random(topic_partition[1]), list(order)
     while order:
         some = order[: draw.randint(1, max(2, len(order)))]
         kept = draw.random() < 0.7
         one.begin_transaction()
         for entry in some:
             key = b"" if form == "coast" else None
-            one.produce(place[0], encoded(form, entry), key, partition=place[1])
+            one.produce(topic_partition[0], encoded(form, entry), key, partition=topic_partition[1])
         if kept:
             one.commit_transaction(30)
             order = order[len(some) :]
@@ -139,20 +144,25 @@ def write_log(one: Producer, place: Place, form: str, order: Iterable[Named]) ->
             one.abort_transaction(30)
 
 
-def write_plain(lab: Lab, place: Place, values: Sequence[bytes]) -> None:
+def write_plain(lab: Lab, topic_partition: Partition, values: Sequence[bytes]) -> None:
     """Records of an idempotent producer."""
     one = producer(lab, **{"enable.idempotence": True})
     for value in values:
-        one.produce(place[0], value, partition=place[1])
+        one.produce(topic_partition[0], value, partition=topic_partition[1])
     assert one.flush(30) == 0
 
 
-def write_copies(lab: Lab, place: Place, copies: Sequence[Copied]) -> None:
+def write_copies(lab: Lab, topic_partition: Partition, copies: Sequence[Copied]) -> None:
     """What an application wrote to its output before it died."""
     one = producer(lab, **{"enable.idempotence": True})
     for key, value, headers, timestamp in copies:
         one.produce(
-            place[0], value, key, partition=place[1], timestamp=timestamp, headers=headers or []
+            topic_partition[0],
+            value,
+            key,
+            partition=topic_partition[1],
+            timestamp=timestamp,
+            headers=headers or [],
         )
     assert one.flush(30) == 0
 
@@ -185,15 +195,21 @@ class World:
             self.more(p, count)
         found = self.inputs()
         for p in range(partitions):
-            mine = {place: rows for place, rows in found.items() if place[1] == p}
+            mine = {
+                topic_partition: rows
+                for topic_partition, rows in found.items()
+                if topic_partition[1] == p
+            }
             self.orders[p] = merged(random.Random(p), mine)
         self.records = {
-            (*place, offset): copied for place, rows in found.items() for offset, copied in rows
+            (*topic_partition, offset): copied
+            for topic_partition, rows in found.items()
+            for offset, copied in rows
         }
 
-    def inputs(self) -> dict[Place, list[tuple[int, Copied]]]:
-        places = [(t, p) for t in (self.left, self.right) for p in range(self.partitions)]
-        return consumed(self.lab, places)
+    def inputs(self) -> dict[Partition, list[tuple[int, Copied]]]:
+        partitions = [(t, p) for t in (self.left, self.right) for p in range(self.partitions)]
+        return consumed(self.lab, partitions)
 
     def more(self, partition: int, count: int, seed: int = 0) -> None:
         for name in (self.left, self.right):
@@ -206,8 +222,8 @@ class World:
     @property
     def log_offsets(self) -> list[int]:
         """Of each entry of partition 0."""
-        place = (self.log, 0)
-        return [offset for offset, _ in consumed(self.lab, [place])[place]]
+        partition = (self.log, 0)
+        return [offset for offset, _ in consumed(self.lab, [partition])[partition]]
 
     @property
     def expected(self) -> dict[int, list[Copied]]:

@@ -34,22 +34,22 @@ class Seen:
         return found | {"missing_offsets": end - start - sum(found.values())}
 
 
-def look(lab: Lab, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Seen]:
+def look(lab: Lab, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Seen]:
     """Read these partitions from beginning to end, three times."""
-    places = list(places)
+    partitions = list(partitions)
 
     async def ends() -> tuple[list[tuple[int, int, int]], list[frozenset[int]]]:
         async with Client.to(lab.bootstrap_servers) as client:
-            found = [await client.offsets(*place) for place in places]
-            return found, [await _control(client, *place) for place in places]
+            found = [await client.offsets(*partition) for partition in partitions]
+            return found, [await _control(client, *partition) for partition in partitions]
 
     bounds, control = asyncio.run(ends())
-    ranges = dict(zip(places, bounds, strict=True))
+    ranges = dict(zip(partitions, bounds, strict=True))
     visible = _consumed(lab, "read_committed", {p: (b[0], b[1]) for p, b in ranges.items()})
     data = _consumed(lab, "read_uncommitted", {p: (b[0], b[2]) for p, b in ranges.items()})
     return {
-        place: Seen(*ranges[place], visible[place], data[place], marks)
-        for place, marks in zip(places, control, strict=True)
+        partition: Seen(*ranges[partition], visible[partition], data[partition], marks)
+        for partition, marks in zip(partitions, control, strict=True)
     }
 
 
@@ -72,10 +72,10 @@ def consumed_number(lab: Lab, isolation: str, ranges: Ranges) -> int:
 
 def _consumed(lab: Lab, isolation: str, ranges: Ranges) -> dict[tuple[str, int], frozenset[int]]:
     """Offsets that a consumer gives out, up to the end at its isolation level."""
-    found: dict[tuple[str, int], set[int]] = {place: set() for place in ranges}
-    for place, offset in _messages(lab, isolation, ranges):
-        found[place].add(offset)
-    return {place: frozenset(offsets) for place, offsets in found.items()}
+    found: dict[tuple[str, int], set[int]] = {partition: set() for partition in ranges}
+    for partition, offset in _messages(lab, isolation, ranges):
+        found[partition].add(offset)
+    return {partition: frozenset(offsets) for partition, offsets in found.items()}
 
 
 def _messages(lab: Lab, isolation: str, ranges: Ranges) -> Iterator[tuple[tuple[str, int], int]]:
@@ -90,16 +90,16 @@ def _messages(lab: Lab, isolation: str, ranges: Ranges) -> Iterator[tuple[tuple[
             "auto.offset.reset": "error",
         }
     )
-    left = {place for place, (start, end) in ranges.items() if start < end}
-    consumer.assign([TopicPartition(*place, ranges[place][0]) for place in left])
+    left = {partition for partition, (start, end) in ranges.items() if start < end}
+    consumer.assign([TopicPartition(*partition, ranges[partition][0]) for partition in left])
     while left:
         for message in consumer.consume(1000, 0.5):
             error = message.error()
-            place = (message.topic(), message.partition())
+            partition = (message.topic(), message.partition())
             if error is None:
-                yield place, message.offset()
+                yield partition, message.offset()
             elif error.name() == "_PARTITION_EOF":
-                left.discard(place)
+                left.discard(partition)
             else:
                 raise AssertionError(error)
     consumer.close()

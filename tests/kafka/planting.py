@@ -71,15 +71,15 @@ def keyed(numbers: Sequence[int]) -> bytes:
     count = len(numbers)
     if count not in _keyed:
         made = batch(0, [Item(i, KEYED_AT, key=KEY % 0, value=b"value") for i in range(count)])
-        places, at = [], -1
+        positions, at = [], -1
         for _ in range(count):
             at = made.index(KEY % 0, at + 1)
-            places.append(at)
-        _keyed[count] = made, places
-    made, places = _keyed[count]
+            positions.append(at)
+        _keyed[count] = made, positions
+    made, positions = _keyed[count]
     out = bytearray(made)
-    for place, number in zip(places, numbers, strict=True):
-        out[place : place + 14] = KEY % number
+    for position, number in zip(positions, numbers, strict=True):
+        out[position : position + 14] = KEY % number
     struct.pack_into(">I", out, 17, calc_crc32c(memoryview(out)[21:]))
     return bytes(out)
 

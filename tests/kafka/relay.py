@@ -16,7 +16,7 @@ from pathlib import Path
 from eoctl.lab.cluster import Lab
 
 WRITE_TXN_MARKERS, END_TXN, INIT_PRODUCER_ID, METADATA = 27, 26, 22, 3
-LIST_OFFSETS, DESCRIBE_PRODUCERS = 2, 61
+LIST_OFFSETS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS = 2, 61, 66
 READING = frozenset({1, 2, 3, 9, 10, 15, 16, 18, 29, 32, 60, 61, 65, 66, 69, 75, 77, 89, 90})
 """Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, DescribeGroups, ListGroups,
 ApiVersions, DescribeAcls, DescribeConfigs, DescribeCluster, DescribeProducers,
@@ -141,9 +141,9 @@ class Relay:
                     return
                 self.answered[broker, key] += len(frame)
                 if altered := self.alter.get((broker, key), self.alter.get(key)):
-                    place, code = altered
+                    position, code = altered
                     changed = bytearray(frame)
-                    struct.pack_into(">h", changed, place % len(frame), code)
+                    struct.pack_into(">h", changed, position % len(frame), code)
                     frame = bytes(changed)
                 if rewrite := self.rewrite.get((broker, key)):
                     frame = rewrite(frame)

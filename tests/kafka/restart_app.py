@@ -134,10 +134,12 @@ class App:
         """The output as it is now."""
         from confluent_kafka.admin import AdminClient, OffsetSpec
 
-        place = TopicPartition(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
         if self._admin is None:
             self._admin = AdminClient(self.properties())
-        told = self._admin.list_offsets({place: OffsetSpec.latest()})[place].result(20)
+        told = self._admin.list_offsets({topic_partition: OffsetSpec.latest()})[
+            topic_partition
+        ].result(20)
         return OutputNow(
             told.offset, sum(1 for _ in self.records(topic, partition, start)), told.leader_epoch
         )
@@ -209,12 +211,12 @@ class App:
             db = sqlite3.connect(f"{self.config.folder}/store.db")
         with db:
             for e in entries:
-                place = e["input"]["topic"], e["input"]["partition"]
+                partition = e["input"]["topic"], e["input"]["partition"]
                 db.cursor().execute(
                     f"INSERT INTO {table} VALUES ({mark}, {mark}, {mark}, {mark}) "
                     "ON CONFLICT (topic, partition) DO UPDATE "
                     'SET "offset" = excluded."offset", output = excluded.output',
-                    (*place, e["input"]["offset"], json.dumps(e["output"])),
+                    (*partition, e["input"]["offset"], json.dumps(e["output"])),
                 )
 
     def _keep(self, text: str) -> None:

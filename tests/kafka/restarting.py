@@ -219,8 +219,8 @@ def begin(
         lines += [f'"{i.topic}:0" = ["{output}:0"]' for i in inputs]
         lines += ["[app.merge]", f'topic = "{extra}"', 'format = "json"']
     # a partition that was not reached before the first kill has no commit
-    places = [*(i.topic for i in inputs), *outputs]
-    lines += ["[app.base]", *(f'"{t}:{p}" = 0' for t in places for p in range(partitions))]
+    all_topics = [*(i.topic for i in inputs), *outputs]
+    lines += ["[app.base]", *(f'"{t}:{p}" = 0' for t in all_topics for p in range(partitions))]
     if strategy != "output-end":
         lines += ["[app.store]", tables[store]]
     if store == "sql":

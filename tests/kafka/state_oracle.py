@@ -108,16 +108,16 @@ def dict_state(lab: Lab, topic: str, ends: dict[int, int]) -> tuple[State, dict[
             if m.offset() >= ends[m.partition()]:
                 continue
             counts["data"] += 1
-            place = (m.partition(), m.key())
+            entry = (m.partition(), m.key())
             if m.key() is None:
                 counts["invalid"] += 1
                 continue
             if m.value() is None:
                 counts["tombstones"] += 1
-                state.pop(place, None)
+                state.pop(entry, None)
             else:
                 kind, at = m.timestamp()
-                state[place] = (at if kind else None, m.value())
+                state[entry] = (at if kind else None, m.value())
     consumer.close()
     return state, counts
 

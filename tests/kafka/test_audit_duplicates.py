@@ -55,12 +55,12 @@ def test_planted_keys_are_found_and_nothing_else(lab1: Lab, topic: MakeTopic, co
     ran = audit(lab1, name, "key")
     assert ran.status == 1, ran.stderr
     assert (ran.json["records"], ran.json["without_id"]) == (count, 0)
-    assert ran.json["repeats"] == sum(len(places) - 1 for places in copies.values())
+    assert ran.json["repeats"] == sum(len(where) - 1 for where in copies.values())
     found = {
         base64.b64decode(row["id"]): [(p["partition"], p["offset"]) for p in row["places"]]
         for row in ran.rows
     }
-    assert found == {KEY % number: places for number, places in copies.items()}
+    assert found == {KEY % number: where for number, where in copies.items()}
 
 
 def test_planted_duplicates_are_found_and_nothing_else(lab1: Lab, topic: MakeTopic) -> None:
@@ -74,18 +74,18 @@ def test_planted_duplicates_are_found_and_nothing_else(lab1: Lab, topic: MakeTop
         assert ran.json["records"] == visible
         assert ran.json["without_id"] == 0
         assert ran.json["findings"] == len(ran.rows) == len(expected)
-        assert ran.json["repeats"] == sum(len(places) - 1 for places in expected.values())
+        assert ran.json["repeats"] == sum(len(where) - 1 for where in expected.values())
         for row in ran.rows:
             copies = expected[base64.b64decode(row["id"])]
-            places = [(p, o) for p, o, _ in copies]
-            assert [(p["partition"], p["offset"]) for p in row["places"]] == places[:10]
-            assert row["copies"] == len(places)
-            assert row["partitions"] == len({p for p, _ in places})
+            where = [(p, o) for p, o, _ in copies]
+            assert [(p["partition"], p["offset"]) for p in row["places"]] == where[:10]
+            assert row["copies"] == len(where)
+            assert row["partitions"] == len({p for p, _ in where})
             assert row["same_value"] == (len({whole for *_, whole in copies}) == 1)
             far = [
                 (min(b - a for a, b in itertools.pairwise(at)), at[-1] - at[0])
                 for partition in range(PARTITIONS)
-                if len(at := [o for p, o in places if p == partition]) > 1
+                if len(at := [o for p, o in where if p == partition]) > 1
             ]
             assert row["nearest_offsets"] == (min(n for n, _ in far) if far else None)
             assert row["farthest_offsets"] == (max(f for _, f in far) if far else None)
@@ -125,8 +125,8 @@ def test_a_partition_whose_ids_cannot_be_read_is_said_and_the_others_are_judged(
     assert producer.flush(20) == 0
     ran = audit(lab1, name, "source")
     assert ran.status == 3, ran.stderr
-    places = sorted(tuple((p["partition"], p["offset"]) for p in row["places"]) for row in ran.rows)
-    assert places == [((0, 0), (0, 2)), ((2, 0), (2, 2))]
+    where = sorted(tuple((p["partition"], p["offset"]) for p in row["places"]) for row in ran.rows)
+    assert where == [((0, 0), (0, 2)), ((2, 0), (2, 2))]
     [error] = ran.json["errors"]
     assert (error["topic"], error["partition"]) == (name, 1)
     assert f"{name}:1" in error["detail"]

@@ -230,8 +230,8 @@ def test_large_logs(lab1: Lab, other: Lab, topic: MakeTopic, count: int) -> None
             mirror.append((1_000_000_000 + at, "stranger"))
         elif kind == "moved":
             moved.append(at - 30)
-            place = len(mirror) - 30
-            mirror.append(mirror.pop(place))
+            near_end = len(mirror) - 30
+            mirror.append(mirror.pop(near_end))
 
     async def fill() -> None:
         for lab, where, numbers in (

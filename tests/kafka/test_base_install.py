@@ -73,7 +73,7 @@ def test_the_base_commands_answer_as_with_numpy(
     [orphan] = break_(lab, "orphan", topic=name, partition=0, hold=False)
     [live] = break_(lab, "open", topic=name, partition=1, hold=False, timeout_ms=600_000)
     break_(lab, "zombie", topic=calm)
-    place = ("--pid", str(orphan.producer_id), "--start-offset", str(orphan.start_offset))
+    of_orphan = ("--pid", str(orphan.producer_id), "--start-offset", str(orphan.start_offset))
     assert orphan.transactional_id is not None
     assert live.transactional_id is not None
     commands = [
@@ -87,7 +87,7 @@ def test_the_base_commands_answer_as_with_numpy(
         ["txn", "hanging", *FAST],
         ["txn", "history", orphan.transactional_id],
         ["txn", "history", "--pid", str(live.producer_id)],
-        ["txn", "abort", f"{name}:0", *place, *FAST],
+        ["txn", "abort", f"{name}:0", *of_orphan, *FAST],
         ["txn", "fence", live.transactional_id, *FAST],
         ["producers", name, "--resolve"],
         ["offsets", "show"],
@@ -116,7 +116,7 @@ def test_the_base_commands_answer_as_with_numpy(
 
     bundle = str(tmp_path / "incident.eob")
     server = ["--bootstrap-server", lab.bootstrap_servers]
-    act = ["txn", "abort", f"{name}:0", *place, *FAST, "--execute", "--yes"]
+    act = ["txn", "abort", f"{name}:0", *of_orphan, *FAST, "--execute", "--yes"]
     made, opened, why, shown, acted = without_data(
         [
             [*server, "bundle", "create", bundle, *FAST],

@@ -67,8 +67,8 @@ def test_a_command_that_meets_a_bomb_says_where_and_stays_small(
     if engine == "local":
         commands.append(("dedup", name, topic(lab1), "--by", "key"))
         log, output = merge_log_of(lab1, topic(lab1), name), topic(lab1)
-        places = ("--input", name, "--output-topic", output)
-        merge = ("--merge-log", log, "--format", "json", *places)
+        topics = ("--input", name, "--output-topic", output)
+        merge = ("--merge-log", log, "--format", "json", *topics)
         commit = ("--from-merge-offset", "0:0", "--output-offset", "0:0")
         replay: tuple[str, ...] = ("merge", "replay", *merge, *commit, "--execute", "--yes")
         for words, ended in ((("merge", "verify", *merge), 3), (replay, 6)):  # five are sent

@@ -26,6 +26,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.values import replace
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.merging import consumed
 from tests.kafka.tools import kafka_tool
@@ -41,9 +42,9 @@ def librdkafka_offsets(lab: Lab, topic: str, partition: int) -> tuple[int, int]:
 
     admin, found = AdminClient(lab.client_properties()), []
     for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-        place = TopicPartition(topic, partition)
-        asked = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
-        found.append(int(asked[place].result(20).offset))
+        topic_partition = TopicPartition(topic, partition)
+        asked = admin.list_offsets({topic_partition: OffsetSpec.latest()}, isolation_level=level)
+        found.append(int(asked[topic_partition].result(20).offset))
     return found[0], found[1]
 
 
@@ -261,7 +262,7 @@ def test_a_second_orphan_on_a_partition_has_a_producer_id_of_its_own(lab1: Lab) 
     (first,) = break_(lab1, "orphan", topic=name)
     (second,) = break_(lab1, "orphan", topic=name)
     assert first.transactional_id != second.transactional_id
-    assert_pinned(lab1, first.but(high_watermark=second.high_watermark))
+    assert_pinned(lab1, replace(first, high_watermark=second.high_watermark))
     row = described_producer(lab1, second)
     assert row["CurrentTransactionStartOffset"] == str(second.start_offset)
 
@@ -291,10 +292,10 @@ def test_pending_offsets_hold_the_group_and_its_partition(lab1: Lab) -> None:
     assert_held(lab1, truth)
     admin = AdminClient(lab1.client_properties())
     assert truth.group is not None
-    place = TopicPartition(truth.group_topic, truth.group_partition)
+    partition = TopicPartition(truth.group_topic, truth.group_partition)
 
     def fetch(stable: bool) -> TopicPartition:
-        asked = ConsumerGroupTopicPartitions(truth.group, [place])
+        asked = ConsumerGroupTopicPartitions(truth.group, [partition])
         found = admin.list_consumer_group_offsets([asked], require_stable=stable)
         return found[truth.group].result(20).topic_partitions[0]
 
@@ -426,9 +427,9 @@ def test_every_offset_of_mixed_is_what_the_truth_says(lab1: Lab) -> None:
 
 def test_many_are_spread_over_topics_and_brokers(lab3: Lab) -> None:
     truths = break_(lab3, "orphan", count=23, records=1)
-    places = {(truth.topic, truth.partition) for truth in truths}
-    assert len(places) == 23
-    assert len({topic for topic, _ in places}) == 3
+    partitions = {(truth.topic, truth.partition) for truth in truths}
+    assert len(partitions) == 23
+    assert len({topic for topic, _ in partitions}) == 3
     assert {truth.leader for truth in truths} == {1, 2, 3}
     assert len({truth.producer_id for truth in truths}) == 23
     hanging = found_hanging(lab3, "--max-transaction-timeout", "0")
@@ -598,8 +599,10 @@ def transaction_state(lab: Lab) -> list[tuple[str, dict[str, Any]]]:
     # one client for all: fifty would take a quarter of a minute
     consumer = Consumer({**lab.client_properties(), "group.id": "reads-breaks"})
     there = consumer.list_topics("__transaction_state", timeout=20).topics["__transaction_state"]
-    places = [TopicPartition("__transaction_state", p) for p in there.partitions]
-    count = sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+    partitions = [TopicPartition("__transaction_state", p) for p in there.partitions]
+    count = sum(
+        consumer.get_watermark_offsets(partition, timeout=20)[1] for partition in partitions
+    )
     consumer.close()
     done = kafka_tool(
         lab,

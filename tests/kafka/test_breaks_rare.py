@@ -53,9 +53,9 @@ def control_batches(lab: Lab, truth: GroundTruth) -> list[tuple[int, int]]:
 
 def committed(lab: Lab, truth: GroundTruth, *, stable: bool) -> TopicPartition:
     """The group's offset by librdkafka's OffsetFetch."""
-    place = TopicPartition(truth.group_topic, truth.group_partition)
+    partition = TopicPartition(truth.group_topic, truth.group_partition)
     assert truth.group is not None
-    asked = ConsumerGroupTopicPartitions(truth.group, [place])
+    asked = ConsumerGroupTopicPartitions(truth.group, [partition])
     admin = AdminClient(lab.client_properties())
     found = admin.list_consumer_group_offsets([asked], require_stable=stable)
     return found[truth.group].result(20).topic_partitions[0]
@@ -130,9 +130,9 @@ def keys_of(lab: Lab, partition: int) -> bytes:
     from confluent_kafka import Consumer
 
     consumer = Consumer({**lab.client_properties(), "group.id": "reads-breaks"})
-    place = TopicPartition("__transaction_state", partition, 0)
-    _, end = consumer.get_watermark_offsets(place, timeout=20)
-    consumer.assign([place])
+    topic_partition = TopicPartition("__transaction_state", partition, 0)
+    _, end = consumer.get_watermark_offsets(topic_partition, timeout=20)
+    consumer.assign([topic_partition])
     try:
         found = consumer.consume(end, 20) if end else []
         return b" ".join(m.key() or b"" for m in found)

@@ -94,8 +94,8 @@ def test_missing_brokers_come_before_any_question_to_an_owner(trio: Lab, end: st
     """Killed, the controllers are gone too and the replicas in sync stay as they were."""
     world = World(end)
     asyncio.run(world.plant(trio))
-    place = f"{world.topic}:0"
-    before = _row(_why(trio, world, "why", place, "-o", "json", *QUICKLY))["held_by"]
+    partition = f"{world.topic}:0"
+    before = _row(_why(trio, world, "why", partition, "-o", "json", *QUICKLY))["held_by"]
     assert (before["verdict"], before["remedy"]["action"]) == ("open", "wait")
     others = [b for b in trio.broker_ids if b != world.keeper]
     stop = trio.kill if end == "kill" else trio.terminate
@@ -104,14 +104,14 @@ def test_missing_brokers_come_before_any_question_to_an_owner(trio: Lab, end: st
         _one_of_three_away(trio, world)
         stop(others[1])
         _no_transaction_ends(trio, world)
-        story = _row(_why(trio, world, "why", place, "-o", "json", *QUICKLY))
+        story = _row(_why(trio, world, "why", partition, "-o", "json", *QUICKLY))
         held, names = story["held_by"], ", ".join(map(str, others))
         assert held["verdict"] == "open"  # what is missing changes no verdict
         remedy = held["remedy"]
         assert remedy["action"] == "restore-leader", remedy
         assert remedy["does"].startswith(f"start brokers {names}: ")
         assert story["if_you_wait"]["ending"] == "brokers"
-        page = _why(trio, world, "why", place, *QUICKLY).stdout
+        page = _why(trio, world, "why", partition, *QUICKLY).stdout
         assert f"its coordinator cannot end it: brokers {names} away" in page.splitlines()[0]
         nothing = _why(trio, world, "why", "--transactional-id", world.nothing, "-o", "json")
         assert _row(nothing)["held_by"]["remedy"]["action"] == "restore-leader"
@@ -122,12 +122,12 @@ def test_missing_brokers_come_before_any_question_to_an_owner(trio: Lab, end: st
     finally:
         for broker in others:
             trio.start(broker)
-    _until(lambda: _remedy(trio, place) == "wait")
+    _until(lambda: _remedy(trio, partition) == "wait")
     done = eoctl(
         *("txn", "fence", world.open, "--owner-is-gone", "--execute", "--yes", *QUICKLY), lab=trio
     )
     assert done.status == 0, done.stderr
-    assert judged(trio, place).judged == ()
+    assert judged(trio, partition).judged == ()
 
 
 def _one_of_three_away(lab: Lab, world: World) -> None:
@@ -161,8 +161,8 @@ def _no_transaction_ends(lab: Lab, world: World) -> None:
     _until(refused)
 
 
-def _remedy(lab: Lab, place: str) -> str | None:
-    found = judged(lab, place).judged
+def _remedy(lab: Lab, partition: str) -> str | None:
+    found = judged(lab, partition).judged
     return found[0].verdict.remedy.action if found else None
 
 

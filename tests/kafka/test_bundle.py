@@ -197,16 +197,16 @@ def test_the_runbook_tells_each_trouble_in_its_place(
     told = run(capsys, "runbook", *server)
     assert told.status == run(capsys, "status", *server).status == 1
     sections = {p.partition("\n")[0]: p for p in re.split(r"^## ", told.out, flags=re.MULTILINE)}
-    places = {
+    expected = {
         "Safe now": ("marker-lost", "fresh", "marked", "late"),
         "Needs a person's answer": ("overdue",),
         "Leave alone": ("open", "hostile", "offsets-pending"),
     }
-    for section, kinds in places.items():
+    for section, kinds in expected.items():
         for kind in kinds:
             truth = scene.truths[kind]
-            place = f"`{truth.topic}:{truth.partition}`"
-            found = [name for name in places if place in sections[name]]
+            partition = f"`{truth.topic}:{truth.partition}`"
+            found = [name for name in expected if partition in sections[name]]
             assert found == [section], kind
     safe = [
         shlex.split(line)[1:]
@@ -255,8 +255,8 @@ def test_a_report_of_it_tells_each_trouble(scene: Scene) -> None:
     assert made.status in (0, 3), made.stderr
     for truth in scene.truths.values():
         if truth.verdict is not None:
-            place = html.escape(f"{truth.topic}:{truth.partition}")
-            assert f"{place}: offsets" in made.stdout, truth.kind  # the log, as it was seen
+            partition = html.escape(f"{truth.topic}:{truth.partition}")
+            assert f"{partition}: offsets" in made.stdout, truth.kind  # the log, as it was seen
             assert f"LSO {truth.last_stable_offset}" in made.stdout, truth.kind
             assert truth.verdict in made.stdout
     assert "second look" in made.stdout

@@ -81,15 +81,15 @@ def test_what_is_broken_is_found_and_nothing_else(
     _, look = field
     remove_planted(lab)  # by the test before, or by a first try
     [truth] = break_(lab, kind)
-    place = (truth.topic, truth.partition)
+    partition = (truth.topic, truth.partition)
     ran = look("txn", "hanging", *FAST)
     assert ran.status == 1, (ran.stdout, ran.stderr)
-    assert [(r["topic"], r["partition"], r["verdict"]) for r in ran.rows] == [(*place, kind)]
+    assert [(r["topic"], r["partition"], r["verdict"]) for r in ran.rows] == [(*partition, kind)]
     for command in ("status", "check"):
         ran = look(command, *FAST)
         assert ran.status == 1, (command, ran.stdout, ran.stderr)
     [row] = look("why", *FAST).rows
-    assert (row["topic"], row["partition"], row["held_by"]["verdict"]) == (*place, kind)
+    assert (row["topic"], row["partition"], row["held_by"]["verdict"]) == (*partition, kind)
 
 
 def remove_planted(lab: Lab) -> None:

@@ -179,8 +179,8 @@ def test_orphan_in_every_form(tmp_path: Path, lab: Lab, orphan: GroundTruth) -> 
     line = eoctl("check", "--nagios", "--sample-interval", "300ms", lab=lab)
     assert line.status == 2
     text, perfdata = line.stdout.rstrip("\n").split(" | ")
-    place = f"{orphan.topic}:{orphan.partition}"
-    assert text.startswith(f"EOCTL CRITICAL - verdicts.orphan 1: {place}; producer_id_expiry ")
+    partition = f"{orphan.topic}:{orphan.partition}"
+    assert text.startswith(f"EOCTL CRITICAL - verdicts.orphan 1: {partition}; producer_id_expiry ")
     assert "'verdicts.orphan'=1;;0 " in perfdata + " "
     assert "\n" not in text + perfdata
 

@@ -27,7 +27,7 @@ from tests.kafka.reading import Reading
 from tests.kafka.test_connect import values
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-PLACE = '{"database": "shop", "table": "orders"}'
+SOURCE = '{"database": "shop", "table": "orders"}'
 ACT = ("--execute", "--yes")
 
 
@@ -92,7 +92,7 @@ class App:
         """The id that GET and the topic both say."""
         told = self.worker.offsets(self.name)
         assert told == in_topic(self.lab, topic or self.worker.offsets_topic, self.name)
-        return told[PLACE]["id"] if told else None
+        return told[SOURCE]["id"] if told else None
 
 
 def given(number: int | None) -> str:
@@ -124,8 +124,8 @@ def test_the_page(it: Reading, lab: Lab, worker: Worker, topic: MakeTopic) -> No
     Path("offsets.json").write_text(json.dumps(named))
     it.run("restart plan", 0)
     it.asked("restart apply")
-    assert worker.offsets("orders")[PLACE] == in_topic(lab, worker.offsets_topic, "orders")[PLACE]
-    assert worker.offsets("orders")[PLACE]["id"] == 120
+    assert worker.offsets("orders")[SOURCE] == in_topic(lab, worker.offsets_topic, "orders")[SOURCE]
+    assert worker.offsets("orders")[SOURCE]["id"] == 120
     it.run("restart verify", 0, None, "--pause", "0.2s")
 
 
@@ -181,7 +181,7 @@ def test_given_offsets_there_and_back(
     assert planned.status == 0, planned.text
     [row] = planned.rows
     [source] = row["sources"]
-    assert source["partition"] == PLACE
+    assert source["partition"] == SOURCE
     assert json.loads(source["current_offset"]) == {"id": 500, "kind": "row"}
     assert json.loads(source["restart_offset"]) == {"id": 120, "kind": "row"}
     assert row["guarantee"] == "at-most-once"
@@ -215,7 +215,7 @@ def test_given_offsets_there_and_back(
     moved = app.run("undo", *ACT)
     assert moved.status == 4, moved.text
     verified = app.run("verify", "--pause", "0.2s", "-o", "json")
-    assert [(r["finding"], r["where"]) for r in verified.rows] == [("overwritten", PLACE)]
+    assert [(r["finding"], r["where"]) for r in verified.rows] == [("overwritten", SOURCE)]
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["shared-topic", "own-topic"])
@@ -263,8 +263,8 @@ def test_a_worker_that_cannot_find_what_its_task_wrote(
     app = App(lab, tmp_path, worker, "ordered", given(10))
     refused = app.plan()
     assert refused.status == 4, refused.text
-    assert f"for {PLACE}, the worker says nothing" in " ".join(refused.stderr.split())
-    body = {"offsets": [{"partition": json.loads(PLACE), "offset": {"id": 10}}]}
+    assert f"for {SOURCE}, the worker says nothing" in " ".join(refused.stderr.split())
+    body = {"offsets": [{"partition": json.loads(SOURCE), "offset": {"id": 10}}]}
     assert worker.rest("PATCH", "/connectors/ordered/offsets", body)[0] == 200
     refused = app.plan()
     assert refused.status == 4, refused.text

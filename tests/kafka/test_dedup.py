@@ -318,8 +318,8 @@ def test_an_empty_partition_has_a_position_too(lab1: Lab, topic: MakeTopic) -> N
     as_planned = dedup(lab1, dirty, clean, "--execute", "--yes")
     assert (as_planned.status, "--follow" in as_planned.stderr) == (4, True), as_planned.stderr
     admin = AdminClient(lab1.client_properties())
-    place = TopicPartition(dirty, 1, 5)
-    admin.delete_records([place])[place].result(20)
+    partition = TopicPartition(dirty, 1, 5)
+    admin.delete_records([partition])[partition].result(20)
     refused = dedup(lab1, dirty, clean, "--follow", "--execute", "--yes")
     assert (refused.status, "5 offsets are gone" in refused.stderr) == (4, True), refused.stderr
     assert consumed(lab1, clean, 1) == []

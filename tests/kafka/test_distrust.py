@@ -14,7 +14,7 @@ from eoctl.lab import admin
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.markers import stoppable, stopped, write_marker
 from eoctl.lab.breaks.orphans import unverified
-from eoctl.lab.breaks.stage import BreakPlace, Options, Stage, batch
+from eoctl.lab.breaks.stage import BreakTarget, Options, Stage, batch
 from eoctl.lab.breaks.truth import STRAY_NOT_YET
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
@@ -67,9 +67,9 @@ async def plant_repeats(lab: Lab, topic: str) -> dict[int, str]:
                     if word.endswith("'"):
                         rows = await client.producers(topic, number)
                         epoch = rows[producer.producer_id].coordinator_epoch or 0
-                        place = BreakPlace(topic, number, name)
+                        target = BreakTarget(topic, number, name)
                         await write_marker(
-                            client, place, producer, commit=commit, coordinator_epoch=epoch
+                            client, target, producer, commit=commit, coordinator_epoch=epoch
                         )
                         continue
                     await producer.send(topic, number, batch(1, word))

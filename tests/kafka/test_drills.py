@@ -38,19 +38,19 @@ def drill(lab: Lab, tmp_path: Path) -> Iterator[Trainee]:
 # -- readers stuck: one reading of the page solves every drill of it ------------------------------
 
 
-def decide(trainee: Trainee, place: str) -> bool:
+def decide(trainee: Trainee, partition: str) -> bool:
     """Follow the page's tree for one partition; whether anything was done."""
 
     def run(begins: str, names: dict[str, str], *more: str) -> Ran:
         return trainee.copied(begins, names, *more, *FAST, page_name="readers-stuck")
 
-    told = run("eoctl why orders:3", {"orders:3": place}, "-o", "json")
+    told = run("eoctl why orders:3", {"orders:3": partition}, "-o", "json")
     by = told.rows[0]["held_by"]
     if by is None:
         return False
     name = by["transactional_id"]
     names = {
-        "orders:3": place,
+        "orders:3": partition,
         "4001": str(by["producer_id"]),
         "42": str(by["start_offset"]),
         "order-sender-0": str(name),
@@ -84,7 +84,9 @@ def follow(trainee: Trainee) -> None:
         assert trainee.copied("eoctl txn list", {}, page_name="coordinator-unavailable").status == 3
         trainee.up()
     end = time.monotonic() + SECONDS
-    while sum(decide(trainee, place) for place in trainee.held()):  # not `any`: each of them
+    while sum(
+        decide(trainee, partition) for partition in trainee.held()
+    ):  # not `any`: each of them
         assert time.monotonic() < end
 
 
@@ -107,10 +109,10 @@ def fence_all(trainee: Trainee) -> None:
         eoctl(*words, *ACT, *FAST, lab=trainee.lab)
 
 
-def kafkas_abort(trainee: Trainee, place: str) -> None:
+def kafkas_abort(trainee: Trainee, topic_partition: str) -> None:
     """Kafka's own tool: it looks at nothing but the leader of the partition."""
-    [row] = eoctl("lso", place, "-o", "json", lab=trainee.lab).rows
-    topic, _, partition = place.partition(":")
+    [row] = eoctl("lso", topic_partition, "-o", "json", lab=trainee.lab).rows
+    topic, _, partition = topic_partition.partition(":")
     done = kafka_tool(
         trainee.lab,
         "org.apache.kafka.tools.TransactionsCommand",
@@ -125,8 +127,8 @@ def last_marker(lab: Lab, case: Case) -> str:
     assert case.topic is not None
     assert case.partition is not None
     assert case.producer_id is not None
-    place = f"{case.topic}-{case.partition}"
-    broker = next(b for b in lab.broker_ids if (lab.data_folder(b) / place).exists())
+    partition = f"{case.topic}-{case.partition}"
+    broker = next(b for b in lab.broker_ids if (lab.data_folder(b) / partition).exists())
     return dumped_markers(lab, case.topic, case.partition, case.producer_id, broker)[-1][0]
 
 
@@ -189,10 +191,10 @@ def test_a_broker_that_left_is_brought_back_before_anything_is_decided(drill: Tr
     first = drill.copied("eoctl txn list", {})
     assert first.status == 3
     assert "coordinator partitions answered" in first.stderr
-    places = drill.held()
-    assert len(places) == 2
-    for place in places:
-        [row] = eoctl("why", place, *FAST, "-o", "json", lab=drill.lab).rows
+    partitions = drill.held()
+    assert len(partitions) == 2
+    for partition in partitions:
+        [row] = eoctl("why", partition, *FAST, "-o", "json", lab=drill.lab).rows
         assert row["held_by"]["verdict"] == "unknown"
     drill.up()
     last = drill.copied("eoctl txn list", {})

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.connection.properties import client_settings
@@ -52,7 +52,7 @@ def visible(lab: Lab, topic: str, partition: int = 0) -> list[bytes | None]:
             "fetch.wait.max.ms": 20,
         }
     )
-    consumer.assign([Place(topic, partition, 0)])
+    consumer.assign([ConfluentPartition(topic, partition, 0)])
     found = []
     while (message := consumer.poll(20)) is not None and message.error() is None:
         found.append(message.value())

@@ -161,11 +161,11 @@ def test_what_is_served_is_what_clients_see(lab: Lab, world: World) -> None:
             lags, records = 0, 0
             for partition, at in committed.items():
                 one = offsets[world.topic, partition]
-                place = {"group": group, "topic": world.topic, "partition": str(partition)}
+                own_labels = {"group": group, "topic": world.topic, "partition": str(partition)}
                 visible = sum(at <= offset < one.stable for offset in one.visible)
-                lag = scrape.value("eoctl_group_partition_lag_offsets", **place)
+                lag = scrape.value("eoctl_group_partition_lag_offsets", **own_labels)
                 assert lag == one.stable - at
-                assert scrape.value("eoctl_group_partition_lag_records", **place) == visible
+                assert scrape.value("eoctl_group_partition_lag_records", **own_labels) == visible
                 lags, records = lags + one.stable - at, records + visible
             assert records < lags or not lags  # of the second, nothing waits
             assert scrape.value("eoctl_group_lag_offsets", group=group) == lags

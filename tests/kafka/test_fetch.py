@@ -107,13 +107,13 @@ def test_a_batch_larger_than_every_limit_is_read(lab1: Lab, topic: MakeTopic) ->
 
 
 def test_ends_that_are_not_there(lab1: Lab, topic: MakeTopic) -> None:
-    from confluent_kafka import TopicPartition as Place
+    from confluent_kafka import TopicPartition as ConfluentPartition
     from confluent_kafka.admin import AdminClient
 
     name = topic(lab1, partitions=3)
     produce(lab1, name, [10, 10, 10])
     client = AdminClient(lab1.client_properties())
-    next(iter(client.delete_records([Place(name, 0, 4)]).values())).result(10)
+    next(iter(client.delete_records([ConfluentPartition(name, 0, 4)]).values())).result(10)
     begin = time.monotonic()
     chunks, ended = read(
         lab1,

@@ -100,8 +100,10 @@ def commit(lab: Lab, checkpoint: Path, *words: str) -> Ran:
 
 def values(lab: Lab, job: Job) -> Counter[bytes | None]:
     """What a read_committed consumer sees in the sink's topic: each value and how often."""
-    places = [(job.sink, partition) for partition in range(PARTITIONS)]
-    return Counter(copied[1] for rows in consumed(lab, places).values() for _, copied in rows)
+    topic_partitions = [(job.sink, partition) for partition in range(PARTITIONS)]
+    return Counter(
+        copied[1] for rows in consumed(lab, topic_partitions).values() for _, copied in rows
+    )
 
 
 def written(lab: Lab, job: Job) -> int:
@@ -110,8 +112,8 @@ def written(lab: Lab, job: Job) -> int:
 
     config = {"group.id": "oracle", "isolation.level": "read_uncommitted"}
     consumer = Consumer(lab.client_properties() | config)
-    places = [(job.sink, partition) for partition in range(PARTITIONS)]
-    ranges = {p: consumer.get_watermark_offsets(TopicPartition(*p), 10) for p in places}
+    topic_partitions = [(job.sink, partition) for partition in range(PARTITIONS)]
+    ranges = {p: consumer.get_watermark_offsets(TopicPartition(*p), 10) for p in topic_partitions}
     consumer.close()
     return consumed_number(lab, "read_uncommitted", ranges)
 

@@ -95,9 +95,9 @@ def kept(lab: Lab, groups: Iterable[str], topic: str) -> set[str]:
     def offset(group: str) -> int:
         # no AdminClient: asked before __consumer_offsets exists, it has ended this process
         asking = Consumer(lab.client_properties() | {"group.id": group})
-        [place] = asking.committed([TopicPartition(topic, 0)], timeout=30)
+        [partition] = asking.committed([TopicPartition(topic, 0)], timeout=30)
         asking.close()
-        return int(place.offset)
+        return int(partition.offset)
 
     return {group for group in groups if offset(group) >= 0}
 

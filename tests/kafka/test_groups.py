@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Confluent
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -37,6 +37,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
+from recovery.values import replace
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.tools import kafka_tool
@@ -70,7 +71,7 @@ def commit(lab: Lab, group: str, topic: str, offset: int) -> None:
     end = time.monotonic() + 30
     while True:
         try:
-            committer.commit(offsets=[Place(topic, 0, offset)], asynchronous=False)
+            committer.commit(offsets=[ConfluentPartition(topic, 0, offset)], asynchronous=False)
             break
         except KafkaException:  # coordinators are elected, and move when a broker comes back
             if time.monotonic() > end:
@@ -133,7 +134,7 @@ def test_a_live_group_as_the_tool_shows_it(lab1: Lab, topic: MakeTopic, protocol
         ran = eoctl("offsets", "show", "--group", group, "--count", "-o", "json", lab=lab1)
     assert missing == []
     (in_list,) = [g for g in listed if g.group == group]
-    assert in_list == mine.but(members=None, offsets=(), protocol=in_list.protocol)
+    assert in_list == replace(mine, members=None, offsets=(), protocol=in_list.protocol)
     assert (mine.state, mine.type) == (state["STATE"], protocol)
     assert state["STATE"] == "Stable"
     ((client, host),) = mine.members

@@ -74,11 +74,11 @@ def test_a_history_that_grew(
     settings = {"transaction.state.log.num.partitions": str(BEFORE), **UNVERIFIED}
     lab = start_lab(LabSpec(name="histories", brokers=2, settings=settings))
     truths = [t for t in break_(lab, "marker-lost", count=4) if t.verdict == "marker-lost"]
-    places = {(t.topic, t.partition): t.transactional_id or "" for t in truths}
+    partitions = {(t.topic, t.partition): t.transactional_id or "" for t in truths}
     [twice] = break_(lab, "marker-twice")
     moves = {
-        place
-        for place, name in places.items()
+        partition
+        for partition, name in partitions.items()
         if coordinator_partition(name, BEFORE) != coordinator_partition(name, AFTER)
     }
     assert moves
@@ -93,10 +93,12 @@ def test_a_history_that_grew(
         await client.until(partial(producer.write, late, 0, [NewRecord(b"late")]))
 
     in_client(lab, stray)
-    topics = {late, twice.topic, *(topic for topic, _ in places)}
+    topics = {late, twice.topic, *(topic for topic, _ in partitions)}
     old_host = tmp_path / "old"
     seen = verdicts(lab, topics, old_host)
-    assert {v.rule for place, v in seen.items() if place in places} == {"marker-not-written"}
+    assert {v.rule for partition, v in seen.items() if partition in partitions} == {
+        "marker-not-written"
+    }
     assert seen[late, 0].rule == "nobody-owns-it"
     assert seen[twice.topic, twice.partition].rule == "order-unclear"
 
@@ -108,11 +110,13 @@ def test_a_history_that_grew(
         lab.start(broker)
     in_client(lab, lambda client: client.until(partial(client.coordinator, name)))
     grown = verdicts(lab, topics, tmp_path / "new")
-    assert {grown[place].rule for place in places} == {"marker-not-written"}
-    assert {grown[place].proven_outcome for place in places} == {"commit"}
+    assert {grown[partition].rule for partition in partitions} == {"marker-not-written"}
+    assert {grown[partition].proven_outcome for partition in partitions} == {"commit"}
     assert (grown[late, 0].name, grown[late, 0].rule) == ("unknown", "history-moved")
     again = verdicts(lab, topics, old_host)
-    assert {v.rule for place, v in again.items() if place in places} == {"marker-not-written"}
+    assert {v.rule for partition, v in again.items() if partition in partitions} == {
+        "marker-not-written"
+    }
 
     refused = eoctl("txn", "abort", *which(truths[0]), "--execute", "--yes", lab=lab)
     assert refused.status == 4, refused.stdout
@@ -124,7 +128,7 @@ def test_a_producer_id_that_no_log_names_is_judged_by_none(lab1: Lab, tmp_path: 
     [nameless] = break_(lab1, "orphan", variant="nameless")
     [known] = break_(lab1, "orphan", variant="marked")
     seen = verdicts(lab1, {nameless.topic, known.topic}, tmp_path)
-    rules = {place: (v.name, v.rule, v.remedy.action) for place, v in seen.items()}
+    rules = {partition: (v.name, v.rule, v.remedy.action) for partition, v in seen.items()}
     assert rules == {
         (nameless.topic, nameless.partition): ("unknown", "history-replaced", "none"),
         (known.topic, known.partition): ("orphan", "nobody-owns-it", "abort"),

@@ -41,14 +41,14 @@ def shell_offsets(lab: Lab, topics: list[str], time: str) -> dict[tuple[str, int
     return {(topic, int(partition)): int(offset) for topic, partition, offset in found}
 
 
-def stable_offsets(lab: Lab, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+def stable_offsets(lab: Lab, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """librdkafka's ListOffsets at isolation level read_committed."""
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
     admin = AdminClient(lab.client_properties())
     asked = admin.list_offsets(
-        {TopicPartition(*place): OffsetSpec.latest() for place in places},
+        {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions},
         isolation_level=IsolationLevel.READ_COMMITTED,
     )
     return {(p.topic, p.partition): int(f.result(20).offset) for p, f in asked.items()}
@@ -76,10 +76,10 @@ def test_lso_agrees_with_kafka_at_both_isolation_levels(
     start, end = shell_offsets(lab3, topics, "-2"), shell_offsets(lab3, topics, "-1")
     stable = stable_offsets(lab3, list(end))
     assert set(rows) == set(end)
-    for place, row in rows.items():
+    for partition, row in rows.items():
         seen = (row["log_start_offset"], row["last_stable_offset"], row["high_watermark"])
-        assert seen == (start[place], stable[place], end[place]), place
-        assert row["held"] == end[place] - stable[place]
+        assert seen == (start[partition], stable[partition], end[partition]), partition
+        assert row["held"] == end[partition] - stable[partition]
     assert sum(row["held"] > 0 for row in rows.values()) >= 8
     assert {row["leader"] for row in rows.values()} == {1, 2, 3}
 
@@ -118,8 +118,8 @@ COLUMNS = (
 
 def described_producers(lab: Lab, topic: str, partition: int) -> dict[int, tuple[object, ...]]:
     """`kafka-transactions.sh describe-producers`: its columns, in the order of COLUMNS."""
-    place = ("--topic", topic, "--partition", str(partition))
-    lines = tool(lab, "TransactionsCommand", "describe-producers", *place).splitlines()
+    options = ("--topic", topic, "--partition", str(partition))
+    lines = tool(lab, "TransactionsCommand", "describe-producers", *options).splitlines()
     assert lines[0].split() == [
         "ProducerId",
         "ProducerEpoch",
@@ -166,23 +166,23 @@ def test_producers_agree_with_describe_producers(lab3: Lab, troubles: list[Groun
 
 
 def test_producers_follow_known_sends(lab3: Lab, topic: MakeTopic) -> None:
-    place = topic(lab3, replicas=3)
+    partition = topic(lab3, replicas=3)
 
     async def send() -> list[tuple[int, int, int | None, int | None]]:
         async with Client.to(lab3.bootstrap_servers) as client:
             idempotent = await Producer.init(client)
-            await idempotent.send(place, 0, batch(3, "a"))
-            await idempotent.send(place, 0, batch(4, "b"))  # sequences 0-2, 3-6
+            await idempotent.send(partition, 0, batch(3, "a"))
+            await idempotent.send(partition, 0, batch(4, "b"))  # sequences 0-2, 3-6
             # v1 keeps its epoch at a commit, v2 raises it (KIP-890): the marker's is the newest
-            done = await Producer.init(client, f"{place}-done")
-            await done.send(place, 0, batch(2, "c"))
+            done = await Producer.init(client, f"{partition}-done")
+            await done.send(partition, 0, batch(2, "c"))
             await done.commit()
-            await (again := await Producer.init(client, f"{place}-done")).send(
-                place, 0, batch(5, "d")
+            await (again := await Producer.init(client, f"{partition}-done")).send(
+                partition, 0, batch(5, "d")
             )
-            opened = await Producer.init(client, f"{place}-open")
-            first = await opened.send(place, 0, batch(1, "e"))
-            await opened.send(place, 0, batch(9, "f"))
+            opened = await Producer.init(client, f"{partition}-open")
+            first = await opened.send(partition, 0, batch(1, "e"))
+            await opened.send(partition, 0, batch(9, "f"))
             return [
                 (idempotent.producer_id, idempotent.epoch, 6, None),
                 # 7 + 2 records and the commit's marker are before it
@@ -192,7 +192,7 @@ def test_producers_follow_known_sends(lab3: Lab, topic: MakeTopic) -> None:
 
     expected = asyncio.run(send())
     assert expected[2][3] == 15
-    ran = eoctl("producers", place, "-o", "json", lab=lab3)
+    ran = eoctl("producers", partition, "-o", "json", lab=lab3)
     rows = {
         (
             row["producer_id"],

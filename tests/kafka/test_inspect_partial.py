@@ -120,6 +120,18 @@ def test_a_late_answer_is_waited_for(slow_lab: Lab, tmp_path: Path) -> None:
     assert set(sent.values()) == {1}  # it is not asked twice
 
 
+def test_where_all_answer_slowly_a_slower_one_is_waited_for(slow_lab: Lab, tmp_path: Path) -> None:
+    """All take longer than `request.timeout.ms`, new connections too; one is later still."""
+    late = [3.0]
+    with relayed(slow_lab) as relay:
+        relay.delay = lambda key: late.pop() if key == LIST_TRANSACTIONS and late else 0.7
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        words = ("--context", "relayed", "-X", "request.timeout.ms=500", "-o", "json")
+        ran = eoctl("txn", "list", *words, env=env)
+    assert (ran.status, ran.json["errors"]) == (0, [])
+    assert ran.json["coordinators_seen"] == COORDINATORS
+
+
 def test_timeout_bounds_the_whole_command(slow_lab: Lab, well: float) -> None:
     slow_lab.freeze(HURT)
     try:

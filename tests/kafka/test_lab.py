@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from eoctl.lab import brokers, handle
 from eoctl.lab.cluster import Lab, lab_names, load, up
 from eoctl.lab.record import LabSpec, read_record
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from recovery.values import replace
 from tests.kafka.tools import kafka_tool, run_storage_tool
 from tests.started import started
 

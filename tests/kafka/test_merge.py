@@ -242,14 +242,14 @@ def test_names_that_are_hard(lab1: Lab, topic: MakeTopic) -> None:
 def test_records_that_spark_could_not_write(lab1: Lab, topic: MakeTopic) -> None:
     """Its refusal names this engine: no timestamp, and U+FFFD in the name of a header."""
     world = World(lab1, topic, count=3)
-    place = (world.left, 0)
+    topic_partition = (world.left, 0)
     one = producer(lab1)
     for timestamp, name in ((-1, "h"), (1000, "a\ufffd")):
         one.produce(world.left, b"v", partition=0, timestamp=timestamp, headers=[(name, b"")])
     assert one.flush(30) == 0
-    for offset, copied in consumed(lab1, [place])[place][-2:]:
-        world.orders[0].append((*place, offset))
-        world.records[*place, offset] = copied
+    for offset, copied in consumed(lab1, [topic_partition])[topic_partition][-2:]:
+        world.orders[0].append((*topic_partition, offset))
+        world.records[*topic_partition, offset] = copied
     assert [world.records[e][2:] for e in world.orders[0][-2:]] == [
         ([("h", b"")], -1),
         ([("a\ufffd", b"")], 1000),

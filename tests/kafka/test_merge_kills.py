@@ -175,8 +175,8 @@ def test_follow_killed_anywhere(lab1: Lab, topic: MakeTopic, runs: Runs, seed: i
         assert runs(words, draw.randint(1, 50)) in (-signal.SIGKILL, 0)
     world.more(0, 10, seed=1)
     now = {
-        (*place, offset): copied
-        for place, rows in world.inputs().items()
+        (*partition, offset): copied
+        for partition, rows in world.inputs().items()
         for offset, copied in rows
     }
     with replaying(world, "--follow") as last:
@@ -288,5 +288,7 @@ def test_brokers_die_in_the_middle(lab3: Lab, topic: MakeTopic) -> None:
             assert ran.status in (3, 4, 5, 6), ran.stderr
             assert time.monotonic() < end, ran.stderr
             time.sleep(0.5)
-    place = (world.output, 0)
-    assert [copied for _, copied in consumed(lab3, [place])[place]] == world.expected[0]
+    topic_partition = (world.output, 0)
+    assert [
+        copied for _, copied in consumed(lab3, [topic_partition])[topic_partition]
+    ] == world.expected[0]

@@ -84,22 +84,22 @@ def _end(lab: Lab, topic: str) -> int:
 
 def _commit(lab: Lab, topic: str, group: str, offsets: list[int]) -> None:
     consumer = Consumer({**lab.client_properties(), "group.id": group})
-    places = [TopicPartition(topic, p, offset) for p, offset in enumerate(offsets)]
-    consumer.commit(offsets=places, asynchronous=False)
+    partitions = [TopicPartition(topic, p, offset) for p, offset in enumerate(offsets)]
+    consumer.commit(offsets=partitions, asynchronous=False)
     consumer.close()
 
 
 def _checked(ran: Ran, logs: list[tuple[Log, Log]]) -> None:
     """Repeats and checkpoints of the audit are those that two consumers' reading tells."""
     for partition, (mine, theirs) in enumerate(logs):
-        places: dict[bytes, list[int]] = defaultdict(list)
+        offsets_of: dict[bytes, list[int]] = defaultdict(list)
         for offset, value in theirs:
-            places[value].append(offset)
+            offsets_of[value].append(offset)
         source = {value: offset for offset, value in mine}
-        assert set(source) <= set(places)
+        assert set(source) <= set(offsets_of)
         repeats = sorted(
             (source[value], copy, at[0])
-            for value, at in places.items()
+            for value, at in offsets_of.items()
             if value in source
             for copy in at[1:]
         )

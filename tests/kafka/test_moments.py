@@ -1,26 +1,35 @@
 """What is put together of several answers is of one moment, and of one transaction."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Place
-from msgspec.structs import replace
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
 from eoctl.kafka.ask.moments import at_one_moment
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.lab.admin import create_topic, quorum_leader, set_replicas
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
+from eoctl.operations.diagnose import judging
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.facts import CoordinatorClock, PartitionFacts, TopicPartition, TransactionFacts
 from recovery.inspect.inspection import lso_row
+from recovery.inspect.observation import Settings
 from recovery.selectors import parse_selector
+from recovery.values import replace
+from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, Relay, relayed
+from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, LIST_TRANSACTIONS, Relay, relayed
 
 T = TypeVar("T")
 AN_HOUR = 3_600_000
@@ -52,7 +61,7 @@ def commit(lab: Lab, producer: Producer, topic: str) -> None:
     settings = {**lab.client_properties(), "group.id": topic, "isolation.level": "read_committed"}
     consumer = Consumer(settings)
     end = time.monotonic() + 30
-    while consumer.get_watermark_offsets(Place(topic, 0), timeout=10)[1] < 2:
+    while consumer.get_watermark_offsets(ConfluentPartition(topic, 0), timeout=10)[1] < 2:
         assert time.monotonic() < end
     consumer.close()
 
@@ -134,6 +143,27 @@ def test_what_began_after_it_is_not_what_holds_a_partition(lab1: Lab, topic: Mak
     assert row.blocking.transactional_id == f"{here}-next"
 
 
+def test_what_ends_above_an_older_open_transaction_is_no_finding(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    """Its end does not move the LSO, which the older one holds."""
+    here = topic(lab1)
+    older, newer = writer(lab1, here), writer(lab1, f"{here}-newer")
+    write(older, here)
+    write(newer, here)
+
+    def commit_newer() -> None:
+        newer.commit_transaction(30)
+        time.sleep(0.5)  # until its coordinator has all markers
+
+    with relayed(lab1) as relay:
+        once(relay, LIST_TRANSACTIONS, commit_newer)
+        scope, settings = Scope((parse_selector(here),)), Settings()
+        found = asked(lab1, lambda c: judging.diagnose(c, scope, settings, pause=0.3), relay.hosts)
+    older.abort_transaction(30)
+    assert [(j.verdict.name, j.about.start_offset) for j in found.judged] == [("open", 0)]
+
+
 def test_a_clock_is_not_measured_by_the_next_transaction_of_an_id(
     lab1: Lab, topic: MakeTopic
 ) -> None:
@@ -145,10 +175,52 @@ def test_a_clock_is_not_measured_by_the_next_transaction_of_an_id(
     async def measured(cluster: Cluster, older: int) -> tuple[CoordinatorClock, ...]:
         [row], _ = await coordinators.find(cluster, [here])
         assert row.start_timestamp is not None
-        described: TransactionFacts = row.but(start_timestamp=row.start_timestamp - older)
+        described: TransactionFacts = replace(row, start_timestamp=row.start_timestamp - older)
         return await clocks.measured(cluster, [described], now_ms)
 
     [clock] = asked(lab1, lambda c: measured(c, 0))
     assert clock.ahead == 0
     assert asked(lab1, lambda c: measured(c, AN_HOUR)) == ()
     producer.abort_transaction(30)
+
+
+def test_a_new_leader_may_take_a_moment_to_give_offsets(lab3: Lab) -> None:
+    """It gives none before its followers in sync have fetched from it (OFFSET_NOT_AVAILABLE)."""
+    name, successor, follower = asyncio.run(_replicated(lab3))
+    settings = {**lab3.client_properties(), "acks": 1, "linger.ms": 0}
+    producer = Producer(settings)
+    lab3.freeze(follower)
+    try:
+        producer.produce(name, b"more", partition=0)  # above the high watermark
+        assert producer.flush(30) == 0
+        thaw = threading.Timer(3, lab3.thaw, [follower])
+        asyncio.run(_hand_over(lab3, name, (successor, follower)))
+        thaw.start()
+        ran = eoctl("lso", name, "-o", "json", lab=lab3)
+        thaw.join()
+    finally:
+        lab3.thaw(follower)
+    assert ran.status == 0, ran.stdout
+    [row] = ran.rows
+    assert (row["leader"], row["high_watermark"]) == (successor, 2)
+
+
+async def _replicated(lab: Lab) -> tuple[str, int, int]:
+    """Return a topic with one record, and its two followers; the last is no controller."""
+    async with Client.to(lab.bootstrap_servers) as client:
+        controller = await quorum_leader(client)
+        leader, successor, follower = sorted(lab.broker_ids, key=lambda b: b != controller)
+        name = f"new-leader-{time.time_ns()}"
+        await create_topic(client, name, replicas=[[leader, successor, follower]])
+        await client.plain(name, 0, [NewRecord(b"one")])
+        await client.until(lambda: client.offsets(name, 0))
+        return name, successor, follower
+
+
+async def _hand_over(lab: Lab, name: str, replicas: tuple[int, ...]) -> None:
+    """Let the first of the replicas lead: it refuses to give offsets."""
+    async with Client.to(lab.bootstrap_servers) as client:
+        await set_replicas(client, name, 0, replicas)
+        with pytest.raises(WireError) as refused:
+            await client.offsets(name, 0)
+    assert refused.value.error == "OFFSET_NOT_AVAILABLE"

@@ -223,7 +223,7 @@ def test_what_a_follower_does_not_have_yet_the_leader_gives(
     name = topic(lab3)
     led(lab3, name)
     values = write(lab3, name, 0, 60)
-    behind = error_place(name) + 2 + 3 * 8 + 2 * 4  # up to the length of the records
+    behind = error_position(name) + 2 + 3 * 8 + 2 * 4  # up to the length of the records
 
     def emptied(frame: bytes) -> bytes:
         if relay.sent(FETCH)[FOLLOWER] < 4:
@@ -237,8 +237,8 @@ def test_what_a_follower_does_not_have_yet_the_leader_gives(
     assert reading.brokers == [FOLLOWER, LEADER]
 
 
-def error_place(name: str) -> int:
-    """The error's place in an answer about one partition, version 11: after length, correlation,
+def error_position(name: str) -> int:
+    """The error's position in an answer about one partition, version 11: after length, correlation,
     throttle, error, session, topics, name, partitions, index."""
     return 4 + 4 + 4 + 2 + 4 + 4 + 2 + len(name) + 4 + 4
 
@@ -258,14 +258,14 @@ def test_beyond_the_end_it_is_the_leader_who_says_so(
 def test_below_the_log_start_it_is_the_leader_who_says_so(
     lab3: Lab, topic: MakeTopic, relay: Relay
 ) -> None:
-    from confluent_kafka import TopicPartition as Place
+    from confluent_kafka import TopicPartition as ConfluentPartition
     from confluent_kafka.admin import AdminClient
 
     name = topic(lab3)
     led(lab3, name)
     write(lab3, name, 0, 10)
     client = AdminClient(lab3.client_properties())
-    next(iter(client.delete_records([Place(name, 0, 4)]).values())).result(10)
+    next(iter(client.delete_records([ConfluentPartition(name, 0, 4)]).values())).result(10)
     reading = Reading(lab3, relay).run(Range(name, 0, 2, 10))
     assert not reading.chunks
     assert reading.ended is not None
@@ -279,10 +279,10 @@ def test_what_a_follower_refuses_or_has_damaged_the_leader_gives(
     name = topic(lab3)
     led(lab3, name)
     values = write(lab3, name, 0, 40)
-    place = error_place(name)
-    codes = {"OFFSET_OUT_OF_RANGE": (place, 1), "UNKNOWN_TOPIC_OR_PARTITION": (place, 3)}
+    position = error_position(name)
+    codes = {"OFFSET_OUT_OF_RANGE": (position, 1), "UNKNOWN_TOPIC_OR_PARTITION": (position, 3)}
     # in the first batch's value; the batch begins 46 bytes on
-    in_value = place + 2 + 8 + 8 + 8 + 4 + 4 + 4 + 61 + 100
+    in_value = position + 2 + 8 + 8 + 8 + 4 + 4 + 4 + 61 + 100
     relay.alter = {(FOLLOWER, FETCH): codes.get(error, (in_value, 7))}
     reading = Reading(lab3, relay).run(Range(name, 0, 0, 40))
     assert reading.values == values
@@ -344,9 +344,9 @@ def test_a_state_and_a_count_are_those_that_the_leader_gives(
 
     def eoctl_in(rack: str, *words: str) -> Ran:
         relay.answered.clear()
-        place = ("--context", "relayed", "-X", f"client.rack=env:{rack}")
+        options = ("--context", "relayed", "-X", f"client.rack=env:{rack}")
         env = environment() | {"EOCTL_CONFIG": config, "IN_RACK": f"rack-{FOLLOWER}"}
-        ran = eoctl(*words, *place, "-o", "json", env=env, timeout=120)
+        ran = eoctl(*words, *options, "-o", "json", env=env, timeout=120)
         assert ran.status == 0, ran.stderr
         return ran
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -84,8 +84,8 @@ COMMITTED = """
 import json, sys
 from kafka.admin import KafkaAdminClient
 found = KafkaAdminClient(bootstrap_servers=sys.argv[1]).list_group_offsets([sys.argv[2]])
-rows = [[*place[:2], at.offset, at.metadata or "", at.leader_epoch]
-        for place, at in found[sys.argv[2]].items()]
+rows = [[*partition[:2], at.offset, at.metadata or "", at.leader_epoch]
+        for partition, at in found[sys.argv[2]].items()]
 print(json.dumps(rows))
 """
 
@@ -152,7 +152,7 @@ def test_only_a_group_without_members_is_written(
     lab1: Lab, topic: MakeTopic, protocol: str
 ) -> None:
     name = topic(lab1)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     records(lab1, name, 5)
     store = opening(lab1, group(known))
     with member(lab1, known, protocol, name):
@@ -160,23 +160,23 @@ def test_only_a_group_without_members_is_written(
         assert found.facts == {"type": protocol, "state": "Stable", "members": 1}
         [entry] = found.entries
         with pytest.raises(RefusedError, match="the group is Stable with 1 member;"):
-            change(store, (place, entry.kept, kept(store, position(place, 0))))
+            change(store, (partition, entry.kept, kept(store, position(partition, 0))))
     # the application's own commit, with what it kept beside it
     assert committed(lab1, known) == {
-        place: (entry.kept["offset"], entry.kept["metadata"], entry.kept["leader_epoch"])
+        partition: (entry.kept["offset"], entry.kept["metadata"], entry.kept["leader_epoch"])
     }
     assert entry.kept["leader_epoch"] == 0
-    after = kept(store, position(place, 0, 3))
-    change(store, (place, entry.kept, after))
+    after = kept(store, position(partition, 0, 3))
+    change(store, (partition, entry.kept, after))
     [(offset, metadata, epoch)] = committed(lab1, known).values()
     assert (offset, metadata) == (
         0,
         '{"output":{"topic":"out","partition":7,"offset":3}}',
     )
     assert epoch in (None, -1)
-    change(store, (place, after, entry.kept))
+    change(store, (partition, after, entry.kept))
     assert read(store).entries == found.entries
-    change(store, (place, entry.kept, None))
+    change(store, (partition, entry.kept, None))
     found = read(store)
     assert (found.exists, found.entries, found.facts["type"]) == (True, (), protocol)
 
@@ -186,7 +186,7 @@ def test_a_member_that_comes_in_between_is_refused_by_the_broker(
 ) -> None:
     """The coordinator itself takes no commit of a stranger once there are members."""
     name = topic(lab1)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     records(lab1, name, 1)
     store = opening(lab1, group(known))
     opened: list[Any] = []
@@ -197,32 +197,32 @@ def test_a_member_that_comes_in_between_is_refused_by_the_broker(
 
     try:
         with pytest.raises(RefusedError, match=r"answered UNKNOWN_MEMBER_ID.*has members again"):
-            change(store, (place, None, kept(store, position(place, 0))), held=join)
-        assert committed(lab1, known)[place][0] == 1
+            change(store, (partition, None, kept(store, position(partition, 0))), held=join)
+        assert committed(lab1, known)[partition][0] == 1
     finally:
         opened[0].__exit__(None, None, None)
 
 
 def test_a_pending_commit_and_a_share_group_are_refused(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     records(lab1, name, 5)
     store = opening(lab1, group(known))
-    change(store, (place, None, kept(store, position(place, 1))))
+    change(store, (partition, None, kept(store, position(partition, 1))))
 
     async def pend() -> Transactional:
         async with Client.to(lab1.bootstrap_servers) as client:
             owner = await Transactional.init(client, name)
-            await owner.send_offsets(known, {place: 4})
+            await owner.send_offsets(known, {partition: 4})
             return owner
 
     asyncio.run(pend())
     found = read(store)
-    assert [(o.topic, o.partition) for o in found.pending] == [place]
+    assert [(o.topic, o.partition) for o in found.pending] == [partition]
     [entry] = found.entries  # the stable one
     assert entry.position.input.offset == 1
     with pytest.raises(RefusedError, match="an open transaction holds a commit"):
-        change(store, (place, entry.kept, kept(store, position(place, 0))))
+        change(store, (partition, entry.kept, kept(store, position(partition, 0))))
     share = f"share-{name}"
     kafka_tool(
         lab1,
@@ -236,49 +236,49 @@ def test_a_pending_commit_and_a_share_group_are_refused(lab1: Lab, topic: MakeTo
 
 def test_positions_that_a_group_keeps_as_the_last_processed(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     store = opening(lab1, group(known, position="last"))
-    change(store, (place, None, kept(store, position(place, 5, 8))))
-    assert committed(lab1, known)[place][:2] == (
+    change(store, (partition, None, kept(store, position(partition, 5, 8))))
+    assert committed(lab1, known)[partition][:2] == (
         4,
         '{"output":{"topic":"out","partition":7,"offset":7}}',
     )
-    assert read(store).entries[0].position == position(place, 5, 8)
+    assert read(store).entries[0].position == position(partition, 5, 8)
     with pytest.raises(RefusedError, match="cannot keep that nothing was done yet"):
-        kept(store, position(place, 0))
+        kept(store, position(partition, 0))
     with pytest.raises(RefusedError, match="has no room for state"):
-        kept(store, position(place, 5, state=b"x"))
+        kept(store, position(partition, 5, state=b"x"))
 
 
 def test_metadata_that_is_too_large_or_damaged(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     store = opening(lab1, group(known))
     large = {"offset": 1, "leader_epoch": None, "metadata": "x" * 5000}
     with pytest.raises(RefusedError, match=r"OFFSET_METADATA_TOO_LARGE.*offset\.metadata\.max"):
-        change(store, (place, None, large))
+        change(store, (partition, None, large))
     assert read(store).entries == ()
-    change(store, (place, None, {**large, "metadata": '{"output": 1}'}))
+    change(store, (partition, None, {**large, "metadata": '{"output": 1}'}))
     with pytest.raises(IncompleteError, match=f"{name}:0: metadata"):
         read(store)
     # somebody else's words, which undo puts back as they are
     other = opening(lab1, group(f"{known}-other"))
-    change(other, (place, None, {**large, "metadata": '{"outputs'}))
+    change(other, (partition, None, {**large, "metadata": '{"outputs'}))
     [entry] = read(other).entries
-    assert (entry.kept["metadata"], entry.position) == ('{"outputs', position(place, 1))
-    after = kept(other, position(place, 9))
-    change(other, (place, entry.kept, after))
-    change(other, (place, after, entry.kept))
-    assert committed(lab1, f"{known}-other")[place][:2] == (1, '{"outputs')
+    assert (entry.kept["metadata"], entry.position) == ('{"outputs', position(partition, 1))
+    after = kept(other, position(partition, 9))
+    change(other, (partition, entry.kept, after))
+    change(other, (partition, after, entry.kept))
+    assert committed(lab1, f"{known}-other")[partition][:2] == (1, '{"outputs')
 
 
 @pytest.mark.parametrize("api", [OFFSET_COMMIT, OFFSET_DELETE])
 def test_an_answer_that_is_lost_is_looked_for(lab1: Lab, topic: MakeTopic, api: int) -> None:
     name = topic(lab1)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     direct = opening(lab1, group(known))
-    one, two = kept(direct, position(place, 1)), kept(direct, position(place, 2))
-    change(direct, (place, None, one))
+    one, two = kept(direct, position(partition, 1)), kept(direct, position(partition, 2))
+    change(direct, (partition, None, one))
     after = two if api == OFFSET_COMMIT else None
     port = int(lab1.bootstrap_servers.rpartition(":")[2])
 
@@ -286,22 +286,22 @@ def test_an_answer_that_is_lost_is_looked_for(lab1: Lab, topic: MakeTopic, api: 
         return len(data) > 6 and struct.unpack_from(">h", data, 4)[0] == api
 
     def arrived() -> bool:
-        return read(direct).at(place) is None or read(direct).entries[0].kept == after
+        return read(direct).at(partition) is None or read(direct).entries[0].kept == after
 
     def relayed(relay: Relay) -> Open:
         return opening(lab1, group(known), hosts={lab1.bootstrap_servers: relay.address})
 
     relay = Relay(port, mine, arrived)
-    change(relayed(relay), (place, one, after))  # cut, looked, found done
+    change(relayed(relay), (partition, one, after))  # cut, looked, found done
     assert relay.cuts == 1
     relay.close()
     if after is not None:
-        change(direct, (place, after, one))
+        change(direct, (partition, after, one))
     else:
-        change(direct, (place, None, one))
+        change(direct, (partition, None, one))
     relay = Relay(port, mine, arrived, stay_cut=True)
     with pytest.raises(UnverifiedError, match="the coordinator's answer was lost"):
-        change(relayed(relay), (place, one, after))
+        change(relayed(relay), (partition, one, after))
     assert relay.cuts == 1
     relay.close()
 
@@ -309,10 +309,10 @@ def test_an_answer_that_is_lost_is_looked_for(lab1: Lab, topic: MakeTopic, api: 
 def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
     """Frozen before: nothing was written. Frozen in between: nobody knows, and it says so."""
     name = topic(lab3, replicas=3)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     store = opening(lab3, group(known), seconds=8)
-    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
-    change(opening(lab3, group(known)), (place, None, one))
+    one, two = kept(store, position(partition, 1)), kept(store, position(partition, 2))
+    change(opening(lab3, group(known)), (partition, None, one))
 
     async def home() -> int:
         async with Client.to(lab3.bootstrap_servers) as client:
@@ -322,7 +322,7 @@ def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
     begin = time.monotonic()
     try:
         with pytest.raises((UnverifiedError, RefusedError)) as trouble:
-            change(store, (place, one, two), held=lambda: lab3.freeze(broker))
+            change(store, (partition, one, two), held=lambda: lab3.freeze(broker))
     finally:
         lab3.thaw(broker)
     assert time.monotonic() - begin < 15
@@ -340,19 +340,19 @@ def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
 
 def test_rights_that_are_missing(secure_lab: Lab, topic: MakeTopic) -> None:
     name = topic(secure_lab)
-    place, known = TopicPartition(name, 0), f"g-{name}"
+    partition, known = TopicPartition(name, 0), f"g-{name}"
     mine = opening(secure_lab, group(known))
-    one, two = kept(mine, position(place, 1)), kept(mine, position(place, 2))
-    change(mine, (place, None, one))
+    one, two = kept(mine, position(partition, 1)), kept(mine, position(partition, 2))
+    change(mine, (partition, None, one))
     viewer = opening(secure_lab, group(known), properties=secure_lab.client_properties("viewer"))
     assert read(viewer).entries[0].kept == one
     with pytest.raises(RefusedError, match="AUTHORIZATION_FAILED"):
-        change(viewer, (place, one, two))
+        change(viewer, (partition, one, two))
     nobody = opening(secure_lab, group(known), properties=secure_lab.client_properties("nobody"))
     with pytest.raises(IncompleteError, match="AUTHORIZATION_FAILED"):
         read(nobody)
     with pytest.raises(RefusedError, match="the context is read-only"):
-        change(opening(secure_lab, group(known), read_only=True), (place, one, two))
+        change(opening(secure_lab, group(known), read_only=True), (partition, one, two))
     assert read(mine).entries[0].kept == one
 
 
@@ -383,7 +383,7 @@ def everything(lab: Lab, name: str, isolation: str = "read_committed") -> list[A
         }
     )
     partitions = consumer.list_topics(name, 10).topics[name].partitions
-    consumer.assign([Place(name, p, 0) for p in partitions])
+    consumer.assign([ConfluentPartition(name, p, 0) for p in partitions])
     found, ends = [], 0
     while ends < len(partitions):
         message = consumer.poll(10)
@@ -417,10 +417,10 @@ def test_a_record_there_and_back(lab1: Lab, topic: MakeTopic) -> None:
 
 
 def test_the_value_is_what_a_read_committed_reader_sees(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic, 1), TopicPartition("orders", 0)
+    name, partition = compacted(lab1, topic, 1), TopicPartition("orders", 0)
     store = opening(lab1, in_topic(name, "k"))
-    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
-    change(store, (place, None, one))
+    one, two = kept(store, position(partition, 1)), kept(store, position(partition, 2))
+    change(store, (partition, None, one))
     records(lab1, name, 3000)  # more than the first look reads
     other = b'{"partitions":[{"input":{"topic":"orders","partition":0,"offset":9}}]}'
 
@@ -436,17 +436,17 @@ def test_the_value_is_what_a_read_committed_reader_sees(lab1: Lab, topic: MakeTo
     asyncio.run(transact(end=False))
     assert [e.kept for e in read(store).entries] == [one]
     with pytest.raises(RefusedError, match="an open transaction holds the key"):
-        change(store, (place, one, two))
+        change(store, (partition, one, two))
 
 
 def test_a_writer_beside_us_is_found_afterwards(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic, 1), TopicPartition("orders", 0)
+    name, partition = compacted(lab1, topic, 1), TopicPartition("orders", 0)
     store = opening(lab1, in_topic(name, "k"))
-    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
-    change(store, (place, None, one))
+    one, two = kept(store, position(partition, 1)), kept(store, position(partition, 2))
+    change(store, (partition, None, one))
     theirs = b'{"partitions":[{"input":{"topic":"orders","partition":0,"offset":9}}]}'
-    with pytest.raises(UnverifiedError, match="another writer's record is at offset 1"):
-        change(store, (place, one, two), held=lambda: produced(lab1, name, b"k", theirs))
+    with pytest.raises(UnverifiedError, match="another writer's record stands at offset 1"):
+        change(store, (partition, one, two), held=lambda: produced(lab1, name, b"k", theirs))
     assert [e.kept for e in read(store).entries] == [two]
 
 
@@ -467,17 +467,24 @@ def test_a_writer_beside_us_is_found_without_an_answer_too(lab1: Lab, topic: Mak
 
 
 def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic), TopicPartition("orders", 0)
+    name, topic_partition = compacted(lab1, topic), TopicPartition("orders", 0)
     for key, value in (("a", b"nonsense"), ("b", b"\xff"), ("c", b'{"partitions": [], "x": 1}')):
         produced(lab1, name, key.encode(), value)
         store = opening(lab1, in_topic(name, key))
         with pytest.raises(CorruptError, match=f"topic {name} key {key}"):
             read(store)
         with pytest.raises(RefusedError, match=f"topic {name} key {key}.*nothing was written"):
-            change(store, (place, None, kept(store, position(place, 1))))
+            change(store, (topic_partition, None, kept(store, position(topic_partition, 1))))
     store = opening(lab1, in_topic(name, "large"))
     with pytest.raises(RefusedError, match="MSG_SIZE_TOO_LARGE; nothing was written"):
-        change(store, (place, None, kept(store, position(place, 1, state=b"x" * 2_000_000))))
+        change(
+            store,
+            (
+                topic_partition,
+                None,
+                kept(store, position(topic_partition, 1, state=b"x" * 2_000_000)),
+            ),
+        )
     for partition in (0, 1):
         produced(lab1, name, b"d", b'{"partitions": []}', partition)
     with pytest.raises(CorruptError, match="the key is in the partitions 0 and 1"):
@@ -487,14 +494,14 @@ def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
 
 
 def test_a_broker_that_freezes_before_the_record_comes(lab1: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(lab1, topic, 1), TopicPartition("orders", 0)
+    name, partition = compacted(lab1, topic, 1), TopicPartition("orders", 0)
     store = opening(lab1, in_topic(name, "k"), seconds=3)
-    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
-    change(store, (place, None, one))
+    one, two = kept(store, position(partition, 1)), kept(store, position(partition, 2))
+    change(store, (partition, None, one))
     begin = time.monotonic()
     try:
         with pytest.raises(UnverifiedError, match="no answer to what was produced"):
-            change(store, (place, one, two), held=lambda: lab1.freeze(1))
+            change(store, (partition, one, two), held=lambda: lab1.freeze(1))
     finally:
         lab1.thaw(1)
     assert time.monotonic() - begin < 10
@@ -505,14 +512,14 @@ def test_a_broker_that_freezes_before_the_record_comes(lab1: Lab, topic: MakeTop
 
 
 def test_rights_on_a_topic(secure_lab: Lab, topic: MakeTopic) -> None:
-    name, place = compacted(secure_lab, topic, 1), TopicPartition("orders", 0)
+    name, partition = compacted(secure_lab, topic, 1), TopicPartition("orders", 0)
     mine = opening(secure_lab, in_topic(name, "k"))
-    one = kept(mine, position(place, 1))
+    one = kept(mine, position(partition, 1))
     viewer = secure_lab.client_properties("viewer")
     with pytest.raises(RefusedError, match="AUTHORIZATION_FAILED"):
-        change(opening(secure_lab, in_topic(name, "k"), properties=viewer), (place, None, one))
+        change(opening(secure_lab, in_topic(name, "k"), properties=viewer), (partition, None, one))
     with pytest.raises(RefusedError, match="the context is read-only"):
-        change(opening(secure_lab, in_topic(name, "k"), read_only=True), (place, None, one))
+        change(opening(secure_lab, in_topic(name, "k"), read_only=True), (partition, None, one))
     assert read(mine).entries == ()
 
 
@@ -534,6 +541,6 @@ def test_a_changelog_is_read_and_never_written(lab1: Lab, topic: MakeTopic) -> N
         (4, 7),
         (8, 9),
     ]
-    assert [e.place for e in found.entries] == [("orders", 0), ("orders", 1)]
+    assert [e.topic_partition for e in found.entries] == [("orders", 0), ("orders", 1)]
     with pytest.raises(RefusedError, match="never written"):
         change(store, (TopicPartition("orders", 0), found.entries[0].kept, None))

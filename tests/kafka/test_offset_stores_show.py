@@ -102,9 +102,9 @@ def test_an_application_with_its_mirror(lab1: Lab, log: str, tmp_path: Path) -> 
 
 def in_group(lab: Lab, log: str, offset: int) -> str:
     """A group that holds an offset, beside an output's."""
-    known, place = f"g-{log}", TopicPartition(log, 0)
+    known, partition = f"g-{log}", TopicPartition(log, 0)
     store = opening(lab, group(known))
-    change(store, (place, None, kept(store, position(place, offset, 2))))
+    change(store, (partition, None, kept(store, position(partition, offset, 2))))
     return known
 
 

@@ -70,26 +70,28 @@ def ranges(seen: Seen, seed: int, number: int) -> list[tuple[int, int]]:
 def check(lab: Lab, found: dict[tuple[str, int], Seen], number: int) -> None:
     """Every range of every partition counts as the oracle does; so do neighbours cut at once."""
     for seed in range(number + 3):
-        chosen = {place: ranges(seen, seed, number)[seed] for place, seen in found.items()}
+        chosen = {partition: ranges(seen, seed, number)[seed] for partition, seen in found.items()}
         cuts = [
-            Cuts(*place, chosen[place], seen.log_start, seen.stable)
-            for place, seen in found.items()
+            Cuts(*partition, chosen[partition], seen.log_start, seen.stable)
+            for partition, seen in found.items()
         ]
-        for place, (piece,) in counted(lab, cuts).items():
-            assert dict(zip(COUNTS, piece, strict=True)) == found[place].counts(*chosen[place])
+        for partition, (piece,) in counted(lab, cuts).items():
+            assert dict(zip(COUNTS, piece, strict=True)) == found[partition].counts(
+                *chosen[partition]
+            )
     draw = random.Random(number)
     many = {
-        place: tuple(sorted({draw.randint(0, seen.high) for _ in range(6)}))
-        for place, seen in found.items()
+        partition: tuple(sorted({draw.randint(0, seen.high) for _ in range(6)}))
+        for partition, seen in found.items()
     }
     cuts = [
-        Cuts(*place, many[place], seen.log_start, seen.stable)
-        for place, seen in found.items()
-        if len(many[place]) > 1
+        Cuts(*partition, many[partition], seen.log_start, seen.stable)
+        for partition, seen in found.items()
+        if len(many[partition]) > 1
     ]
-    for place, pieces in counted(lab, cuts).items():
-        for start, end, piece in zip(many[place], many[place][1:], pieces, strict=False):
-            assert dict(zip(COUNTS, piece, strict=True)) == found[place].counts(start, end)
+    for partition, pieces in counted(lab, cuts).items():
+        for start, end, piece in zip(many[partition], many[partition][1:], pieces, strict=False):
+            assert dict(zip(COUNTS, piece, strict=True)) == found[partition].counts(start, end)
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +141,10 @@ def test_the_command_says_the_same(
 class Script:
     """Writes one partition by a seed: codecs, plain, idempotent, v1 and v2 transactions."""
 
-    def __init__(self, lab: Lab, place: tuple[str, int], seed: int) -> None:
-        self.lab, self.place = lab, place
+    def __init__(self, lab: Lab, topic_partition: tuple[str, int], seed: int) -> None:
+        self.lab, self.partition = lab, topic_partition
         self.draw = random.Random(seed)
-        self.name = f"{place[0]}-{place[1]}"
+        self.name = f"{topic_partition[0]}-{topic_partition[1]}"
         self.open: Producer | None = None
 
     def records(self) -> list[NewRecord]:
@@ -155,20 +157,20 @@ class Script:
         for _ in range(self.draw.randint(4, 14)):
             step = self.draw.choice(("plain", "idempotent", "end", "end", "open", "codec"))
             if step == "plain":
-                await client.plain(*self.place, self.records())
+                await client.plain(*self.partition, self.records())
             elif step == "idempotent":
-                await idempotent.send(*self.place, self.records())
+                await idempotent.send(*self.partition, self.records())
             elif step == "codec":
                 await asyncio.to_thread(self.by_codec)
             elif step == "open" and self.open is None:
                 self.open = await Producer.init(client, f"{self.name}-open")
-                await self.open.send(*self.place, self.records())
+                await self.open.send(*self.partition, self.records())
             else:
                 producer = self.draw.choice(ended)
                 for _ in range(self.draw.randint(1, 3)):
-                    await producer.send(*self.place, self.records())
+                    await producer.send(*self.partition, self.records())
                     if self.draw.random() < 0.3:
-                        await client.plain(*self.place, self.records())
+                        await client.plain(*self.partition, self.records())
                 await (producer.commit() if self.draw.random() < 0.5 else producer.abort())
         if self.open is not None and self.draw.random() < 0.6:
             await self.open.abort()
@@ -188,7 +190,7 @@ class Script:
         producer.init_transactions(30)
         producer.begin_transaction()
         for record in self.records() * self.draw.randint(1, 20):
-            producer.produce(self.place[0], record.value, record.key, self.place[1])
+            producer.produce(self.partition[0], record.value, record.key, self.partition[1])
         if self.draw.random() < 0.6:
             producer.commit_transaction(30)
         else:
@@ -210,7 +212,7 @@ def test_generated_logs(lab1: Lab, topic: MakeTopic) -> None:
 
     number = share(100, 12)
     kept, cleaned = topic(lab1, partitions=number), topic(lab1, partitions=number, config=COMPACTED)
-    places = [(name, p) for name in (kept, cleaned) for p in range(number)]
+    partitions = [(name, p) for name in (kept, cleaned) for p in range(number)]
     deleter = AdminClient(lab1.client_properties())
 
     async def write() -> None:
@@ -219,11 +221,11 @@ def test_generated_logs(lab1: Lab, topic: MakeTopic) -> None:
             Client.to(lab1.bootstrap_servers) as old,
         ):
             old.transaction_version = 1  # as a client before KIP-890 speaks
-            for seed, place in enumerate(places):
-                await Script(lab1, place, seed).write(client, old)
+            for seed, topic_partition in enumerate(partitions):
+                await Script(lab1, topic_partition, seed).write(client, old)
             await asyncio.sleep(0.6)
-            for place in places:
-                await client.plain(*place, [NewRecord(b"rolls", b"roll")])
+            for topic_partition in partitions:
+                await client.plain(*topic_partition, [NewRecord(b"rolls", b"roll")])
             await admin.set_config(client, BROKER, "1", {"log.cleaner.backoff.ms": "100"})
             try:
                 await asyncio.to_thread(_wait_for_the_cleaner, lab1, cleaned, number)
@@ -232,15 +234,15 @@ def test_generated_logs(lab1: Lab, topic: MakeTopic) -> None:
             finally:
                 await admin.set_config(client, BROKER, "1", {"log.cleaner.backoff.ms": None})
             draw = random.Random(number)
-            for place in draw.sample(places, number // 3):
-                _, stable, _ = await client.offsets(*place)
-                where = TopicPartition(*place, draw.randint(0, stable))
-                if place[0] == kept:
+            for topic_partition in draw.sample(partitions, number // 3):
+                _, stable, _ = await client.offsets(*topic_partition)
+                where = TopicPartition(*topic_partition, draw.randint(0, stable))
+                if topic_partition[0] == kept:
                     for done in deleter.delete_records([where]).values():
                         await asyncio.to_thread(done.result, 20)
 
     asyncio.run(write())
-    found = look(lab1, places)
+    found = look(lab1, partitions)
     sums = [sum(s.counts(0, s.high)[name] for s in found.values()) for name in COUNTS]
     assert min(sums) > 0
     # whole batches of the compacted topic lost some of their records, not all
@@ -289,12 +291,12 @@ def test_a_leader_killed_midway_changes_nothing(lab3: Lab, topic: MakeTopic) -> 
             killed.append(leader)
             lab3.kill(leader)
 
-    cuts = [Cuts(*place, (1, s.high - 1), 0, s.stable) for place, s in found.items()]
+    cuts = [Cuts(*partition, (1, s.high - 1), 0, s.stable) for partition, s in found.items()]
     try:
-        for place, (piece,) in counted(
+        for partition, (piece,) in counted(
             lab3, cuts, Reading(max_rate=2 << 20, progress=kill)
         ).items():
-            expected = found[place].counts(1, found[place].high - 1)
+            expected = found[partition].counts(1, found[partition].high - 1)
             assert dict(zip(COUNTS, piece, strict=True)) == expected
         assert killed
     finally:

@@ -235,19 +235,19 @@ def test_a_coordinator_that_is_too_old_hides_no_age_of_the_ids_of_others(
     lab3: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One broker is as before Kafka 3.8: what its own ids are past is not known."""
-    places = [topic(lab3) for _ in range(2)]
+    topics = [topic(lab3) for _ in range(2)]
 
-    async def name(place: str, *, of_the_old_one: bool) -> str:
+    async def name(topic_name: str, *, of_the_old_one: bool) -> str:
         async with Client.to(lab3.bootstrap_servers) as client:
-            names = (f"{place}-{number}" for number in itertools.count())
+            names = (f"{topic_name}-{number}" for number in itertools.count())
             while True:
                 found = next(names)
                 home = await client.until(partial(client.coordinator, found))
                 if (home == 1) == of_the_old_one:
                     return found
 
-    for place, old in zip(places, (True, False), strict=True):
-        begin(lab3, place, {asyncio.run(name(place, of_the_old_one=old)): 600_000})
+    for topic_name, old in zip(topics, (True, False), strict=True):
+        begin(lab3, topic_name, {asyncio.run(name(topic_name, of_the_old_one=old)): 600_000})
     tells = ids._tells_how_long
 
     async def older(cluster: Cluster, broker: int) -> bool:
@@ -258,7 +258,7 @@ def test_a_coordinator_that_is_too_old_hides_no_age_of_the_ids_of_others(
 
     monkeypatch.setattr(ids, "_tells_how_long", older)
     monkeypatch.setattr(clocks, "measured", nothing)
-    found = judged(lab3, *places, settings=Settings(clock_skew=HOUR)).judged
+    found = judged(lab3, *topics, settings=Settings(clock_skew=HOUR)).judged
     rules: dict[bool, set[str]] = {}
     for j in found:
         assert j.verdict.owner is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -67,7 +67,7 @@ def values(lab: Lab, name: str) -> list[bytes]:
     """The values of a partition, by a plain consumer."""
     config = {"group.id": "oracle", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
     consumer = Consumer(lab.client_properties() | config)
-    consumer.assign([Place(name, 0, 0)])
+    consumer.assign([ConfluentPartition(name, 0, 0)])
     found = []
     while (message := consumer.poll(20)) is not None and message.error() is None:
         found.append(message.value() or b"")
@@ -193,7 +193,7 @@ def answer(lab: Lab, names: Sequence[str]) -> None:
     for name in names:
         while True:
             try:
-                consumer.get_watermark_offsets(Place(name, 0), timeout=5, cached=False)
+                consumer.get_watermark_offsets(ConfluentPartition(name, 0), timeout=5, cached=False)
                 break
             except KafkaException:
                 assert time.monotonic() < end
@@ -348,7 +348,7 @@ def test_an_apply_writes_the_epoch_of_the_record_before(ways: dict[str, Way], wa
     reader = Consumer(one.lab.client_properties() | {"group.id": "oracle"})
     epochs = {}
     for offset in (BOTH, POSITION):
-        reader.assign([Place(one.dirty, 0, offset - 1)])
+        reader.assign([ConfluentPartition(one.dirty, 0, offset - 1)])
         message = reader.poll(20)
         assert message is not None
         epochs[offset] = message.leader_epoch()
@@ -407,9 +407,9 @@ def test_a_position_without_an_epoch_is_gone_on_from_and_said(
     assert (asked.held, "no leader epoch is kept" in asked.because) == (None, True)
     group = f"{one.dirty}-{one.clean}-eoctl-dedup"
     reader = Consumer(one.lab.client_properties() | {"group.id": group})
-    place = Place(one.dirty, 0)
-    [now] = reader.committed([place], 20)
-    before = Place(one.dirty, 0, now.offset, now.metadata.rstrip("\0"))
+    partition = ConfluentPartition(one.dirty, 0)
+    [now] = reader.committed([partition], 20)
+    before = ConfluentPartition(one.dirty, 0, now.offset, now.metadata.rstrip("\0"))
     reader.commit(offsets=[before], asynchronous=False)
     planned = eoctl(
         *("dedup", one.dirty, one.clean, "--by", "source", "--follow", "-o", "json"), lab=one.lab
@@ -427,11 +427,11 @@ def test_a_compacted_log_is_not_called_another_one(lab3: Lab) -> None:
     name = made_topic(lab3, 1, 1, CLEANED)
 
     def led_by(broker: int) -> None:
-        async def place() -> None:
+        async def move() -> None:
             async with Client.to(lab3.bootstrap_servers) as client:
                 await admin.set_replicas(client, name, 0, [broker])
 
-        asyncio.run(place())
+        asyncio.run(move())
         leads(lab3, [name], broker)
 
     async def ask(offset: int) -> int | None:

@@ -74,16 +74,16 @@ def test_a_fence_of_three_partitions_and_a_group_past_one(lab1: Lab, topic: Make
     """One plain record on each, then two open ones: they begin at 1. A group that reads
     uncommitted records stands at 3, one that reads committed ones is held at 1."""
     one, two = topic(lab1, 2), topic(lab1)
-    places, name = [(one, 0), (one, 1), (two, 0)], f"{one}-id"
+    partitions, name = [(one, 0), (one, 1), (two, 0)], f"{one}-id"
     past, held = f"{one}-past", f"{one}-held"
 
     async def scenario() -> None:
         async with Client.of(lab1.client_properties()) as client:
             plain = await Producer.init(client)
             owner = await Producer.init(client, name)
-            for place in places:
-                await plain.send(*place, [NewRecord(b"plain")])
-                await owner.send(*place, [NewRecord(b"open"), NewRecord(b"open")])
+            for partition in partitions:
+                await plain.send(*partition, [NewRecord(b"plain")])
+                await owner.send(*partition, [NewRecord(b"open"), NewRecord(b"open")])
             await asyncio.to_thread(looked_at, owner.producer_id)
             await owner.commit()
 
@@ -93,12 +93,12 @@ def test_a_fence_of_three_partitions_and_a_group_past_one(lab1: Lab, topic: Make
         assert (committed(lab1, past), committed(lab1, held)) == ({(one, 1): 3}, {(one, 1): 1})
         (row,) = table(lab1, "describe", "--transactional-id", name)
         oracle = {tuple(p.rsplit("-", 1)) for p in row["TopicPartitions"].split(",")}
-        assert oracle == {(t, str(p)) for t, p in places}
+        assert oracle == {(t, str(p)) for t, p in partitions}
         fence = ("txn", "fence", name, "--owner-is-gone", *FAST)
         found = about(eoctl(*fence, "-o", "json", lab=lab1))
-        names = [f"{t}:{p}" for t, p in sorted(places)]
+        names = [f"{t}:{p}" for t, p in sorted(partitions)]
         assert sorted(found) == names
-        for (t, p), here in ((pair, f"{pair[0]}:{pair[1]}") for pair in places):
+        for (t, p), here in ((pair, f"{pair[0]}:{pair[1]}") for pair in partitions):
             row_ = found[here]
             assert row_["start_offset"] == start_of(lab1, t, p, producer_id) == 1
             assert row_["also_holds"] == [n for n in names if n != here]
@@ -119,15 +119,15 @@ def test_a_fence_of_three_partitions_and_a_group_past_one(lab1: Lab, topic: Make
     asyncio.run(scenario())
 
 
-async def stray(client: Client, name: str, places: list[tuple[str, int]]) -> int:
+async def stray(client: Client, name: str, partitions: list[tuple[str, int]]) -> int:
     """Leave an orphan of one producer id on each partition, from offset 1 on; its producer id."""
     plain, owner = await Producer.init(client), await Producer.init(client, name)
-    for place in places:
-        await plain.send(*place, [NewRecord(b"plain")])
+    for partition in partitions:
+        await plain.send(*partition, [NewRecord(b"plain")])
     async with unverified(client):
-        for place in places:
+        for partition in partitions:
             await client.until(
-                partial(owner.write, *place, [NewRecord(b"stray")]), also=STRAY_NOT_YET
+                partial(owner.write, *partition, [NewRecord(b"stray")]), also=STRAY_NOT_YET
             )
     await Producer.init(client, name)  # its id has a later epoch: nobody writes with this one
     return owner.producer_id

@@ -102,7 +102,7 @@ def test_an_abort_is_done_when_readers_move_on(lab3: Lab, topic: MakeTopic) -> N
         return found.plan.steps[-1]
 
     step = with_cluster(context, 30.0, planned)
-    marker = MarkerRequest(**{k: step.parameters[k] for k in MarkerRequest.__dataclass_fields__})
+    marker = MarkerRequest(**{k: step.parameters[k] for k in MarkerRequest.__struct_fields__})
 
     async def written(cluster: Cluster) -> None:  # its answer comes once the follower has it
         with suppress(TimeoutError):

@@ -134,11 +134,11 @@ def test_the_joint_look_says_of_each_id_what_a_look_at_it_alone_says(
     one, two, unread, hidden = (topic(lab, 3), topic(lab, 3), topic(lab), topic(lab))
     [orphan] = break_(lab, "orphan", hold=False)
     [owned] = break_(lab, "two-phase", hold=False)
-    place = orphan.topic, orphan.partition or 0
+    partition = orphan.topic, orphan.partition or 0
     late = {
         "late": [(one, 0)],
         "late-on-three": [(one, 0), (one, 2), (two, 1)],
-        "late-beside-an-orphan": [place],
+        "late-beside-an-orphan": [partition],
         "etl-7-0": [(two, 0)],  # looks pre-committed
         "unread": [(unread, 0), (one, 1)],
         "hidden": [(hidden, 0), (one, 1)],
@@ -165,9 +165,9 @@ def test_the_joint_look_says_of_each_id_what_a_look_at_it_alone_says(
     async def scenario() -> None:
         async with Client.of(lab.client_properties()) as client:
             owners = {}
-            for name, places in late.items():
+            for name, partitions in late.items():
                 owners[name] = await Producer.init(client, name, 1_000)
-                for at in places:
+                for at in partitions:
                     await owners[name].send(*at, [NewRecord(b"x")])
             live = await Producer.init(client, "within-limits", 600_000)
             await live.send(one, 0, [NewRecord(b"x")])

@@ -29,6 +29,7 @@ from recovery.errors import RefusedError, UnverifiedError
 from recovery.facts import TopicPartition
 from recovery.inspect.observation import Settings
 from recovery.remedy.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
+from recovery.values import replace
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, relayed
@@ -201,7 +202,7 @@ def test_what_was_dropped_beyond_the_plan_is_told(lab: Lab, topic: MakeTopic) ->
         )
 
         async def write_and_look(cluster: Cluster) -> None:
-            fields = MarkerRequest.__dataclass_fields__
+            fields = MarkerRequest.__struct_fields__
             marker = MarkerRequest(**{k: v for k, v in step.parameters.items() if k in fields})
             assert await repairs.write_marker(cluster, step.parameters["leader"], marker) == "NONE"
             seen = await remedy_marker.ended(cluster, step)
@@ -264,7 +265,7 @@ def test_each_request_of_a_raise_is_sent_under_the_lock(lab: Lab, topic: MakeTop
         await owner.completed()
         with relayed(lab) as relay:
             server = Connect(bootstrap_server=",".join(relay.addresses))
-            context = resolve(server).but(hosts=relay.hosts)
+            context = replace(resolve(server), hosts=relay.hosts)
 
             async def attempt(held: int, end_version: int | None, timeout_ms: int) -> str:
                 seen = await client.transaction(f"{name}-id")

@@ -350,8 +350,8 @@ def test_records_that_retention_took(scene: Scene) -> None:
     scene.pair(7, 7)
     assert scene.plan().status == 0
     admin = AdminClient(scene.lab.client_properties())
-    place = TopicPartition(scene.input, 0, 9)
-    admin.delete_records([place])[place].result(20)
+    partition = TopicPartition(scene.input, 0, 9)
+    admin.delete_records([partition])[partition].result(20)
     for refused in (scene.plan(), scene.apply()):
         assert refused.status == 4
         assert "the offsets [7, 9) are gone" in refused.stderr

@@ -111,11 +111,14 @@ def test_a_java_client_with_an_epoch_for_each_transaction(scene: Scene) -> None:
         async with Cluster(settings, Deadline(30)) as cluster:
             found, why = await group_commits.last_commits(cluster, scene.group)
             assert why is None
-            commit, place = found[TopicPartition(scene.input, 0)], TopicPartition(scene.output, 0)
-            ends = {place: (0, row["outputs"][0]["end_offset"])}
+            commit, partition = (
+                found[TopicPartition(scene.input, 0)],
+                TopicPartition(scene.output, 0),
+            )
+            ends = {partition: (0, row["outputs"][0]["end_offset"])}
             tails, failed = await group_commits.tails(cluster, ends)
             assert not failed
-            return commit, written_with(commit, tails[place])
+            return commit, written_with(commit, tails[partition])
 
     commit, shown = asyncio.run(look())
     assert (commit.offset, commit.is_v2, shown) == (8, True, OutputEvidence.MARKERS)

@@ -293,8 +293,8 @@ def test_outputs_that_retention_took(scene: Scene) -> None:
 
     scene.pair(7, 7)
     admin = AdminClient(scene.lab.client_properties())
-    place = TopicPartition(scene.output, 0, 9)
-    admin.delete_records([place])[place].result(20)
+    partition = TopicPartition(scene.output, 0, 9)
+    admin.delete_records([partition])[partition].result(20)
     refused = scene.plan()
     assert (refused.status, "the outputs [7, 9) are gone" in refused.stderr) == (4, True), refused
 

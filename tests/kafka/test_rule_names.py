@@ -11,13 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as Librdkafka
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -35,7 +34,7 @@ from eoctl.lab.admin import BROKER, TOPIC, delete_topic
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.markers import stoppable, stopped, write_marker
 from eoctl.lab.breaks.orphans import unverified
-from eoctl.lab.breaks.stage import BreakPlace, Options, Stage, batch
+from eoctl.lab.breaks.stage import BreakTarget, Options, Stage, batch
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab, up
@@ -52,6 +51,7 @@ from recovery.formats.transaction_state import (
     decode_value,
 )
 from recovery.inspect.observation import OpenTransaction, Sample, Settings
+from recovery.values import replace
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene
@@ -119,9 +119,11 @@ def start_deleted(lab: Lab) -> GroundTruth:
     """An orphan all of whose records were deleted (DeleteRecords), with one of another's after."""
     (truth,) = break_(lab, "orphan")
     [seen] = judged(lab, truth.topic).judged
-    place = Place(truth.topic, truth.partition, (seen.partition.high_watermark or 0) - 1)
+    partition = ConfluentPartition(
+        truth.topic, truth.partition, (seen.partition.high_watermark or 0) - 1
+    )
     admin = AdminClient(lab.client_properties())
-    admin.delete_records([place])[place].result(20)
+    admin.delete_records([partition])[partition].result(20)
     return truth
 
 
@@ -161,9 +163,9 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     assert rule_of(orphan, history=None) == "history-not-read"
     assert rule_of(orphan, start=None) == "start-batch-not-read"
     # a leader that is lost between two questions; DESCRIBE that is taken away between them
-    unled = replace(orphan.second, partition=orphan.partition.but(error="NOT_LEADER"))
+    unled = replace(orphan.second, partition=replace(orphan.partition, error="NOT_LEADER"))
     assert rule_of(orphan, second=unled) == "partition-not-seen"
-    another = replace(orphan.second, partition=orphan.partition.but(topic_id="another"))
+    another = replace(orphan.second, partition=replace(orphan.partition, topic_id="another"))
     assert rule_of(orphan, second=another) == "topic-made-anew"
     undescribed = replace(orphan.second, topic_describe=False)
     assert rule_of(orphan, second=undescribed) == "topic-not-described"
@@ -174,7 +176,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     owned = found[expected["within-limits"].topic_partition]
     # DescribeTransactions of a coordinator that is loading
     rows = tuple(
-        t.but(partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
+        replace(t, partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
         for t in owned.first.transactions.rows
     )
     assert rule_of(owned, first=with_rows(owned.first, rows)) == "owner-not-described"
@@ -189,7 +191,7 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
 
 
 def with_rows(sample: Sample, rows: tuple[TransactionFacts, ...]) -> Sample:
-    return replace(sample, transactions=sample.transactions.but(rows=rows))
+    return replace(sample, transactions=replace(sample.transactions, rows=rows))
 
 
 def test_past_long(lab: Lab) -> None:
@@ -394,8 +396,8 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert told(offsets) == ("marker-lost", "marker-not-written", False, "commit")
     assert told(mixed) == ("marker-lost", "earlier-marker-lost", True, "commit")
     # a restart of that group fences nobody: its offsets wait for a marker
-    place = f"{offsets.group_topic}:{offsets.group_partition}"
-    words = ("--group", offsets.group or "", "--topic", place, "--to-earliest")
+    partition = f"{offsets.group_topic}:{offsets.group_partition}"
+    words = ("--group", offsets.group or "", "--topic", partition, "--to-earliest")
     act = ("--fence", "--execute", "--yes")
     refused = eoctl("restart", "plan", *words, *act, lab=pair)
     assert refused.status == 4, refused.stdout + refused.stderr
@@ -405,9 +407,10 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert rule_of(lost, second=None) == "lost-seen-once"
     # its coordinator moves during the second look: it may still be in Prepare*
     assert lost.second is not None
-    moving = lost.second.transactions.but(
+    moving = replace(
+        lost.second.transactions,
         rows=(),
-        coordinators=tuple(c.but(seen=False) for c in lost.second.transactions.coordinators),
+        coordinators=tuple(replace(c, seen=False) for c in lost.second.transactions.coordinators),
     )
     unseen = replace(lost.second, transactions=moving)
     assert rule_of(lost, second=unseen) == "decider-not-seen"
@@ -458,8 +461,8 @@ async def plant_the_past(lab: Lab, topic: str, read: Callable[[], None]) -> None
             differ, beyond, twice, hidden, gone = ids
             rows = await client.producers(topic, 2)
             epoch = rows[twice.producer_id].coordinator_epoch or 0
-            place = BreakPlace(topic, 2, names[2])
-            await write_marker(client, place, twice, commit=True, coordinator_epoch=epoch)
+            target = BreakTarget(topic, 2, names[2])
+            await write_marker(client, target, twice, commit=True, coordinator_epoch=epoch)
             hidden = await Producer.init(client, names[3], 600_000, version=1)
             for producer, number in ((twice, 2), (hidden, 3)):
                 await producer.send(topic, number, batch(1, "second"))

@@ -238,10 +238,10 @@ def zombie(night: Trainee) -> None:
     before = set(night.held())
     night.begin("zombie")
     owners = {}
-    for place in set(night.held()) - before:
-        [row] = eoctl("why", place, *FAST, "-o", "json", lab=night.lab).rows
+    for topic_partition in set(night.held()) - before:
+        [row] = eoctl("why", topic_partition, *FAST, "-o", "json", lab=night.lab).rows
         name = row["held_by"]["transactional_id"]
-        owners[night.ask(name)] = name, place.partition(":")[0]
+        owners[night.ask(name)] = name, topic_partition.partition(":")[0]
     name, topic = owners["dead"]  # the zombie's process is dead, the right one waits
     group = Consumer({**night.lab.client_properties(), "group.id": GROUP})
     group.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)

@@ -21,7 +21,7 @@ from tests.docs.pages import follows
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import SOON, MakeTopic
 from tests.kafka.crashed import until
-from tests.kafka.merging import Copied, Place, consumed, producer, transactional
+from tests.kafka.merging import Copied, Partition, consumed, producer, transactional
 from tests.kafka.offsets_oracle import consumed_number
 from tests.kafka.reading import Reading
 from tests.share import only_here
@@ -56,10 +56,10 @@ class Sink:
     topic: str
     checkpoint: Path
     ids: list[TransactionFacts]
-    lost: list[dict[Place, list[Copied]]]
+    lost: list[dict[Partition, list[Copied]]]
 
     @property
-    def places(self) -> list[Place]:
+    def partitions(self) -> list[Partition]:
         return [(self.topic, p) for p in range(PARTITIONS)]
 
 
@@ -73,20 +73,20 @@ def described(lab: Lab, name: str) -> TransactionFacts:
     return asyncio.run(ask())
 
 
-def record(number: int, place: Place, name: str) -> Copied:
+def record(number: int, topic_partition: Partition, name: str) -> Copied:
     """Records of all shapes."""
     return (
         [None, b"", b"key-%d" % number][number % 3],
-        None if number % 5 == 4 else f"{name} {place[1]} {number}".encode(),
+        None if number % 5 == 4 else f"{name} {topic_partition[1]} {number}".encode(),
         [None, [("h", b"1"), ("h", None)], [("\u00fc", b"")]][number % 3],
         1_700_000_000_000 + number,
     )
 
 
-def produce(one: Any, place: Place, copied: Copied) -> None:
+def produce(one: Any, topic_partition: Partition, copied: Copied) -> None:
     key, value, headers, timestamp = copied
-    words = {"partition": place[1], "key": key, "value": value, "headers": headers}
-    one.produce(place[0], **words, timestamp=timestamp, on_delivery=taken)
+    words = {"partition": topic_partition[1], "key": key, "value": value, "headers": headers}
+    one.produce(topic_partition[0], **words, timestamp=timestamp, on_delivery=taken)
 
 
 def taken(error: Any, _: Any) -> None:
@@ -101,16 +101,16 @@ def died(
     name = make_topic(lab, partitions=PARTITIONS, config={"retention.ms": "-1"})
     names = [f"{name}-{subtask}-7" for subtask in range(subtasks)]
     sinks, other = [], producer(lab, **{"enable.idempotence": True})
-    lost: list[dict[Place, list[Copied]]] = []
+    lost: list[dict[Partition, list[Copied]]] = []
     for one_name in names:
         sinks.append(transactional(lab, one_name))
         sinks[-1].begin_transaction()
         lost.append({(name, p): [] for p in range(PARTITIONS)})
     for number in range(RECORDS):
         for one, one_name, mine in zip(sinks, names, lost, strict=True):
-            for place in mine:
-                mine[place].append(record(number, place, one_name))
-                produce(one, place, mine[place][-1])
+            for topic_partition in mine:
+                mine[topic_partition].append(record(number, topic_partition, one_name))
+                produce(one, topic_partition, mine[topic_partition][-1])
             if number == 0:  # so that they begin in this order
                 assert one.flush(20) == 0
         if number % 8 == 0:
@@ -121,7 +121,8 @@ def died(
     for one in (*sinks, other):
         assert one.flush(20) == 0
     tops = {
-        place: (0, end) for place, end in ends(lab, [(name, p) for p in range(PARTITIONS)]).items()
+        topic_partition: (0, end)
+        for topic_partition, end in ends(lab, [(name, p) for p in range(PARTITIONS)]).items()
     }
     total = PARTITIONS * (subtasks * RECORDS + len(range(0, RECORDS, 8)))
     assert consumed_number(lab, "read_uncommitted", tops) == total
@@ -136,16 +137,19 @@ def died(
     return Sink(name, checkpoint, rows, lost)
 
 
-def contents(lab: Lab, places: Sequence[Place]) -> dict[Place, list[Copied]]:
-    return {p: [copied for _, copied in rows] for p, rows in consumed(lab, places).items()}
+def contents(lab: Lab, partitions: Sequence[Partition]) -> dict[Partition, list[Copied]]:
+    return {p: [copied for _, copied in rows] for p, rows in consumed(lab, partitions).items()}
 
 
-def ends(lab: Lab, places: Sequence[Place]) -> dict[Place, int]:
+def ends(lab: Lab, partitions: Sequence[Partition]) -> dict[Partition, int]:
     from confluent_kafka import Consumer, TopicPartition
 
     config = {"group.id": "ends", "isolation.level": "read_uncommitted"}
     one = Consumer(lab.client_properties() | config)
-    found = {place: one.get_watermark_offsets(TopicPartition(*place), 10)[1] for place in places}
+    found = {
+        partition: one.get_watermark_offsets(TopicPartition(*partition), 10)[1]
+        for partition in partitions
+    }
     one.close()
     return found
 
@@ -155,11 +159,14 @@ def salvage(lab: Lab, sink: Sink, *words: str, kill_at: str | None = None) -> Ra
     return eoctl("txn", "salvage", str(sink.checkpoint), *words, lab=lab, env=env)
 
 
-def all_of(sink: Sink, before: Mapping[Place, list[Copied]]) -> dict[Place, list[Copied]]:
+def all_of(sink: Sink, before: Mapping[Partition, list[Copied]]) -> dict[Partition, list[Copied]]:
     """What readers are to see: what they saw, then each transaction's records in their order."""
     return {
-        place: [*before[place], *(copied for lost in sink.lost for copied in lost[place])]
-        for place in sink.places
+        partition: [
+            *before[partition],
+            *(copied for lost in sink.lost for copied in lost[partition]),
+        ]
+        for partition in sink.partitions
     }
 
 
@@ -180,29 +187,29 @@ def test_the_page(it: Reading, lab: Lab, tmp_path: Path, topic: MakeTopic) -> No
 
 def test_all_of_it_comes_back_once(lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:
     sink = died(lab, tmp_path, topic)
-    before, end = contents(lab, sink.places), ends(lab, sink.places)
+    before, end = contents(lab, sink.partitions), ends(lab, sink.partitions)
 
     looked = salvage(lab, sink, "-o", "json")
 
     assert looked.status == 1, looked.text
     assert [r["status"] for r in looked.rows] == ["lost"] * 2 * PARTITIONS
     assert {r["records"] for r in looked.rows} == {RECORDS}
-    assert ends(lab, sink.places) == end, "a look writes nothing"
+    assert ends(lab, sink.partitions) == end, "a look writes nothing"
 
     done = salvage(lab, sink, *ACT, "-o", "json")
 
     assert done.status == 0, done.text
-    assert contents(lab, sink.places) == all_of(sink, before)
+    assert contents(lab, sink.partitions) == all_of(sink, before)
     for row in done.rows:
-        place = row["topic"], row["partition"]
-        offsets = [o for o, _ in consumed(lab, [place])[place]]
+        partition = row["topic"], row["partition"]
+        offsets = [o for o, _ in consumed(lab, [partition])[partition]]
         copies = [o for o in offsets if row["to_first_offset"] <= o <= row["to_last_offset"]]
         assert (row["status"], len(copies)) == ("salvaged", RECORDS)
 
     again = salvage(lab, sink, *ACT)
     assert again.status == 0, again.text
     assert "there is nothing to salvage" in again.text
-    assert contents(lab, sink.places) == all_of(sink, before)
+    assert contents(lab, sink.partitions) == all_of(sink, before)
 
 
 @pytest.mark.parametrize("point", only_here(POINTS, "salvage-sent"))
@@ -210,21 +217,21 @@ def test_killed_anywhere_nothing_is_doubled(
     lab: Lab, tmp_path: Path, topic: MakeTopic, point: str
 ) -> None:
     sink = died(lab, tmp_path, topic)
-    before, left = contents(lab, sink.places), unfinished("txn")
+    before, left = contents(lab, sink.partitions), unfinished("txn")
 
     killed = salvage(lab, sink, *ACT, kill_at=point)
 
     assert killed.status == -signal.SIGKILL
     ended = salvage(lab, sink, *ACT)
     assert ended.status == 0, ended.text
-    assert contents(lab, sink.places) == all_of(sink, before)
+    assert contents(lab, sink.partitions) == all_of(sink, before)
     assert unfinished("txn") == left
 
 
 @pytest.mark.long
 def test_to_another_topic(lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:
     sink = died(lab, tmp_path, topic, subtasks=1)
-    before = contents(lab, sink.places)
+    before = contents(lab, sink.partitions)
     small, other = (
         topic(lab, partitions=1),
         topic(lab, partitions=PARTITIONS, config={"retention.ms": "-1"}),
@@ -240,7 +247,7 @@ def test_to_another_topic(lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:
     assert done.status == 0, done.text
     copies = contents(lab, [(other, p) for p in range(PARTITIONS)])
     assert copies == {(other, p): sink.lost[0][sink.topic, p] for p in range(PARTITIONS)}
-    assert contents(lab, sink.places) == before
+    assert contents(lab, sink.partitions) == before
 
 
 @pytest.mark.long
@@ -278,15 +285,15 @@ def test_records_that_are_gone_are_counted(lab: Lab, tmp_path: Path, topic: Make
     cut = TopicPartition(sink.topic, 1, row["first_offset"] + 1)
     for deleted in admin.delete_records([cut]).values():
         deleted.result(20)
-    before = contents(lab, sink.places)
+    before = contents(lab, sink.partitions)
 
     refused = salvage(lab, sink, *ACT)
 
     assert refused.status == 4, refused.text
     there = 2 * RECORDS - 1
     assert f"of {2 * RECORDS} records it lacks 1: deleted" in refused.text
-    assert f"{there} of its records are in" in refused.text
-    assert contents(lab, sink.places) == before
+    assert f"{there} of its records lie in" in refused.text
+    assert contents(lab, sink.partitions) == before
 
     for deleted in admin.delete_topics([sink.topic]).values():
         deleted.result(20)
@@ -296,4 +303,4 @@ def test_records_that_are_gone_are_counted(lab: Lab, tmp_path: Path, topic: Make
     looked = salvage(lab, sink)
     assert looked.status in (1, 3), looked.text
     assert salvage(lab, sink, *ACT).status in (3, 4)
-    assert ends(lab, sink.places) == {(sink.topic, p): 0 for p in range(PARTITIONS)}
+    assert ends(lab, sink.partitions) == {(sink.topic, p): 0 for p in range(PARTITIONS)}

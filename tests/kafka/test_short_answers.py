@@ -21,7 +21,7 @@ from recovery.errors import Exit
 from tests.kafka.command import eoctl
 from tests.share import only_here
 
-Place = tuple[str, str]
+ListPath = tuple[str, str]
 """Name of a request, and the path of a list in its answer."""
 CHANGES = ("empty", "shorter", "null")
 FAST = ("--sample-interval", "0.1s")
@@ -43,8 +43,8 @@ class Shortened:
     """Changes answers between the wire and whoever asked, and notes which lists there are."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seen: dict[Place, bool] = {}
-        self.changed: tuple[Place, str] | None = None
+        self.seen: dict[ListPath, bool] = {}
+        self.changed: tuple[ListPath, str] | None = None
         self.hits = 0
         own = wire.Connection._exchange
 
@@ -59,9 +59,9 @@ class Shortened:
         if (struct := getattr(answer, "_struct", None)) is None:
             return
         for path, holder, field, nullable in list(lists(answer, struct, answer.API_VERSION)):
-            place = name, path
-            self.seen[place] = nullable
-            if self.changed is None or self.changed[0] != place:
+            at = name, path
+            self.seen[at] = nullable
+            if self.changed is None or self.changed[0] != at:
                 continue
             self.hits += 1
             change = self.changed[1]
@@ -94,22 +94,22 @@ def group(lab1: Lab, orphan: GroundTruth) -> str:
 
 
 def commands(orphan: GroundTruth, group: str) -> Mapping[str, tuple[str, ...]]:
-    place = f"{orphan.topic}:{orphan.partition}"
+    partition = f"{orphan.topic}:{orphan.partition}"
     return {
         "status": ("status", *FAST),
         "lso": ("lso", orphan.topic, "--all"),
-        "why": ("why", place, *FAST),
+        "why": ("why", partition, *FAST),
         "hanging": ("txn", "hanging", *FAST),
         "txn list": ("txn", "list"),
         "describe": ("txn", "describe", orphan.transactional_id or "none"),
         "history": ("txn", "history", "--pid", str(orphan.producer_id)),
-        "producers": ("producers", place, "--resolve"),
+        "producers": ("producers", partition, "--resolve"),
         "offsets show": ("offsets", "show", "--group", group),
-        "count": ("offsets", "count", place, "0", "3"),
+        "count": ("offsets", "count", partition, "0", "3"),
         "check": ("check", *FAST),
         "context test": ("context", "test"),
         "abort": (
-            *("txn", "abort", place, "--pid", str(orphan.producer_id)),
+            *("txn", "abort", partition, "--pid", str(orphan.producer_id)),
             *("--start-offset", str(orphan.start_offset), *FAST),
         ),
         "audit": ("audit", "duplicates", orphan.topic, "--by", "key"),
@@ -136,17 +136,17 @@ def test_no_short_answer_is_an_error_of_our_own(
     assert whole.status in (Exit.OK, Exit.FINDING, Exit.INCOMPLETE), whole.stderr
     assert short.seen
     wrong = {}
-    for place, nullable in sorted(short.seen.items()):
+    for at, nullable in sorted(short.seen.items()):
         for change in CHANGES:
             if change == "null" and not nullable:
                 continue  # refused where it is decoded: tests/unit/test_null_fields.py
-            short.changed = place, change
+            short.changed = at, change
             ran = eoctl(*words, "--timeout", "3s", lab=lab1)
             if ran.status == Exit.INTERNAL or "Traceback" in ran.stderr:
                 reports = sorted(
                     (state_dir() / "reports").iterdir(), key=lambda p: p.stat().st_mtime
                 )
-                wrong[place, change] = reports[-1].read_text().splitlines()[-5:]
+                wrong[at, change] = reports[-1].read_text().splitlines()[-5:]
     assert short.hits
     assert wrong == {}
 
@@ -162,19 +162,23 @@ def test_no_short_answer_makes_a_live_transaction_one_to_abort(
     def verdict() -> tuple[str | None, str | None]:
         ran = eoctl(*words, lab=lab1)
         assert ran.status != Exit.INTERNAL, ran.stderr
-        place = live.topic, live.partition
-        found = [r for r in ran.rows if (r["topic"], r["partition"]) == place] if ran.stdout else []
+        topic_partition = live.topic, live.partition
+        found = (
+            [r for r in ran.rows if (r["topic"], r["partition"]) == topic_partition]
+            if ran.stdout
+            else []
+        )
         return (found[0]["verdict"], found[0]["remedy"]["action"]) if found else (None, None)
 
     assert verdict() == ("open", "wait")
     right = {("open", "wait"), ("unknown", "none"), (None, None)}
     away = {("open", "restore-leader")}  # of replicas in sync that are left out
     wrong = {}
-    for place, nullable in sorted(short.seen.items()):
+    for at, nullable in sorted(short.seen.items()):
         for change in CHANGES:
             if change != "null" or nullable:
-                short.changed = place, change
-                if (now := verdict()) not in right | (away if "isr" in place[1] else set()):
-                    wrong[place, change] = now
+                short.changed = at, change
+                if (now := verdict()) not in right | (away if "isr" in at[1] else set()):
+                    wrong[at, change] = now
     assert short.hits
     assert wrong == {}

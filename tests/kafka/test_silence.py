@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -21,6 +20,7 @@ from recovery.facts import ProducerFacts
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.observation import Settings
 from recovery.remedy.repairs import MarkerRequest
+from recovery.values import replace
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged, rule_of, rule_of_id
@@ -208,7 +208,7 @@ def _what_it_is_without_a_look(j: JudgedId) -> None:
     assert rule(record=None) == "prepare-record-not-read"
     no_age = replace(first, decided_long_ago=None)
     assert rule(first=no_age, second=no_age) == "prepare-age-not-known"
-    undescribed = replace(first, row=first.row.but(error="COORDINATOR_LOAD_IN_PROGRESS"))
+    undescribed = replace(first, row=replace(first.row, error="COORDINATOR_LOAD_IN_PROGRESS"))
     assert rule(first=undescribed, second=undescribed) == "id-not-described"
     [*others, last] = first.named
     unseen = replace(first, named=(*others, replace(last, seen=False, producer=None)))

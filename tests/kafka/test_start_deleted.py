@@ -18,9 +18,9 @@ def delete(lab: Lab, t: GroundTruth, before: int) -> None:
     if before < 0:
         [found] = judged(lab, t.topic).judged
         before = (found.partition.high_watermark or 0) - 1
-    place = TopicPartition(t.topic, t.partition, before)
+    partition = TopicPartition(t.topic, t.partition, before)
     admin = AdminClient(lab.client_properties())
-    admin.delete_records([place])[place].result(20)
+    admin.delete_records([partition])[partition].result(20)
 
 
 def rule(lab: Lab, t: GroundTruth) -> str:

@@ -155,9 +155,9 @@ def test_a_log_that_is_only_compacted_and_starts_above_0(
     name = topic(lab1, config={"cleanup.policy": "delete", "retention.ms": "-1"})
     write(lab1, name, [(b"below", b"1"), (b"both", b"2")])
     write(lab1, name, [(b"both", b"3")])
-    place = TopicPartition(name, 0, 3)
+    partition = TopicPartition(name, 0, 3)
     admin = AdminClient(lab1.client_properties())
-    admin.delete_records([place])[place].result(20)
+    admin.delete_records([partition])[partition].result(20)
     configure(lab1, TOPIC, name, {"cleanup.policy": "compact"})
     ran = eoctl(
         *("state", "rebuild", name, "--format", "streams-kv", "--at", "lso", "-o", "json"),

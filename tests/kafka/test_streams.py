@@ -153,8 +153,8 @@ def rebuild_by_command(app: App, folder: Path) -> State:
         for part in json.loads((output / "manifest.json").read_text())["partitions"]:
             files = [output / file["path"] for file in part["files"]]
             rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
-            place = topics[part["topic"]], part["partition"]
-            found[place] = Rebuilt(rows, part["counts"]["data"])
+            partition = topics[part["topic"]], part["partition"]
+            found[partition] = Rebuilt(rows, part["counts"]["data"])
     return found
 
 

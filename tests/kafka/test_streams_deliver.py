@@ -155,8 +155,8 @@ def ends_of(state: Path) -> dict[tuple[str, int], int]:
 def restored(app: App) -> dict[tuple[str, int], tuple[int, int]]:
     """The first offset and the number of records that the restore listener was told of."""
     found = {}
-    for place, start, _, count in app.ask("state")["restored"]:
-        topic, _, partition = place.rpartition("-")
+    for topic_partition, start, _, count in app.ask("state")["restored"]:
+        topic, _, partition = topic_partition.rpartition("-")
         assert (topic, int(partition)) not in found, "restored twice"
         found[topic, int(partition)] = (start, count)
     return found
@@ -198,7 +198,7 @@ def test_the_page(it: Reading, world: Callable[[], World]) -> None:
         it.asked("state deliver")
         app.start()
         ends = ends_of(Path("rebuilt"))
-        assert restored(app) == {place: (end, 0) for place, end in ends.items()}
+        assert restored(app) == {partition: (end, 0) for partition, end in ends.items()}
     finally:
         app.stop()
 
@@ -229,7 +229,7 @@ def test_an_application_that_lost_its_directory_starts_without_a_restore(
         assert (again.status, "there already" in again.stderr) == (0, True), again.stderr
         ends, before = ends_of(tmp_path / "state"), life.counted()
         app.start()
-        assert restored(app) == {place: (end, 0) for place, end in ends.items()}
+        assert restored(app) == {partition: (end, 0) for partition, end in ends.items()}
         assert set(app.rows()) == last_values(life.lab, inputs)
         assert len(app.rows()) > 1_000
         # more records behind the cut, then the same state again
@@ -240,10 +240,14 @@ def test_an_application_that_lost_its_directory_starts_without_a_restore(
         life.lose()
         done = life.deliver(tmp_path / "state", *ACT)
         assert done.status == 0, done.stderr
-        behind = {place: count - before[place] for place, count in life.counted().items()}
+        behind = {
+            partition: count - before[partition] for partition, count in life.counted().items()
+        }
         assert sum(behind.values()) == 2_000
         app.start()
-        assert restored(app) == {place: (ends[place], behind[place]) for place in ends}
+        assert restored(app) == {
+            partition: (ends[partition], behind[partition]) for partition in ends
+        }
         assert set(app.rows()) == last_values(life.lab, inputs)
     finally:
         app.stop()
@@ -263,12 +267,14 @@ def test_what_is_behind_the_cut_is_restored_and_nothing_else(
     done = life.deliver(tmp_path / "state", *ACT)
     assert done.status == 0, done.stderr
     fill(life.lab, life.changelogs[0], seed=7, records=900, keys=400, partitions=PARTITIONS)
-    behind = {place: count - before[place] for place, count in life.counted().items()}
+    behind = {partition: count - before[partition] for partition, count in life.counted().items()}
     assert sorted(map(bool, behind.values())) == [False, False, True, True]
     app = life.app()
     app.start()
     try:
-        assert restored(app) == {place: (ends[place], behind[place]) for place in ends}
+        assert restored(app) == {
+            partition: (ends[partition], behind[partition]) for partition in ends
+        }
         topics = dict(zip(("totals", "raw"), life.changelogs, strict=True))
         assert set(app.rows()) == last_values(life.lab, topics)
         running = life.deliver(tmp_path / "state", *ACT)
@@ -294,8 +300,8 @@ def test_a_task_one_of_whose_stores_is_empty(
     app.start()
     try:
         anew = (version, guarantee) == (KAFKA, "exactly_once_v2")
-        place = life.changelogs[0], 0
-        assert restored(app)[place] == ((0, 900) if anew else (900, 0))
+        partition = life.changelogs[0], 0
+        assert restored(app)[partition] == ((0, 900) if anew else (900, 0))
         topics = dict(zip(("totals", "raw"), life.changelogs, strict=True))
         assert set(app.rows()) == last_values(life.lab, topics)
     finally:

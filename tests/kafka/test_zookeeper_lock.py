@@ -237,21 +237,21 @@ def test_digest_authentication(
 ) -> None:
     monkeypatch.setenv("ZK_PASSWORD", "p@ss:word")
     (tmp_path / "password").write_text("p@ss:word\n")
-    place = f"{server.address}/{scope}"
-    lock = take(f"ops:env:ZK_PASSWORD@{place}", scope)
+    address = f"{server.address}/{scope}"
+    lock = take(f"ops:env:ZK_PASSWORD@{address}", scope)
     with pytest.raises(NoAuthError):
         admin.delete(lock._path)
     with pytest.raises(NoAuthError):
         admin.create(f"/{scope}/locks/other", b"")
     with pytest.raises(RefusedError, match="locked by alice"):
-        take(f"ops:file:{tmp_path}/password@{place}", scope, wait=2)
+        take(f"ops:file:{tmp_path}/password@{address}", scope, wait=2)
     with pytest.raises(RefusedError, match="does not let these credentials make the lock") as bad:
-        take(f"ops:wrong-secret@{place}", scope + "2", wait=2)
+        take(f"ops:wrong-secret@{address}", scope + "2", wait=2)
     assert "wrong-secret" not in bad.value.sentence
     with pytest.raises(RefusedError, match="does not let these credentials"):
-        take(place, scope + "2", wait=2)
+        take(address, scope + "2", wait=2)
     lock.release()
-    take(f"ops:p@ss:word@{place}", scope).release()
+    take(f"ops:p@ss:word@{address}", scope).release()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """`make mutants`: change one place of a rule at a time; do its tests notice?
 
-A seeded sample of all single mutations (`tests.mutants.places`) of the modules in MODULES, each
+A seeded sample of all single mutations (`tests.mutants.sites`) of the modules in MODULES, each
 run in a forked process against the unit tests named there, the quick ones first, stopped at the
 first failure. With --brokers the modules are those of modules.toml, and what their unit tests let
 pass is run against the tests on real brokers named there.
@@ -37,7 +37,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.mutants.finding import ROOT, Mutated, source
-from tests.mutants.places import Mutant, mutant, places
+from tests.mutants.sites import Mutant, mutant, sites
 
 SURVIVORS = Path(__file__).with_name("survivors.txt")
 WANTED = 0.95
@@ -265,9 +265,9 @@ def main() -> int:
 
     chosen = asked.of or list(BROKERS if asked.brokers else MODULES)
     every = [
-        (hashlib.sha256(f"{asked.seed} {m} {place}".encode()).digest(), m, number)
+        (hashlib.sha256(f"{asked.seed} {m} {site}".encode()).digest(), m, number)
         for m in chosen
-        for number, place in enumerate(places(source(m)))
+        for number, site in enumerate(sites(source(m)))
     ]
     # each place draws its own lot: what changes elsewhere leaves the others in the sample
     picked = every if asked.all else sorted(every)[: asked.count]

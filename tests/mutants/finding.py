@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from tests.mutants.places import Mutant, mutated
+from tests.mutants.sites import Mutant, mutated
 
 ROOT = Path(__file__).parents[2]
 

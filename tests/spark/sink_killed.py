@@ -87,10 +87,12 @@ class Killer(threading.Thread):
                 "isolation.level": "read_uncommitted",  # else it tells the last stable offset
             }
         )
-        places = [TopicPartition(self.asked["topic"], p) for p in range(PARTITIONS)]
+        partitions = [TopicPartition(self.asked["topic"], p) for p in range(PARTITIONS)]
 
         def written() -> int:
-            return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+            return sum(
+                consumer.get_watermark_offsets(partition, timeout=20)[1] for partition in partitions
+            )
 
         while not (self.folder / "manifest.json").exists():
             if self.ended.wait(0.02):

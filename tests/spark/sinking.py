@@ -64,8 +64,8 @@ def watched(
     consumer = Consumer({**lab.client_properties(), **reading})
     try:
         parts = consumer.list_topics(topic, 20).topics[topic].partitions
-        places = [TopicPartition(topic, p) for p in parts]
-        yield lambda: sum(consumer.get_watermark_offsets(p, timeout=20)[1] for p in places)
+        partitions = [TopicPartition(topic, p) for p in parts]
+        yield lambda: sum(consumer.get_watermark_offsets(p, timeout=20)[1] for p in partitions)
     finally:
         consumer.close()
 

@@ -37,6 +37,7 @@ from recovery.rows.answers import Answer
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound
 from recovery.shared.record_ids import parse_record_id
+from recovery.values import replace
 from spark_jobs import audits
 from spark_jobs.session import executors, job
 from tests.kafka.audit_faults import (
@@ -87,7 +88,7 @@ def by_both(
     assert result["findings"] == answer.extra["findings"]
     if not asked.missing and audit.job != "audit_transactions":  # which adds what is unproven
         assert result["exit_status"] == answer.exit_status
-    return local.but(collected_at=0), answer.but(collected_at=0)
+    return replace(local, collected_at=0), replace(answer, collected_at=0)
 
 
 def by_spark(
@@ -125,11 +126,11 @@ async def plant_keys(lab: Lab, topic: str) -> list[tuple[bytes, list[tuple[int, 
         aborting.produce(topic, b"value", KEY % number, partition=1)
     aborting.flush(20)
     aborting.abort_transaction(20)
-    places: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    copies: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for partition, log in enumerate(logs):
         for offset, number in enumerate(log):
-            places[number].append((partition, offset))
-    found = [(KEY % number, found) for number, found in places.items() if len(found) > 1]
+            copies[number].append((partition, offset))
+    found = [(KEY % number, found) for number, found in copies.items() if len(found) > 1]
     return sorted(found, key=lambda pair: (-len(pair[1]), pair[1][0]))
 
 
@@ -315,7 +316,7 @@ def test_a_launched_audit(lab1: Lab, topic: MakeTopic, state: Path) -> None:
     """Its answer is that of the local engine; its job is recorded, without anybody's keys."""
     name = topic(lab1, 2)
     keys = asyncio.run(plant_keys(lab1, name))
-    assert len({len(places) for _, places in keys}) > 1
+    assert len({len(copies) for _, copies in keys}) > 1
     words = ("audit", "duplicates", name, "--by", "key", "-o", "json", "--limit", "8")
     answers = []
     for engine in ((), SPARK):

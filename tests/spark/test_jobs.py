@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from eoctl.operations.jobs import records as jobs
 from eoctl.operations.jobs.spark_launch import launch, read_options
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.values import replace
 from tests.started import started
 
 

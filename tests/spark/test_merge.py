@@ -137,7 +137,7 @@ from eoctl.kafka.write.exactly_once import Writer
 from spark_jobs.sink.commit import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):
-    real_init(self, dataclasses.replace(work, rows_per_transaction=100))
+    real_init(self, replace(work, rows_per_transaction=100))
 def commit(self, positions):
     self.commits = getattr(self, "commits", 0) + 1
     if self.commits == 3:
@@ -231,7 +231,7 @@ from eoctl.kafka.write.exactly_once import Writer
 from spark_jobs.sink.commit import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):
-    real_init(self, dataclasses.replace(work, rows_per_transaction=20))
+    real_init(self, replace(work, rows_per_transaction=20))
 def commit(self, positions):
     self._producer.flush(60)
     time.sleep(0.3)

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.stores.storage import LocalFolder
 from recovery.errors import EoctlError, RefusedError, UnverifiedError, UsageError
+from recovery.values import replace
 from spark_jobs.session import executors
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink import write as sink

@@ -97,8 +97,8 @@ def sent(
     frame: "DataFrame", lab: Lab, name: str, root: str, batch: int = 0, **options: Any
 ) -> dict[str, Any]:
     """Send a batch to a topic, staged below a prefix of the bucket."""
-    place = {"staging_folder": f"s3://{BUCKET}/{root}", "access": access(lab)}
-    return write_exactly_once(frame, topic=name, batch=batch, **{"job": name, **place, **options})
+    where = {"staging_folder": f"s3://{BUCKET}/{root}", "access": access(lab)}
+    return write_exactly_once(frame, topic=name, batch=batch, **{"job": name, **where, **options})
 
 
 def test_batches_staged_in_a_storage_that_fails(

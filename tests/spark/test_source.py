@@ -221,8 +221,8 @@ def test_ranges_in_offsets_instants_and_a_cut_file(
     ] == [(0, 3), (0, 4), (1, 3), (1, 4)]
     consumer = Consumer({**lab1.client_properties(), "group.id": "oracle"})
     instant = 1_700_000_000_000 + 20
-    places = [TopicPartition(filled, p, instant) for p in range(2)]
-    wanted = {t.partition: t.offset for t in consumer.offsets_for_times(places, 20)}
+    partitions = [TopicPartition(filled, p, instant) for p in range(2)]
+    wanted = {t.partition: t.offset for t in consumer.offsets_for_times(partitions, 20)}
     consumer.close()
     first = load(spark, topics=filled, start="2023-11-14T22:13:20.020Z")
     found = first.groupBy("partition").min("offset").collect()

@@ -124,7 +124,7 @@ def test_rebuilds_and_reads_on_the_oldest_spark(lab1: Lab, oldest: Path, tmp_pat
     assert isinstance(read, list)
     last = {(p, k): v for p, _, k, v in read}
     expected = {(p, key.hex().upper()): v.hex().upper() for (p, key), (_, v) in state.items()}
-    assert {place: v for place, v in last.items() if v is not None} == expected
+    assert {entry: v for entry, v in last.items() if v is not None} == expected
 
 
 @pytest.mark.long

@@ -1,11 +1,10 @@
 """A cluster of many partitions, made up: what matters is how long drawing it takes."""
 
-from dataclasses import replace
-
 from eoctl.operations.dashboard.snapshot import Snapshot
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import RemedyRow, TxnHangingRow
 from recovery.rows.row import Blocking, BrokerRow, LsoRow, TxnListRow
+from recovery.values import replace
 from tui.feed.asking import Post
 from tui.feed.frame import Builder, Frame
 

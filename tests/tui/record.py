@@ -206,16 +206,18 @@ def checkpoint(folder: Path) -> None:
 class Traffic:
     """Two applications that are well: each commits twice a second, one aborts now and then."""
 
-    def __init__(self, lab: Lab, places: list[tuple[str, int]]) -> None:
+    def __init__(self, lab: Lab, partitions: list[tuple[str, int]]) -> None:
         self._stopped = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(lab, places, name, every), daemon=True)
+            threading.Thread(target=self._run, args=(lab, partitions, name, every), daemon=True)
             for name, every in (("enricher-0", 0), ("enricher-1", 7))
         ]
         for thread in self._threads:
             thread.start()
 
-    def _run(self, lab: Lab, places: list[tuple[str, int]], name: str, aborts_every: int) -> None:
+    def _run(
+        self, lab: Lab, topic_partitions: list[tuple[str, int]], name: str, aborts_every: int
+    ) -> None:
         settings = {"transactional.id": name, "log_level": 0}
         number = 0
         while not self._stopped.is_set():
@@ -225,7 +227,7 @@ class Traffic:
                 while not self._stopped.is_set():
                     number += 1
                     producer.begin_transaction()
-                    for topic, partition in tuple(places):
+                    for topic, partition in tuple(topic_partitions):
                         producer.produce(topic, b"v", str(number).encode(), partition)
                     self._stopped.wait(0.4)
                     if aborts_every and number % aborts_every == 0:
@@ -251,10 +253,10 @@ def lab_with_traffic(name: str) -> Iterator[tuple[Lab, Context, list[tuple[str, 
         for made in admin.create_topics([NewTopic(t, n, 1) for t, n in topics.items()]).values():
             made.result(60)
         # a break has its partition to itself; what waits behind it comes after
-        places = [("orders", 0), ("orders", 1), ("payments", 0), ("audit-log", 0)]
-        traffic = Traffic(lab, places)
+        partitions = [("orders", 0), ("orders", 1), ("payments", 0), ("audit-log", 0)]
+        traffic = Traffic(lab, partitions)
         time.sleep(3)
-        yield lab, resolve(Connect(context=f"lab-{lab.name}")), places
+        yield lab, resolve(Connect(context=f"lab-{lab.name}")), partitions
         traffic.stop()
 
 
@@ -266,7 +268,7 @@ def calm(folder: Path) -> None:
 
 def incident(folder: Path) -> None:
     """Two orphans, one of them aborted; a broker that returns; a transaction that is long."""
-    with lab_with_traffic("record-incident") as (lab, context, places):
+    with lab_with_traffic("record-incident") as (lab, context, topic_partitions):
 
         def trouble(frames: list[Frame]) -> None:
             def judged(verdict: str) -> int:
@@ -274,10 +276,10 @@ def incident(folder: Path) -> None:
                 return sum(h.verdict == verdict for h in hanging(s)) if not s.silent else 0
 
             [first] = break_(lab, "orphan", topic="payments", partition=1)
-            places.append(("payments", 1))
+            topic_partitions.append(("payments", 1))
             until(frames, lambda s: judged("orphan") == 1)
             break_(lab, "orphan", topic="orders", partition=2)
-            places.append(("orders", 2))
+            topic_partitions.append(("orders", 2))
             break_(lab, "offsets-pending", topic="orders-in", group="billing")
             until(frames, lambda s: judged("orphan") == 2)
             [broker] = lab.broker_ids

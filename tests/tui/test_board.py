@@ -1,6 +1,5 @@
 """The lower half of the overview: what is drawn was seen, and stands where it happened."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from eoctl.operations.dashboard.snapshot import Snapshot
 from recovery.rows.answers import Answer
 from recovery.rows.journal import JournalRow
 from recovery.rows.row import ErrorRow, LsoRow
+from recovery.values import replace
 from tests.tui.driving import RECORDINGS
 from tui.board.drawing import board_lines
 from tui.board.history import MOST_TOPICS, Board
@@ -86,8 +86,8 @@ def test_a_change_is_marked_where_and_when_it_began() -> None:
     [marks] = [line for line in lines if line.startswith(" changes")]
     assert marks[36:].lstrip(" ").startswith("a")
     assert marks.count("a") == 2 + " changes".count("a"), "below both drawings"
-    elsewhere = [entry.but(cluster_id="another")]
-    other = replace(s, journal=s.journal.but(rows=elsewhere))
+    elsewhere = [replace(entry, cluster_id="another")]
+    other = replace(s, journal=replace(s.journal, rows=elsewhere))
     board = board_of([*looks[:-1], other])
     assert not any(lane.marks for lane in board.lanes), "on another cluster"
     assert "none from this host" in drawn(board, 120, 30)
@@ -124,7 +124,7 @@ def test_how_many_ended_is_said_from_where_to_where() -> None:
     assert " to about " in text
     assert " a minute, over " in text
     blind = [
-        replace(s, transactions=s.transactions.but(extra=without_records(s.transactions)))
+        replace(s, transactions=replace(s.transactions, extra=without_records(s.transactions)))
         if s.transactions
         else s
         for s in looks
@@ -140,7 +140,7 @@ def test_many_topics_stay_bounded() -> None:
     held = next(r for r in s.partitions.rows if isinstance(r, LsoRow) and r.held)
     builder = Builder()
     for n in range(5):
-        rows = [held.but(topic=f"t{n * 300 + k}", held=k + 1) for k in range(300)]
+        rows = [replace(held, topic=f"t{n * 300 + k}", held=k + 1) for k in range(300)]
         at = s.partitions.collected_at + n * 5_000
         answer = Answer("lso", None, at, rows, [ErrorRow(scope="x", error="E", detail="d")])
         builder.feed(replace(s, partitions=answer))

@@ -3,7 +3,6 @@
 import csv
 import inspect
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +14,11 @@ from textual.pilot import Pilot
 from eoctl.render.explain import means
 from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import TxnHangingRow
+from recovery.values import replace
 from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
-from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, Place, View
+from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, Location, View
 from tui.widgets.overlays import Overlay
 
 TABLES = [v for v in NUMBERED if v.columns]
@@ -62,7 +62,7 @@ def test_digits_show_their_screens() -> None:
         async with running(recording("orders")) as (app, pilot):
             for view in NUMBERED:
                 await pilot.press(str(view.number))
-                assert app.place.view is view
+                assert app.location.view is view
                 await until(pilot, partial(shown, app, view))
 
     run(test)
@@ -89,7 +89,7 @@ def test_keys_of_a_table(view: object, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def moves(app: Dashboard, pilot: Pilot[str]) -> None:
     order = app.table.state.order
-    for key, place in (
+    for key, index in (
         ("G", len(order) - 1),
         ("g", 0),
         ("j", min(1, len(order) - 1)),
@@ -102,7 +102,7 @@ async def moves(app: Dashboard, pilot: Pilot[str]) -> None:
         ("pageup", 0),
     ):
         await pilot.press(key)
-        assert current(app) == order[place], key
+        assert current(app) == order[index], key
 
 
 async def marks(app: Dashboard, pilot: Pilot[str]) -> None:
@@ -174,7 +174,7 @@ async def copies(app: Dashboard, pilot: Pilot[str]) -> None:
 
 async def writes(app: Dashboard, pilot: Pilot[str], folder: Path) -> None:
     await pilot.press("ctrl+s")
-    path = written(folder, f"eoctl-{app.place.view.name}-*.csv")
+    path = written(folder, f"eoctl-{app.location.view.name}-*.csv")
     assert str(path) in text_of(app)
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     state = app.table.state
@@ -210,7 +210,7 @@ async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
             assert told.startswith(("eoctl --context ", "eoctl jobs", "eoctl journal"))
         else:
             for k in KEYS:
-                here = exists(k, app.place.view, replay=True, may_change=False)
+                here = exists(k, app.location.view, replay=True, may_change=False)
                 assert (k.help in over.page.text()) == here, k
             for c in COMMANDS:
                 assert c.help in over.page.text()
@@ -252,10 +252,10 @@ def test_enter_opens_and_esc_and_q_go_back() -> None:
                     assert row.opens is not None
                     assert row.opens[0] == name
                     await pilot.press("enter" if way == "q" else "d")
-                    assert (app.place.view.name, app.place.about) == row.opens
+                    assert (app.location.view.name, app.location.about) == row.opens
                     await pilot.press("j", "k", "G", "g", "pagedown", "pageup")
                     await pilot.press(way)
-                    assert app.place.view.number == int(number)
+                    assert app.location.view.number == int(number)
                     assert current(app) == row.key
 
     run(test)
@@ -294,7 +294,7 @@ def test_what_is_typed_ahead_goes_where_it_belongs() -> None:
                 app.post_message(events.Key(key, name))
             await until(pilot, lambda: app.table.state.filter is not None)
             await until(pilot, lambda: not app.prompt.display)
-            assert app.place.view.name == "partitions"
+            assert app.location.view.name == "partitions"
             assert len(app.screen_stack) == 1
             assert app.table.state.filter is not None
             assert app.table.state.filter.text == "resedy"
@@ -320,7 +320,7 @@ def test_a_key_before_the_first_paint_finds_its_part(
             if key in "/:":
                 assert app.prompt.value == f"{key}x"
             if key == "6":
-                assert app.place.view is WHY
+                assert app.location.view is WHY
                 assert app.focused is app.page
                 await until(pilot, lambda: app.page.size.height > 20)
 
@@ -369,13 +369,13 @@ def test_commands() -> None:
             for view in VIEWS:
                 for name in view.names:
                     await typed(pilot, f"{name} x" if view.name in NAMED else name)
-                    assert app.place.view is view
+                    assert app.location.view is view
             await typed(pilot, "lso orders")
             assert app.table.state.filter is not None
             assert {k.split(":")[0] for k in app.table.state.order} == {"orders"}
             await pilot.press("escape")
             await typed(pilot, "why orders:3")
-            assert app.place.about == "orders:3"
+            assert app.location.about == "orders:3"
             await typed(pilot, "why orders:x-")
             for wrong in ("nonsense", "ctx other", "interval 0", "interval soon", "theme pink"):
                 await typed(pilot, wrong)
@@ -385,7 +385,7 @@ def test_commands() -> None:
                 assert app.theme == theme
                 assert "orders" in text_of(app)
             await pilot.press("colon", "p", "a", "tab", "enter")
-            assert app.place.view.name == "partitions"
+            assert app.location.view.name == "partitions"
             await pilot.press("colon", "backspace")
             assert app.focused is app.table
             await typed(pilot, "help")
@@ -451,10 +451,10 @@ def test_keys_on_a_subject_do_not_exist_before_its_page_has_answered(
             mine = [k for k in KEYS if k.subject]
             assert {"x", "e", "y", "u", "v", "z"} == {k.shown for k in mine}
             for key in mine:
-                app.go(Place(view, shown))
+                app.go(Location(view, shown))
                 there = exists(key, view, replay=True, may_change=True)
                 assert app.check_action(key.action, ()) is there, key.shown
-                app.go(Place(view, other))
+                app.go(Location(view, other))
                 assert app.check_action(key.action, ()) is False, key.shown
                 await pilot.press(*key.keys)
                 assert len(app.screen_stack) == 1, key.shown
@@ -502,14 +502,14 @@ def test_every_key_on_every_screen_also_without_rows(
                     if key.action.split("(")[0] in leaving:
                         continue
                     here = exists(key, view, replay=True, may_change=False)
-                    app.go(Place(view, about))
+                    app.go(Location(view, about))
                     app.say("")
                     await pilot.press(key.keys[0])
                     assert app.is_running
                     assert app._exception is None, (view.name, key.shown)
                     if not here:
                         assert app.check_action(key.action.split("(")[0], ()) is False
-                        assert app.place == Place(view, about), key.shown
+                        assert app.location == Location(view, about), key.shown
                         assert (len(app.screen_stack), app.message[0]) == (1, ""), key.shown
                     if app.prompt.display or len(app.screen_stack) > 1:
                         await pilot.press("escape")

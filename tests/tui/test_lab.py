@@ -97,11 +97,11 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
 async def nothing_is_aborted_under_another_title(app: Dashboard, pilot: Pilot[str]) -> None:
     """The page of the orphan has answered; `:why well:0`, and `x` before that page has."""
     await pilot.press("g", "enter")
-    assert app.place.about == "orders:0"
+    assert app.location.about == "orders:0"
     await until(pilot, lambda: app.answered, 30)
     assert " x remedy" in text_of(app)
     await pilot.press("colon", *"why well:0", "enter")
-    assert app.place.about == "well:0"
+    assert app.location.about == "well:0"
     assert not app.answered
     await pilot.press("x")
     assert len(app.screen_stack) == 1, "a dialog of another partition's remedy"

@@ -1,6 +1,6 @@
 """What the overview claims: never more than was seen; and what an operator must see is there."""
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +9,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.plans import PlanFileRow
 from recovery.rows.row import ErrorRow, LsoRow
+from recovery.values import replace
 from tests.tui.driving import RECORDINGS
 from tui.feed.frame import Builder, Frame
 from tui.feed.recording import read
@@ -33,8 +34,8 @@ def test_a_running_job_and_an_unfinished_change_are_named_and_can_be_opened() ->
     assert s.journal is not None
     [entry] = [e for e in s.journal.rows if isinstance(e, JournalRow)]
     assert not any(r.cells[1] == "unfinished" for r in frame(s).tables["overview"].rows)
-    begun = entry.but(state="unfinished")
-    rows = frame(replace(s, journal=s.journal.but(rows=[begun]))).tables["overview"].rows
+    begun = replace(entry, state="unfinished")
+    rows = frame(replace(s, journal=replace(s.journal, rows=[begun]))).tables["overview"].rows
     assert [(r.mark, r.opens) for r in rows] == [
         ("!", ("change", entry.id)),
         ("", ("job", f"job {rows[1].cells[2]}")),
@@ -47,13 +48,14 @@ def test_what_is_held_and_was_not_judged_is_not_called_healthy() -> None:
     assert s.partitions is not None
     assert s.hanging is not None
     held = [r for r in s.partitions.rows if isinstance(r, LsoRow) and r.held]
+    hanging: list[Any] = list(s.hanging.rows)
     quiet = [
-        h.but(verdict="open", partition=r.partition, topic=r.topic)
-        for h, r in zip(s.hanging.rows, held, strict=False)
+        replace(h, verdict="open", partition=r.partition, topic=r.topic)
+        for h, r in zip(hanging, held, strict=False)
     ]
-    judged = replace(s, hanging=s.hanging.but(rows=quiet))
+    judged = replace(s, hanging=replace(s.hanging, rows=quiet))
     assert f"{len(held)} partitions held by transactions within their limits" in said(judged)
-    some = replace(s, hanging=s.hanging.but(rows=quiet[:-1]))
+    some = replace(s, hanging=replace(s.hanging, rows=quiet[:-1]))
     assert "within their limits" not in said(some)
     assert f"{len(held)} partitions held back, 1 of them not judged yet" in said(some)
 
@@ -62,10 +64,10 @@ def test_what_nobody_could_judge_is_not_called_healthy() -> None:
     s = last("orders")
     assert s.hanging is not None
     hanging = [h for h in s.hanging.rows if isinstance(h, TxnHangingRow)]
-    rows = [h.but(verdict="unknown") for h in hanging]
-    text = said(replace(s, hanging=s.hanging.but(rows=rows)))
-    places = {(h.topic, h.partition) for h in hanging}
-    assert f"? {len(places)} partitions held back, reason not known" in text
+    rows = [replace(h, verdict="unknown") for h in hanging]
+    text = said(replace(s, hanging=replace(s.hanging, rows=rows)))
+    partitions = {(h.topic, h.partition) for h in hanging}
+    assert f"? {len(partitions)} partitions held back, why cannot be told" in text
     assert "within their limits" not in text
 
 
@@ -105,21 +107,22 @@ def test_a_broker_that_is_down_stands_above_what_it_hides_and_that_in_one_line()
     s = last("orders")
     assert s.partitions is not None
     assert s.brokers is not None
-    brokers = [b.but(up=n > 0) for n, b in enumerate(s.brokers.rows)]
+    known: list[Any] = list(s.brokers.rows)
+    brokers = [replace(b, up=n > 0) for n, b in enumerate(known)]
     hidden = [
         ErrorRow(scope="partition", topic="t", partition=p, error="NOT_SEEN", detail="no leader")
         for p in range(3000)
     ]
     down = replace(
         s,
-        brokers=s.brokers.but(rows=brokers),
-        partitions=s.partitions.but(errors=hidden),
+        brokers=replace(s.brokers, rows=brokers),
+        partitions=replace(s.partitions, errors=hidden),
     )
     marks = [r.mark for r in frame(down).tables["overview"].rows]
     assert marks == sorted(marks, key=["!!", "!", "?", ""].index)
     rows = frame(down).tables["overview"].rows
     assert [r.cells[2] for r in rows if r.cells[1] == "broker down"] == ["broker 1"]
     assert [r.cells[2] for r in rows if r.cells[1] == "not seen"] == ["3,000 partitions"]
-    one = replace(down, partitions=s.partitions.but(errors=hidden[:1]))
+    one = replace(down, partitions=replace(s.partitions, errors=hidden[:1]))
     rows = frame(one).tables["overview"].rows
     assert [r.cells[2] for r in rows if r.cells[1] == "not seen"] == ["t:0"]

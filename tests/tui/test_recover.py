@@ -76,10 +76,10 @@ def commit(lab: Lab, group: str, at: TopicPartition) -> None:
     assert committed(lab, group, at.topic) == at.offset
 
 
-def committed(lab: Lab, group: str, place: str) -> int:
+def committed(lab: Lab, group: str, topic: str) -> int:
     consumer = Consumer({**lab.client_properties(), "group.id": group})
     try:
-        [found] = consumer.committed([TopicPartition(place, 0)], timeout=20)
+        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=20)
     finally:
         consumer.close()
     return int(found.offset)
@@ -219,7 +219,7 @@ def test_a_restart_is_planned_applied_verified_and_undone(lab: Lab) -> None:
             await until(pilot, lambda: "looking" not in over_.said, 60)
             assert "as the plan left it" in over_.said
             await pilot.press("escape", "enter")
-            assert app.place.view.name == "change"
+            assert app.location.view.name == "change"
             # not the text: the list's is still drawn, and `u` does not exist before the answer
             await until(pilot, lambda: app.answered, 30)
             assert "step 1" in text_of(app)

@@ -30,7 +30,7 @@ from tui.screens.views import (
     TRANSACTIONS,
     VIEWS,
     WHY,
-    Place,
+    Location,
     View,
 )
 
@@ -92,7 +92,7 @@ def test_golden_screens(name: str) -> None:
                 await pilot.resize_terminal(*size)
                 await until(pilot, lambda size=size: app.page.app.size == size)  # type: ignore[misc]
                 for view in SHOWN[name]:
-                    app.go(Place(view, "" if view.columns else about(app, view)))
+                    app.go(Location(view, "" if view.columns else about(app, view)))
                     title = f"{name}-{view.name}-{size[0]}x{size[1]}"
                     shown[title] = await painted(app, pilot, golden(title))
                     lines = shown[title].split("\n---\n")[0].splitlines()

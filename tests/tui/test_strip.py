@@ -35,15 +35,15 @@ def kinds(rows: Sequence[StripRow]) -> dict[int, StripRow]:
 def test_every_offset_is_told_as_consumers_see_it(start_lab: StartLab) -> None:
     lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
     again = uuid.uuid4().hex[:6]  # a topic of another try would hold its records
-    places = [(f"{kind}-{again}", 0) for kind in ("mixed", "orphan", "open")]
+    topic_partitions = [(f"{kind}-{again}", 0) for kind in ("mixed", "orphan", "open")]
     truths = [
         truth
-        for (topic, _), kind in zip(places, ("mixed", "orphan", "open"), strict=True)
+        for (topic, _), kind in zip(topic_partitions, ("mixed", "orphan", "open"), strict=True)
         for truth in break_(lab, kind, topic=topic, partition=0, hold=False)
     ]
     context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
-    seen = look(lab, places)
-    for (topic, partition), truth in zip(places, truths, strict=True):
+    seen = look(lab, topic_partitions)
+    for (topic, partition), truth in zip(topic_partitions, truths, strict=True):
         answer = with_cluster(context, 20, lambda c, t=topic: strip(c, f"{t}:0"))  # type: ignore[misc]
         assert answer.complete
         told = kinds([r for r in answer.rows if isinstance(r, StripRow)])

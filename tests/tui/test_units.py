@@ -3,7 +3,6 @@
 import gc
 import tracemalloc
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from eoctl.render.tables import Column
 from eoctl.render.width import cells
 from recovery.change.plan import Step
 from recovery.errors import UsageError
+from recovery.values import replace
 from tests.share import share
 from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
@@ -33,7 +33,7 @@ from tui.widgets.trend import BUCKET_MS, BUCKETS, MOST, Trend
 def shifted(s: Snapshot, by_ms: int) -> Snapshot:
     """Return the snapshot as if taken at another time."""
     parts = {
-        part: answer.but(collected_at=answer.collected_at + by_ms)
+        part: replace(answer, collected_at=answer.collected_at + by_ms)
         for part in PARTS
         if (answer := getattr(s, part)) is not None
     }
@@ -153,8 +153,8 @@ def test_a_recording_is_sought_in_any_order(name: str) -> None:
     one_after_the_other = list(read(path))
     recording = Recording(path)
     assert len(recording) == len(one_after_the_other)
-    places = [*range(len(recording))]
-    for at in [*places, *places[::-1], *places[::3], *places[::-2]]:
+    indexes = [*range(len(recording))]
+    for at in [*indexes, *indexes[::-1], *indexes[::3], *indexes[::-2]]:
         assert recording[at] == one_after_the_other[at]
         brief = recording.brief(at)
         assert brief.taken_at == one_after_the_other[at].taken_at
@@ -170,8 +170,9 @@ def test_a_recording_is_not_kept_in_memory(tmp_path: Path) -> None:
     for number in range(12):
         snapshot = large(500, number)
         assert snapshot.partitions is not None
-        rows = [r.but(leader_epoch=number) for r in snapshot.partitions.rows]
-        writer.add(replace(snapshot, partitions=snapshot.partitions.but(rows=rows)))
+        plain: list[Any] = list(snapshot.partitions.rows)
+        rows = [replace(r, leader_epoch=number) for r in plain]
+        writer.add(replace(snapshot, partitions=replace(snapshot.partitions, rows=rows)))
     writer.close()
     sizes = []
     tracemalloc.start()
@@ -206,7 +207,7 @@ def test_rows_made_uncollected_still_go_with_their_frame() -> None:
     gone = weakref.ref(rows)
     with uncollected():
         assert not gc.isenabled()
-        frame = Builder().frame(replace(seen, partitions=seen.partitions.but(rows=rows)))
+        frame = Builder().frame(replace(seen, partitions=replace(seen.partitions, rows=rows)))
     assert gc.isenabled()
     del frame, rows
     assert gone() is None, "no circle keeps it"
@@ -216,17 +217,17 @@ def test_rows_made_uncollected_still_go_with_their_frame() -> None:
 def test_the_cursor_is_found_where_it_is() -> None:
     keys = [f"k{n}" for n in range(6)]
     state = TableState(TableData(()), order=[*keys], cursor="k4")
-    assert state.place == 4
+    assert state.cursor_index == 4
     state.order.reverse()
-    assert state.place == 1
+    assert state.cursor_index == 1
     state.point(5)
-    assert (state.cursor, state.place) == ("k0", 5)
+    assert (state.cursor, state.cursor_index) == ("k0", 5)
     state.order = ["k1", "k0"]
-    assert state.place == 1
+    assert state.cursor_index == 1
     state.cursor = "gone"
-    assert state.place == 0
+    assert state.cursor_index == 0
     state.order = []
-    assert state.place == 0
+    assert state.cursor_index == 0
 
 
 def test_memory_stays_bounded_over_eight_hours() -> None:
@@ -268,7 +269,9 @@ def test_an_id_that_holds_no_partition_has_a_row_and_a_page_of_its_own() -> None
     """It stands above the quiet ones, names no partition, and enter asks for the id."""
     known = large(100)
     assert known.hanging is not None
-    idle = known.hanging.rows[0].but(
+    first: Any = known.hanging.rows[0]
+    idle = replace(
+        first,
         topic=None,
         partition=None,
         leader=None,
@@ -277,7 +280,7 @@ def test_an_id_that_holds_no_partition_has_a_row_and_a_page_of_its_own() -> None
         verdict="overdue",
         rule="past-timeout",
     )
-    hanging = known.hanging.but(rows=[*known.hanging.rows, idle])
+    hanging = replace(known.hanging, rows=[*known.hanging.rows, idle])
     frame = Builder().frame(replace(known, hanging=hanging))
     first, *others = frame.tables["overview"].rows
     assert (first.cells[1], first.cells[2], first.cells[3]) == ("overdue", "id idle.overdue", "-")

@@ -6,7 +6,7 @@ planner wants to know by looking at each offset of a log, and nothing else.
 """
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from recovery.facts import TopicPartition
@@ -48,6 +48,7 @@ from recovery.restart.stored import (
 )
 from recovery.shared.app_file import App
 from recovery.shared.log_position import Standing
+from recovery.values import replace
 
 DATA, ABORTED, CONTROL, OPEN, MISSING = "data", "aborted", "control", "open", "missing"
 
@@ -170,16 +171,16 @@ class World:
         for topic, partition in self.logs:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
         logs = {
-            place: Log(
-                *place,
-                topic_id=f"id-{place[0]}",
+            topic_partition: Log(
+                *topic_partition,
+                topic_id=f"id-{topic_partition[0]}",
                 leader_epoch=log.leader_epoch,
                 log_start_offset=log.log_start,
                 reads=(LogEnd(log.end, log.end, log.stable),) * 2,
                 cleanup_policy=log.policy,
                 producers=(),
             )
-            for place, log in self.logs.items()
+            for topic_partition, log in self.logs.items()
         }
         found = Observed(
             cluster_id="c",
@@ -231,9 +232,9 @@ class World:
                 return Attached(upstream, downstream, offset)
             case MergeTail():
                 sources: dict[TopicPartition, SourceRange] = {}
-                for _, (place, offset) in log.visible(want.start, want.end):
-                    before = sources.get(place)
-                    sources[place] = (
+                for _, (partition, offset) in log.visible(want.start, want.end):
+                    before = sources.get(partition)
+                    sources[partition] = (
                         SourceRange(offset, offset, 1)
                         if before is None
                         else SourceRange(
@@ -245,11 +246,13 @@ class World:
                     )
                 return sources
 
-    def committed(self, place: TopicPartition) -> GroupCommit:
+    def committed(self, topic_partition: TopicPartition) -> GroupCommit:
         """The record of a group's commit, in its transaction or in none."""
-        [offset] = [e.input.offset for e in self.entries() if e.input.topic_partition == place]
+        [offset] = [
+            e.input.offset for e in self.entries() if e.input.topic_partition == topic_partition
+        ]
         plain = GroupCommit(partition=0, at=1, offset=offset, timestamp=0)
-        producer = self.committers.get(place)
+        producer = self.committers.get(topic_partition)
         if producer is None:
             return plain
         return replace(plain, producer_id=producer, producer_epoch=0, marker_at=2, marker_epoch=0)
@@ -325,8 +328,8 @@ def run(
     return plans
 
 
-def with_reads(observed: Observed, place: TopicPartition, **changes: Any) -> Observed:
+def with_reads(observed: Observed, partition: TopicPartition, **changes: Any) -> Observed:
     """The same with one log changed."""
     logs = dict(observed.logs)
-    logs[place] = replace(logs[place], **changes)
+    logs[partition] = replace(logs[partition], **changes)
     return replace(observed, logs=logs)

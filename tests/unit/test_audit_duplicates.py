@@ -65,7 +65,7 @@ def test_places_and_distances(seed: int) -> None:
     for same in found:
         assert same.id is not None
         here = expected[same.id.rjust(16)]
-        assert list(same.places) == [copy for copy, _ in here][:SHOWN]
+        assert list(same.first_copies) == [copy for copy, _ in here][:SHOWN]
         assert same.same_value == (len({value for _, value in here}) == 1)
         pairs = [
             b.offset - a.offset

@@ -47,7 +47,7 @@ def test_producers_are_judged_apart(version: int, seed: int, tasks: int, most: i
     for task in range(tasks):
         for pid in (p for p in range(100, 103) if p % tasks == task):
             mine: dict[TopicPartition, dict[int, list[Ending]]] = {
-                place: {pid: of[pid]} for place, of in endings.items() if pid in of
+                partition: {pid: of[pid]} for partition, of in endings.items() if pid in of
             }
             torn = judge(by_id.get(pid, []), mine, asked.skew)
             said = TransactionsFound(findings=len(torn), torn=tuple(torn[:most]))
@@ -74,8 +74,8 @@ def test_the_first_findings_of_all_tasks_are_kept() -> None:
     assert [p.examined.gaps for p in joined.partitions] == [2, 2, 2]
 
     def same(copies: int, offset: int) -> Duplicate:
-        places = (Copy("t", 0, offset, None), Copy("t", 1, 0, 5))
-        return Duplicate(b"\xff\0", 2, copies, True, 2, places, None, None, 5, 5)
+        first_copies = (Copy("t", 0, offset, None), Copy("t", 1, 0, 5))
+        return Duplicate(b"\xff\0", 2, copies, True, 2, first_copies, None, None, 5, 5)
 
     read = RecordsRead(topic="t", partition=0, records=5, without_id=1)
     tasks = [

@@ -3,7 +3,7 @@
 import random
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,10 +16,11 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import scan_headers
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateLog, StateRecord
+from recovery.values import replace
 from tests.share import share
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
-PLACES = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
 Found = tuple[str, int, int, str | None, tuple[TopicPartition, ...]]
 """kind, producer id, epoch of the data, what was decided, partitions that are wrong"""
 
@@ -38,7 +39,7 @@ class World:
     planted: list[Found] = field(default_factory=list)
 
     def record(
-        self, pid: int, epoch: int, state: TransactionState, places: list[TopicPartition]
+        self, pid: int, epoch: int, state: TransactionState, partitions: list[TopicPartition]
     ) -> None:
         self.now += self.rng.randrange(1, 50)
         value = TransactionValue(
@@ -46,30 +47,30 @@ class World:
             producer_epoch=epoch,
             timeout_ms=60_000,
             state=state,
-            partitions=tuple(places),
+            partitions=tuple(partitions),
             last_update_ms=self.now,
             start_ms=self.now,
             client_transaction_version=self.version if self.version >= 2 else 0,
         )
         self.records.append(StateRecord(f"id-{pid}", 0, len(self.records), self.now, value))
 
-    def data(self, place: TopicPartition, pid: int, epoch: int) -> None:
+    def data(self, partition: TopicPartition, pid: int, epoch: int) -> None:
         self.now += self.rng.randrange(1, 50)
-        end = self.ends.get(place, 0)
+        end = self.ends.get(partition, 0)
         count = self.rng.randrange(1, 4)
         items = [Item(i, self.now) for i in range(count)]
         made = batch(end, items, producer=(pid, epoch, 0), transactional=True)
-        self.logs.setdefault(place, []).append(made)
-        self.ends[place] = end + count
+        self.logs.setdefault(partition, []).append(made)
+        self.ends[partition] = end + count
 
-    def mark(self, place: TopicPartition, pid: int, epoch: int, outcome: str) -> None:
+    def mark(self, partition: TopicPartition, pid: int, epoch: int, outcome: str) -> None:
         self.now += self.rng.randrange(1, 50)
-        end = self.ends.get(place, 0)
+        end = self.ends.get(partition, 0)
         kind = COMMIT if outcome == "commit" else ABORT
         made = bytearray(marker(end, pid, kind, epoch=epoch))
         struct.pack_into(">qq", made, 27, self.now, self.now)
-        self.logs.setdefault(place, []).append(bytes(made))
-        self.ends[place] = end + 1
+        self.logs.setdefault(partition, []).append(bytes(made))
+        self.ends[partition] = end + 1
 
     def transaction(self, fault: str | None) -> None:
         """One transaction of one id on some partitions."""
@@ -77,17 +78,17 @@ class World:
         epoch = self.epochs.setdefault(pid, 0)
         if not any(r.transactional_id == f"id-{pid}" for r in self.records):
             self.record(pid, epoch, TransactionState.EMPTY, [])
-        places = self.rng.sample(PLACES, self.rng.randrange(1, 4))
+        topic_partitions = self.rng.sample(PARTITIONS, self.rng.randrange(1, 4))
         decided = self.rng.choice(("commit", "abort"))
         opposite = "abort" if decided == "commit" else "commit"
         above = 1 if self.version >= 2 else 0
-        victim = places[0]
+        victim = topic_partitions[0]
         empty = self.rng.random() < 0.2 and fault is None  # named, and nothing written to one
-        self.record(pid, epoch, TransactionState.ONGOING, places)
+        self.record(pid, epoch, TransactionState.ONGOING, topic_partitions)
         for _ in range(self.rng.randrange(1, 3)):
-            for place in places:
-                if not (empty and place == victim):
-                    self.data(place, pid, epoch)
+            for partition in topic_partitions:
+                if not (empty and partition == victim):
+                    self.data(partition, pid, epoch)
         if fault == "torn":
             self.mark(victim, pid, epoch + above, opposite)
         prepared = (
@@ -95,17 +96,17 @@ class World:
             if decided == "commit"
             else TransactionState.PREPARE_ABORT
         )
-        self.record(pid, epoch + above, prepared, places)
+        self.record(pid, epoch + above, prepared, topic_partitions)
         if fault == "pending":
-            for place in places[1:]:
-                self.mark(place, pid, epoch + above, decided)
+            for partition in topic_partitions[1:]:
+                self.mark(partition, pid, epoch + above, decided)
             self.epochs[pid] = -1  # it ends here
             return
-        for place in places:
-            if fault == "marker-missing" and place == victim:
+        for partition in topic_partitions:
+            if fault == "marker-missing" and partition == victim:
                 continue
             for _ in range(1 + (self.rng.random() < 0.1)):  # sent again after a failover
-                self.mark(place, pid, epoch + above, decided)
+                self.mark(partition, pid, epoch + above, decided)
         complete = (
             TransactionState.COMPLETE_COMMIT
             if decided == "commit"
@@ -135,13 +136,13 @@ class World:
 
     def read(self, chunk: int) -> dict[TopicPartition, dict[int, list[Ending]]]:
         found: dict[TopicPartition, dict[int, list[Ending]]] = {}
-        for place, log in self.logs.items():
+        for partition, log in self.logs.items():
             transactions = PartitionTransactions(0)
             for i in range(0, len(log), chunk):
                 buffer = b"".join(log[i : i + chunk])
-                transactions.add(buffer, scan_headers(buffer), self.ends[place])
+                transactions.add(buffer, scan_headers(buffer), self.ends[partition])
             for pid, ending in transactions.endings():
-                found.setdefault(place, {}).setdefault(pid, []).append(ending)
+                found.setdefault(partition, {}).setdefault(pid, []).append(ending)
         return found
 
     def covered(self, keep: int = 0) -> list[Coverage]:
@@ -154,12 +155,12 @@ def wrong(world: World, covered: list[Coverage], chunk: int, skew: int = 0) -> l
     found = []
     for t in judge(covered, world.read(chunk), skew):
         decided = t.decision.outcome if t.decision else None
-        places = tuple(
-            place
-            for place, e in t.partitions
+        partitions = tuple(
+            partition
+            for partition, e in t.partitions
             if e.mark is None or (decided is not None and e.mark.outcome != decided)
         )
-        found.append((t.kind, t.producer_id, t.epoch, decided, places))
+        found.append((t.kind, t.producer_id, t.epoch, decided, partitions))
     return sorted(found, key=str)
 
 

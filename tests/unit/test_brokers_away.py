@@ -1,7 +1,6 @@
 """Brokers that are away come before any question to an owner, and change no verdict."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from recovery.diagnose.prospect import prospect
 from recovery.facts import CoordinatorFacts, PartitionFacts
 from recovery.inspect.observation import Sample
 from recovery.remedy.repairs import commit_refused, remedy_allowed
+from recovery.values import replace
 from tests.unit.test_id_verdicts import look as id_look
 from tests.unit.test_owned import overdue
 from tests.unit.test_verdicts import P, Q, judged, live
@@ -22,10 +22,10 @@ def short(in_sync: int | None = 1, least: int | None = 2) -> Callable[[Sample], 
 
     def change(s: Sample) -> Sample:
         logs = tuple(
-            c.but(in_sync=in_sync, away=(2, 3)[: 3 - (in_sync or 0)], least=least)
+            replace(c, in_sync=in_sync, away=(2, 3)[: 3 - (in_sync or 0)], least=least)
             for c in s.transactions.coordinators
         )
-        return replace(s, transactions=s.transactions.but(coordinators=logs))
+        return replace(s, transactions=replace(s.transactions, coordinators=logs))
 
     return change
 
@@ -91,10 +91,11 @@ def test_a_partition_of_it_without_a_leader() -> None:
 
     def without(s: Sample) -> Sample:
         rows = tuple(
-            t.but(partitions=(P, Q)) if t.state == "Ongoing" else t for t in s.transactions.rows
+            replace(t, partitions=(P, Q)) if t.state == "Ongoing" else t
+            for t in s.transactions.rows
         )
         gone = PartitionFacts(*Q, leader=None, error="LEADER_NOT_AVAILABLE")
-        return replace(s, named=(gone,), transactions=s.transactions.but(rows=rows))
+        return replace(s, named=(gone,), transactions=replace(s.transactions, rows=rows))
 
     v = judged(live()[0], change=without)
     assert (v.name, v.unled, v.short_log) == ("open", ("t:1",), None)

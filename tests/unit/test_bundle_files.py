@@ -5,7 +5,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +41,7 @@ from recovery.facts import (
 from recovery.formats.reader import UnknownVersion
 from recovery.inspect.history import StateLog
 from recovery.inspect.observation import Settings
+from recovery.values import replace
 from tests.share import share
 from tests.unit.check_facts import NOW, closed, partition
 from tests.unit.test_id_verdicts import look as id_look

@@ -1,6 +1,5 @@
 """A case (`recovery.diagnose.case`) whose facts are missing, or are of something else: by hand."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from recovery.inspect.group_life import GroupLife
 from recovery.inspect.history import Decision, History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.remedy.repairs import named_and_visible
+from recovery.values import replace
 
 PID, EPOCH, P, Q = 4001, 7, TopicPartition("t", 0), TopicPartition("t", 1)
 NOW = 2_000_000_000_000
@@ -32,7 +32,7 @@ NOW = 2_000_000_000_000
 
 def row(state: str = "Ongoing", **other: Any) -> TransactionFacts:
     plain = TransactionFacts("orders", 1, PID, state, EPOCH, 60_000, NOW - 1000, (P,))
-    return plain.but(**other)
+    return replace(plain, **other)
 
 
 def record(state: str = "Ongoing", name: str = "orders", **other: object) -> StateRecord:
@@ -282,7 +282,7 @@ def test_only_a_leader_that_never_answered_leaves_it_to_the_coordinator() -> Non
     """Seen in one of two looks it may show what is open: then the partition was not seen."""
     c = case(row("PrepareCommit"), twice=True)
     about = replace(c.about, start_offset=None)
-    silent = replace(c.first, partition=c.first.partition.but(error="TIMED_OUT"))
+    silent = replace(c.first, partition=replace(c.first.partition, error="TIMED_OUT"))
     for first, second, unseen in (
         (silent, silent, True),
         (silent, c.first, False),
@@ -366,7 +366,7 @@ def test_groups_are_an_owners_or_nobodys() -> None:
     groups = (*(GroupFacts(g, "Stable", members=(("c", "h"),)) for g in ("orders", "billing")),)
     assert seen(case(), groups=groups).life == GroupLife()
     assert seen(case(row()), groups=groups).life == GroupLife(groups[:1])
-    gone = (groups[0].but(members=()),)
+    gone = (replace(groups[0], members=()),)
     assert seen(case(row()), groups=gone).life == GroupLife()
 
 
@@ -401,7 +401,9 @@ def test_a_v1_decision_without_any_marker_may_be_about_an_earlier_topic() -> Non
 
 def clocked(c: Case, ahead: int | None, late: bool | None, **other: Any) -> Case:
     """The coordinator's clock measured (or not), and what its filter said of the timeout."""
-    rows = c.first.transactions.but(clocks=() if ahead is None else (CoordinatorClock(1, ahead),))
+    rows = replace(
+        c.first.transactions, clocks=() if ahead is None else (CoordinatorClock(1, ahead),)
+    )
     over = None if late is None else frozenset({"orders"} if late else ())
     return seen(c, transactions=rows, over_timeout=over, **other)
 
@@ -545,8 +547,8 @@ def test_an_id_is_seen_by_its_row_or_with_all_coordinators() -> None:
     assert seen_by(moving=False)
     assert not seen_by()
     assert seen_by(ended)
-    assert not seen_by(ended.but(transactional_id="billing"))
-    assert not seen_by(ended.but(error="NOT_COORDINATOR"))
+    assert not seen_by(replace(ended, transactional_id="billing"))
+    assert not seen_by(replace(ended, error="NOT_COORDINATOR"))
     c = seen(case(history=lost, twice=True), transactions=Transactions((), coordinators[:1]))
     moved = Transactions((), coordinators)
     assert c.deciders_seen

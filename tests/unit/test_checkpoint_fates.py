@@ -21,6 +21,7 @@ from recovery.remedy.checkpoint import (
     refused,
     rest,
 )
+from recovery.values import replace
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")
 OUT = (TopicPartition("out", 0),)
@@ -207,8 +208,8 @@ def test_what_is_refused(
 
 
 def test_the_rhythm_is_how_far_apart_transactions_began() -> None:
-    promised = [described("Ongoing").but(start_timestamp=n) for n in (1_000, 1_100)]
-    others = [described("Ongoing", 9).but(start_timestamp=n) for n in (11_000, 11_300)]
+    promised = [replace(described("Ongoing"), start_timestamp=n) for n in (1_000, 1_100)]
+    others = [replace(described("Ongoing", 9), start_timestamp=n) for n in (11_000, 11_300)]
     assert quiet_for(promised, others, 31_300, {1: 0}) == Quiet(20_000, 10_300)
     assert quiet_for(promised, others, 31_300, {}) == Quiet(20_000, None)
     assert quiet_for(promised, others, 31_300, {1: -5_000}) == Quiet(15_000, 10_300)

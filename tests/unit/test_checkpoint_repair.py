@@ -1,7 +1,6 @@
 """What mends a Structured Streaming checkpoint: a table of cases; with real Spark: tests/spark."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from recovery.restart.checkpoint_repair import (
     diagnose,
     words,
 )
+from recovery.values import replace
 
 
 def offsets(end: int, watermark: int = 0, version: int = 1) -> BatchOffsets:

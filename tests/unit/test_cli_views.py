@@ -83,14 +83,14 @@ def test_an_audit_says_how_many_of_its_findings_are_shown(view: Table) -> None:
 
 def test_where_copies_stand_begins_with_offsets() -> None:
     at = [("a", 0, 7), ("a", 0, 12), ("a", 10, 3), ("b", 0, 1)]
-    places = [RecordPlace(topic=t, partition=p, offset=o, timestamp=None) for t, p, o in at]
+    copies = [RecordPlace(topic=t, partition=p, offset=o, timestamp=None) for t, p, o in at]
     row = AuditDuplicatesRow(
         id=None,
         text="k",
         copies=6,
         same_value=True,
         partitions=3,
-        places=places,
+        places=copies,
         nearest_offsets=5,
         farthest_offsets=5,
         span_seconds=None,

@@ -1,7 +1,7 @@
 """What a copy may take, and when its transactions end, without a broker."""
 
 import asyncio
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from recovery.dedup.request import DedupJob, DedupPart, DedupWish
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.shared.record_ids import parse_record_id
+from recovery.values import replace
 from tests.unit.formats_build import decoded
 
 
@@ -136,8 +137,8 @@ def test_a_copy_is_done_once_its_position_is_decided(
         calls.append("copy")
         return Tally(records=9)
 
-    async def committed(cluster: Cluster, group: str, places: Any) -> Any:
-        calls.append((group, places))
+    async def committed(cluster: Cluster, group: str, topic_partitions: Any) -> Any:
+        calls.append((group, topic_partitions))
         if not decided:
             raise IncompleteError("a transaction is open", where=group)
 

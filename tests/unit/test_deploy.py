@@ -34,11 +34,11 @@ def test_each_metric_exists(file: str) -> None:
 def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels():
-        place = panel["gridPos"]
+        box = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(box["x"], box["x"] + box["w"])
+            for y in range(box["y"], box["y"] + box["h"])
         }
         assert max(x for x, _ in cells) < 24
         assert not cells & taken, panel["title"]

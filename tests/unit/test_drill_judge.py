@@ -1,6 +1,5 @@
 """What a drill makes of each ending: a table by hand, of what readers lose or get twice."""
 
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from eoctl.lab.drills.catalogue import DRILLS
 from eoctl.lab.drills.judge import Ending, Fence
 from eoctl.lab.drills.state import FILE, Case, DrillState, Role
 from recovery.errors import UsageError
+from recovery.values import replace
 from tests.docs.pages import ROOT
 
 OPEN, COMMIT, ABORT = Ending(None, 5), Ending("commit", 5, 9), Ending("abort", 5, 9)
@@ -92,7 +92,7 @@ def test_the_truth_is_hidden_and_comes_back(tmp_path: Path) -> None:
     assert not any(word in text for word in ("etl-4", "alive", "orders", "orphan"))
     first = state.ask("etl-4", 5)
     assert first.ask("etl-4", 9).questions == {"etl-4": 5}
-    assert asdict(replace(first, questions={})) == asdict(state)
+    assert replace(first, questions={}) == state
     (tmp_path / FILE).write_text(text[:-20])
     with pytest.raises(UsageError, match="damaged"):
         DrillState.load(tmp_path)

@@ -13,7 +13,7 @@ from eoctl.kafka.write.exactly_once import CommittedPosition, committed
 from recovery.errors import IncompleteError
 from recovery.facts import TopicPartition
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 OLD, NEW = CommittedPosition(5, ""), CommittedPosition(9, "")
 
 
@@ -23,19 +23,19 @@ def positions(monkeypatch: pytest.MonkeyPatch, *looks: tuple[CommittedPosition, 
 
     async def last_committed(*given: Any) -> Any:
         position, pending = left.pop(0) if len(left) > 1 else left[0]
-        return {PLACE: position}, pending
+        return {PARTITION: position}, pending
 
     monkeypatch.setattr(exactly_once, "last_committed", last_committed)
     monkeypatch.setattr(exactly_once, "_STABLE_SECONDS", 0)
     monkeypatch.setattr(exactly_once, "DECIDED_SECONDS", 0.05)
     cluster = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))
-    return asyncio.run(committed(cluster, "g", [PLACE]))
+    return asyncio.run(committed(cluster, "g", [PARTITION]))
 
 
 def test_a_pending_commit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """To go on from the older one would send again what the open transaction may still commit."""
-    assert positions(monkeypatch, (OLD, True), (OLD, True), (NEW, False)) == {PLACE: NEW}
-    assert positions(monkeypatch, (OLD, False), (NEW, False)) == {PLACE: OLD}
+    assert positions(monkeypatch, (OLD, True), (OLD, True), (NEW, False)) == {PARTITION: NEW}
+    assert positions(monkeypatch, (OLD, False), (NEW, False)) == {PARTITION: OLD}
 
 
 def test_one_that_is_never_decided_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,19 +31,19 @@ def _environment(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("case", ["files", "incrementing-2.2", "merged-files"])
 def test_a_checkpoint_is_read_as_flink_reads_it(server: int, case: str) -> None:
     """With states in `_metadata`, in files beside it, and in files that it names absolutely."""
-    place = "flink/" + case
+    folder = "flink/" + case
     if case == "merged-files":
-        place = f"{ELSEWHERE[6:].decode()}/checkpoints/{JOB}"
+        folder = f"{ELSEWHERE[6:].decode()}/checkpoints/{JOB}"
     for path in (KEPT / case).rglob("*"):
         if path.is_file():
             content = path.read_bytes().replace(FOLDER, ELSEWHERE)
-            put_object(server, f"{place}/{path.relative_to(KEPT / case)}", content)
-    put_object(server, f"{place}/chk-3/_metadata", b"")
-    put_object(server, f"{place}/chk-4/unfinished", b"")
+            put_object(server, f"{folder}/{path.relative_to(KEPT / case)}", content)
+    put_object(server, f"{folder}/chk-3/_metadata", b"")
+    put_object(server, f"{folder}/chk-4/unfinished", b"")
     loaded = json.loads((KEPT / case / "loaded.json").read_text())
     for scheme in ("s3", "s3a", "s3p"):
         for end in ("", "/", "/_metadata"):
-            found = flink_checkpoint.read(f"{scheme}://{place}/chk-2{end}")
+            found = flink_checkpoint.read(f"{scheme}://{folder}/chk-2{end}")
             assert as_loaded(found.content) == loaded
             assert (found.is_savepoint, found.newer) == (False, (3,))
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.errors import EoctlError, RefusedError
-from recovery.formats.flink_checkpoint import FlinkCheckpoint, places, read_states
-from recovery.formats.flink_metadata import Place, read_metadata
+from recovery.formats.flink_checkpoint import FlinkCheckpoint, handles, read_states
+from recovery.formats.flink_metadata import StateHandle, read_metadata
 from recovery.formats.reader import CorruptError
 
 KEPT = Path(__file__).parent.parent / "kept" / "flink"
@@ -24,20 +24,22 @@ def metadata_file(case: str, name: str = "_metadata") -> Path:
     return path
 
 
-def file_of(case: str, place: Place) -> bytes:
-    """The bytes of a place: a kept file, whose absolute name was that of the job's own folder."""
+def file_of(case: str, handle: StateHandle) -> bytes:
+    """The bytes of a handle: a kept file, whose absolute name was that of the job's own folder."""
     chk = metadata_file(case).parent
-    if place.relative:
-        data = (chk / place.path).read_bytes()
+    if handle.relative:
+        data = (chk / handle.path).read_bytes()
     else:
-        [kept] = [p for p in (KEPT / case).rglob("*") if p.name == place.path.rpartition("/")[2]]
+        [kept] = [p for p in (KEPT / case).rglob("*") if p.name == handle.path.rpartition("/")[2]]
         data = kept.read_bytes()
-    return data[place.start :] if place.size < 0 else data[place.start : place.start + place.size]
+    return (
+        data[handle.start :] if handle.size < 0 else data[handle.start : handle.start + handle.size]
+    )
 
 
 def read(case: str, data: bytes | None = None) -> FlinkCheckpoint:
     metadata = read_metadata(metadata_file(case).read_bytes() if data is None else data)
-    return read_states(metadata, {place: file_of(case, place) for place in places(metadata)})
+    return read_states(metadata, {handle: file_of(case, handle) for handle in handles(metadata)})
 
 
 def as_loaded(found: FlinkCheckpoint) -> dict[str, Any]:
@@ -83,14 +85,14 @@ def test_the_writers_of_both_strategies_name_what_they_handed_over() -> None:
 
 
 def test_state_outside_of_metadata_is_named() -> None:
-    assert places(read_metadata(metadata_file("incrementing-2.2").read_bytes())) == ()
-    relative = places(read_metadata(metadata_file("files").read_bytes()))
+    assert handles(read_metadata(metadata_file("incrementing-2.2").read_bytes())) == ()
+    relative = handles(read_metadata(metadata_file("files").read_bytes()))
     assert relative
-    assert all(place.relative and place.size > 0 for place in relative)
-    merged = places(read_metadata(metadata_file("merged-files").read_bytes()))
+    assert all(handle.relative and handle.size > 0 for handle in relative)
+    merged = handles(read_metadata(metadata_file("merged-files").read_bytes()))
     assert merged
-    assert not any(place.relative for place in merged)
-    assert {place.path.partition(":")[0] for place in merged} == {"file"}
+    assert not any(handle.relative for handle in merged)
+    assert {handle.path.partition(":")[0] for handle in merged} == {"file"}
 
 
 def test_compressed_state_is_refused_in_words() -> None:
@@ -161,7 +163,7 @@ def test_damaged_bytes_give_only_our_own_error(data: st.DataObject) -> None:
     damaged = bytes(whole[: data.draw(st.integers(0, len(whole)))])
     try:
         metadata = read_metadata(damaged)
-        files = dict.fromkeys(places(metadata), b"")
+        files = dict.fromkeys(handles(metadata), b"")
         read_states(metadata, files)
     except EoctlError:
         pass

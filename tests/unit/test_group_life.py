@@ -7,6 +7,7 @@ from recovery.diagnose.case import life_of, named_after, possible_groups
 from recovery.facts import GroupFacts, Missing, StreamsProcess
 from recovery.inspect.connect import LEADER
 from recovery.inspect.group_life import GroupLife, group_life, own_process
+from recovery.values import replace
 
 MEMBERS = (("client", "10.0.0.7"),)
 DENIED = Missing("group", "GROUP_AUTHORIZATION_FAILED", "DESCRIBE on the group is not granted")
@@ -26,7 +27,7 @@ def test_only_a_group_without_members_of_which_nothing_is_missing_has_nobody() -
 
 
 def test_what_is_missing_is_said_once_for_all_its_groups() -> None:
-    missing = [DENIED.but(id=name) for name in ("a", "b", "c", "d", "e")]
+    missing = [replace(DENIED, id=name) for name in ("a", "b", "c", "d", "e")]
     life = group_life([group("a", None)], missing)
     (text,) = life.unseen
     assert text == (
@@ -39,7 +40,7 @@ def test_what_is_missing_is_said_once_for_all_its_groups() -> None:
 
 
 def test_an_id_is_concerned_by_the_groups_of_its_name_and_by_what_names_none() -> None:
-    other, mine = DENIED.but(id="orders"), DENIED.but(id="app")
+    other, mine = replace(DENIED, id="orders"), replace(DENIED, id="app")
     assert life_of("app-1", [group("orders", MEMBERS)], [other]) == GroupLife()
     assert life_of("app-1", [], [mine, other]).unseen == (
         "group 'app': DESCRIBE on the group is not granted (GROUP_AUTHORIZATION_FAILED)",

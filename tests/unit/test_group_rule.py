@@ -17,6 +17,7 @@ from recovery.facts import (
     TopicPartition,
 )
 from recovery.rows.check import CheckRow
+from recovery.values import replace
 from recovery.watch.group_rule import group_expiry
 from tests.unit.check_facts import DAY, HOUR, NOW, observed
 
@@ -31,25 +32,25 @@ def group(
     name: str = "g",
     *,
     state: str | None = "Empty",
-    places: tuple[tuple[str, int], ...] = (A,),
+    partitions: tuple[tuple[str, int], ...] = (A,),
     pending: bool = False,
     **kind: Any,
 ) -> GroupFacts:
     """A group with an offset on each of these partitions, on the last one perhaps undecided."""
     offsets = tuple(
-        GroupOffsetFacts(name, *place, 40, pending=pending and place == places[-1])
-        for place in places
+        GroupOffsetFacts(name, *partition, 40, pending=pending and partition == partitions[-1])
+        for partition in partitions
     )
     return GroupFacts(name, state, members=(), offsets=offsets, **{"type": "Classic", **kind})
 
 
 def ago(since: int | None = None, members: int | None = None, **commits: int) -> GroupTimes:
     """In its state since so many ms ago; a, b: when its offsets of A and B were committed."""
-    places = {"a": A, "b": B}
+    partitions = {"a": A, "b": B}
     return GroupTimes(
         None if since is None else NOW - since,
         0 if since is not None and members is None else members,
-        {places[name]: CommitTime(NOW - at) for name, at in commits.items()},
+        {partitions[name]: CommitTime(NOW - at) for name, at in commits.items()},
     )
 
 
@@ -77,10 +78,10 @@ def judged(g: GroupFacts, times: GroupTimes, threshold: float = DAY / 1000) -> C
         (group(**SIMPLE), ago(a=6 * DAY - 1), None),
         (group(**SIMPLE), ago(a=1000), None),
         (group(**SIMPLE), ago(), 0),
-        (group(**SIMPLE, places=(A, B)), ago(a=6 * DAY + HOUR, b=6 * DAY), DAY - HOUR),
+        (group(**SIMPLE, partitions=(A, B)), ago(a=6 * DAY + HOUR, b=6 * DAY), DAY - HOUR),
         # the newer kinds: from each commit too
         (group(**NEWER), ago(a=6 * DAY + HOUR), DAY - HOUR),
-        (group(**NEWER, places=(A, B)), ago(a=8 * HOUR), 0),
+        (group(**NEWER, partitions=(A, B)), ago(a=8 * HOUR), 0),
         (group(protocol=None, type="Streams"), ago(a=6 * DAY + HOUR), DAY - HOUR),
         # share groups keep no such offsets
         (group(protocol=None, type="Share"), ago(), None),
@@ -100,9 +101,9 @@ def test_what_kafka_counts_from(g: GroupFacts, times: GroupTimes, left: int | No
     ("g", "times", "ok"),
     [
         # partition B was left behind: Kafka deletes its offset, and the job does not mind
-        (group(**SIMPLE, places=(A, B)), ago(a=1000), True),
-        (group(**SIMPLE, places=(A, B)), ago(a=6 * HOUR - 1, b=6 * DAY + HOUR), True),
-        (group(**SIMPLE, places=(A, B)), ago(a=6 * HOUR, b=6 * DAY + HOUR), False),
+        (group(**SIMPLE, partitions=(A, B)), ago(a=1000), True),
+        (group(**SIMPLE, partitions=(A, B)), ago(a=6 * HOUR - 1, b=6 * DAY + HOUR), True),
+        (group(**SIMPLE, partitions=(A, B)), ago(a=6 * HOUR, b=6 * DAY + HOUR), False),
         # it was subscribed once, and a job of Flink commits now: Kafka counts from when it left
         (group(**LEFT), ago(6 * DAY + HOUR, a=1000), True),
         (group(**LEFT), ago(6 * DAY + HOUR, a=6 * HOUR), False),
@@ -120,12 +121,12 @@ def test_what_has_members_or_no_offset_that_can_go_is_not_looked_at() -> None:
         assert judged(group(state=state, **SIMPLE), ago()).ok is True
     day = DAY / 1000
     for offset in (None, GroupOffsetFacts("g", *A, None, error="UNKNOWN_SERVER_ERROR")):
-        bare = group(**SIMPLE).but(offsets=() if offset is None else (offset,))
+        bare = replace(group(**SIMPLE), offsets=() if offset is None else (offset,))
         # nor is it missed that nobody read when it committed
         assert group_expiry(observed(groups=(bare,)), day).ok is True
     # Kafka keeps an offset while a commit of it waits for its transaction
     assert judged(group(pending=True, **SIMPLE), ago()).ok is True
-    both = group(places=(A, B), pending=True, **SIMPLE)
+    both = group(partitions=(A, B), pending=True, **SIMPLE)
     assert judged(both, ago(a=6 * DAY + HOUR)).observed == (DAY - HOUR) / 1000
 
 
@@ -133,7 +134,7 @@ def test_an_offset_that_was_deleted_meanwhile_is_gone() -> None:
     gone = GroupTimes(None, None, {A: None})
     assert judged(group(**SIMPLE), gone).ok is True
     half = GroupTimes(None, None, {A: None, B: CommitTime(NOW - 6 * DAY - HOUR)})
-    assert judged(group(**SIMPLE, places=(A, B)), half).observed == (DAY - HOUR) / 1000
+    assert judged(group(**SIMPLE, partitions=(A, B)), half).observed == (DAY - HOUR) / 1000
 
 
 def test_an_end_that_the_client_named_is_kafkas_too() -> None:

@@ -17,7 +17,7 @@ from recovery.errors import RefusedError, UnverifiedError
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.store_tables import KafkaGroupStore
 
-PLACE = ("in", 0)
+PARTITION = ("in", 0)
 FACTS = {"type": "classic", "state": "Empty", "members": 0}
 LOADING, MOVED = "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"
 
@@ -27,7 +27,7 @@ def kept(offset: int) -> dict[str, Any]:
 
 
 def holds(offset: int, state: str = "Empty") -> Contents:
-    start = StoredOffset(topic=PLACE[0], partition=PLACE[1], offset=offset)
+    start = StoredOffset(topic=PARTITION[0], partition=PARTITION[1], offset=offset)
     entry = StoreEntry(StoredPartition(input=start), kept(offset))
     return Contents(True, (entry,), FACTS | {"state": state})
 
@@ -51,8 +51,8 @@ class Coordinator:
         code = {"NONE": 0, LOADING: 14, MOVED: 16, "UNKNOWN_MEMBER_ID": 25}[self._answers.pop(0)]
         response = messages.OffsetCommitResponse
         topic = response.OffsetCommitResponseTopic
-        row = topic.OffsetCommitResponsePartition(partition_index=PLACE[1], error_code=code)
-        return response(throttle_time_ms=0, topics=[topic(name=PLACE[0], partitions=[row])])
+        row = topic.OffsetCommitResponsePartition(partition_index=PARTITION[1], error_code=code)
+        return response(throttle_time_ms=0, topics=[topic(name=PARTITION[0], partitions=[row])])
 
 
 def wrote(
@@ -83,7 +83,7 @@ def wrote(
     store = GroupOffsets(KafkaGroupStore(kind="kafka-group", group="g"), coordinator, None)
     did: list[str] = coordinator.did
     try:
-        asyncio.run(store.write([Write(*PLACE, kept(3), kept(7))], ensure_held))
+        asyncio.run(store.write([Write(*PARTITION, kept(3), kept(7))], ensure_held))
     except (RefusedError, UnverifiedError) as error:
         did.append(f"{type(error).__name__}: {error.what}")
     return did

@@ -1,11 +1,10 @@
 """The rules that speak before something ends: where they begin, and what they cannot see."""
 
-from dataclasses import replace
-
 import pytest
 
 from recovery.facts import CoordinatorClock, CoordinatorFacts, TransactionFacts, Transactions
 from recovery.rows.check import CheckRow
+from recovery.values import replace
 from recovery.watch.check_rules import Observed, Thresholds
 from recovery.watch.headroom_rules import headroom_rows
 from tests.unit.check_facts import DAY, HOUR, NOW, observed
@@ -63,7 +62,7 @@ def test_a_deadline_is_judged_by_when_the_transaction_was_described() -> None:
     facts = look(ongoing("busy", 11 * MINUTE))
     late = replace(facts, now=NOW + 5 * MINUTE)
     assert one(late, deadline=300.0).ok is False
-    seen = replace(late, transactions=late.transactions.but(described_at=NOW))
+    seen = replace(late, transactions=replace(late.transactions, described_at=NOW))
     assert one(seen, deadline=300.0).ok is True
 
 

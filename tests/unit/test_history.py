@@ -1,7 +1,6 @@
 """Decisions, wholeness and lost markers from records written out by hand."""
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from recovery.inspect.history import (
 )
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import StartBatch
+from recovery.values import replace
 
 PID, HERE, ELSEWHERE = 4001, TopicPartition("t", 0), TopicPartition("t", 1)
 SKEW = 5000

@@ -110,10 +110,10 @@ def test_programs_that_stand_as_text_import_what_there_is() -> None:
 
 def _holds(module: str, name: str) -> bool:
     """Return True if a module has a name at its top, or a package a module of that name."""
-    place = ROOT.joinpath(*module.split("."))
-    if (place / f"{name}.py").exists() or (place / name).is_dir():
+    folder = ROOT.joinpath(*module.split("."))
+    if (folder / f"{name}.py").exists() or (folder / name).is_dir():
         return True
-    found = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    found = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     return found.exists() and bool(re.search(rf"\b{name}\b", found.read_text(encoding="utf-8")))
 
 

@@ -1,7 +1,6 @@
 """One case for each rule on transactional ids that hold no partition, and what must never be."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,13 +12,14 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
+from recovery.values import replace
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW, START = 2_000_000_000_000, 1_999_999_900_000
 PID, EPOCH = 4001, 8
 
 
-def row(state: str = "PrepareCommit", *, partitions: object = (P, Q), **known: object):  # type: ignore[no-untyped-def]
+def row(state: str = "PrepareCommit", *, partitions: object = (P, Q), **known: Any):  # type: ignore[no-untyped-def]
     plain = TransactionFacts(
         "orders",
         1,
@@ -30,7 +30,7 @@ def row(state: str = "PrepareCommit", *, partitions: object = (P, Q), **known: o
         START,
         partitions,  # type: ignore[arg-type]
     )
-    return plain.but(**known)
+    return replace(plain, **known)
 
 
 def named(
@@ -287,7 +287,7 @@ def test_a_decided_id_is_a_finding_only_after_two_looks() -> None:
     """One that another look finds completed, or in its next transaction, was only ending."""
     for seen in (look(), look(named=(named(P, coordinator=6), named(Q)))):
         assert judge_id(seen, None, record()).name not in FINDINGS
-        other = replace(seen, row=seen.row.but(start_timestamp=START + 60_000))
+        other = replace(seen, row=replace(seen.row, start_timestamp=START + 60_000))
         assert judge_id(seen, other, record()).name not in FINDINGS
 
 
@@ -316,9 +316,9 @@ def test_when_a_refused_one_can_finish(
     version: int | None, above: int, caught_up: bool, mend: bool
 ) -> None:
     """A second marker is taken under v1; under v2 only since the mend of KAFKA-19999."""
-    place = named(P, coordinator=5 + above, epoch=EPOCH + (not above))
+    partition = named(P, coordinator=5 + above, epoch=EPOCH + (not above))
     kept = None if version is None else record(version=version, partitions=(P,))
-    found = twice(look(named=(place,), row=row(partitions=(P,))), kept)
+    found = twice(look(named=(partition,), row=row(partitions=(P,))), kept)
     [said] = [c for c in found.remedy.caveats if "until its coordinator reloads" in c]
     assert ("has caught up" in said, "KAFKA-19999" in said) == (caught_up, mend)
     assert "has forgotten the producer" in said
@@ -344,7 +344,7 @@ def test_an_age_is_never_negative() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "places", "recorded", "safe"),
+    ("version", "partitions", "recorded", "safe"),
     [
         (0, None, None, True),
         (None, (named(P, epoch=7, start=3),), (P,), False),
@@ -361,12 +361,12 @@ def test_an_age_is_never_negative() -> None:
 )
 def test_a_reload_is_safe_only_where_no_partition_has_its_marker(
     version: int | None,
-    places: tuple[NamedPartition, ...] | None,
+    partitions: tuple[NamedPartition, ...] | None,
     recorded: tuple[TopicPartition, ...] | None,
     safe: bool,
 ) -> None:
     """KAFKA-19999: a marker of v2 that is there is refused, and the coordinator stays stuck."""
-    assert reload_is_safe(look(named=places), version, recorded) is safe
+    assert reload_is_safe(look(named=partitions), version, recorded) is safe
 
 
 def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:
@@ -453,7 +453,7 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
 
 @pytest.mark.parametrize(("epoch", "refuses"), [(32_766, True), (32_767, False)])
 def test_the_last_epoch_is_taken_again_as_there_is_none_above(epoch: int, refuses: bool) -> None:
-    prepared = row("PrepareCommit").but(producer_epoch=epoch)
+    prepared = replace(row("PrepareCommit"), producer_epoch=epoch)
     open_here = named(P, epoch=epoch, start=3)
     seen = look(row=prepared, named=(open_here,))
     assert bool(refusing(seen, None, 2)) is refuses

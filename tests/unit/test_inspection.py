@@ -1,6 +1,7 @@
 """Rows of `lso`, `producers` and `txn list` from facts: who blocks, whose age, who is a zombie."""
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from recovery.inspect.inspection import (
     txn_list_rows,
 )
 from recovery.rows.row import LsoRow
+from recovery.values import replace
 
 NOW = 1_700_000_000_000
 P = PartitionFacts("orders", 3, "id", 1, 7, (1, 2), 5, 100, 110)
@@ -32,11 +34,11 @@ def producer(epoch: int = 4, start: int | None = 100, pid: int = 7) -> ProducerF
     return ProducerFacts("orders", 3, pid, epoch, 9, NOW - 14_000, 0, start)
 
 
-def owner(state: str = "Ongoing", epoch: int | None = 4, **more: object) -> TransactionFacts:
+def owner(state: str = "Ongoing", epoch: int | None = 4, **more: Any) -> TransactionFacts:
     made = TransactionFacts(
         "a", 1, 7, state, epoch, 60_000, NOW - 5_000, (TopicPartition("orders", 3),)
     )
-    return made.but(**more)
+    return replace(made, **more)
 
 
 def facts(
@@ -59,7 +61,7 @@ def test_the_transaction_that_begins_first_blocks() -> None:
 
 
 def test_offset_0_is_an_offset() -> None:
-    row = lso_row(P.but(last_stable_offset=0), facts(producer(start=0), producer(start=9)))
+    row = lso_row(replace(P, last_stable_offset=0), facts(producer(start=0), producer(start=9)))
     assert row.blocking is not None
     assert row.blocking.start_offset == 0
 
@@ -67,8 +69,8 @@ def test_offset_0_is_an_offset() -> None:
 @pytest.mark.parametrize(
     ("p", "seen", "known"),
     [
-        (P.but(last_stable_offset=110), facts(), True),
-        (P.but(last_stable_offset=None), facts(producer()), False),
+        (replace(P, last_stable_offset=110), facts(), True),
+        (replace(P, last_stable_offset=None), facts(producer()), False),
         (P, Facts("c", NOW), False),
         (P, facts(producer(start=None)), True),
     ],
@@ -100,7 +102,7 @@ def test_whose_clock_tells_the_age(
 
 
 def test_no_time_is_no_age() -> None:
-    blocking = lso_row(P, facts(producer().but(last_timestamp=None))).blocking
+    blocking = lso_row(P, facts(replace(producer(), last_timestamp=None))).blocking
     assert blocking is not None
     assert (blocking.age_seconds, blocking.age_clock) == (None, None)
 
@@ -208,10 +210,10 @@ def test_a_row_takes_from_facts_what_is_not_given_and_misses_nothing_silently() 
 
 def test_owners_are_those_of_the_rows_there_are_now() -> None:
     """What is looked up is no fact: a changed copy does not have it, and equality knows none."""
-    rows = (owner(), owner().but(transactional_id="b"), owner().but(ghost=True))
+    rows = (owner(), replace(owner(), transactional_id="b"), replace(owner(), ghost=True))
     seen = Transactions(rows)
     assert seen.owners(7) == rows[:2]
     assert seen.owners(8) == ()
-    assert seen.but(rows=rows[1:]).owners(7) == rows[1:2]
+    assert replace(seen, rows=rows[1:]).owners(7) == rows[1:2]
     assert seen == Transactions(rows)
     assert copy.copy(seen).owners(7) == rows[:2]

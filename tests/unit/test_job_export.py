@@ -5,7 +5,6 @@ import shlex
 import sys
 import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from eoctl.operations.jobs.export import export
 from eoctl.operations.jobs.spark_launch import Spark, _environment, check_installed
 from eoctl.operations.state.export import _from_anywhere
 from recovery.errors import RefusedError, UsageError
+from recovery.values import replace
 from spark_jobs.session import job
 
 WISH = RebuildWish(("a", "b"), "lso", Making("plain", {}, "/state/{date}"), since="/old")

@@ -306,7 +306,9 @@ def test_batches_of_two_epochs_of_one_producer_each_find_their_own(
             named = ({5: HERE, 40: ELSEWHERE}.get(epoch, TopicPartition("third", 0)),)
             at = len(records)
             records.append(record(at, state, at, epoch=epoch + after, version=2, named=named))
-    starts = {place: StartBatch(PID, epoch) for place, epoch in ((HERE, 5), (ELSEWHERE, 40))}
+    starts = {
+        partition: StartBatch(PID, epoch) for partition, epoch in ((HERE, 5), (ELSEWHERE, 40))
+    }
     wanted = wanted_of(
         [about := OpenTransaction(*HERE, PID, 1), other := OpenTransaction(*ELSEWHERE, PID, 1)],
         {about: starts[HERE], other: starts[ELSEWHERE]},
@@ -316,8 +318,8 @@ def test_batches_of_two_epochs_of_one_producer_each_find_their_own(
         if not chain.done:
             chain.add(each)
     few = sorted(chain.kept, key=lambda x: x.offset)
-    for place, start in starts.items():
-        assert _said(few, start, place) == _said(records, start, place)
+    for partition, start in starts.items():
+        assert _said(few, start, partition) == _said(records, start, partition)
 
 
 def test_what_a_chain_leaves_out_is_said() -> None:

@@ -11,7 +11,7 @@ from eoctl.kafka.connection.properties import client_settings
 
 GONE = [PartitionMetadata("t", n, None, 3, (1, 2), "LEADER_NOT_AVAILABLE") for n in range(3)]
 LED = [PartitionMetadata("t", n, leader, 3, (1, 2), None) for n, leader in ((3, 1), (4, 2), (5, 1))]
-PLACES = [("t", 0), ("t", 1), ("t", 2)]
+PARTITIONS = [("t", 0), ("t", 1), ("t", 2)]
 
 
 def nobody() -> Cluster:
@@ -32,14 +32,14 @@ def test_grouped_by_leader() -> None:
 def test_offsets() -> None:
     facts, missing = asyncio.run(collect.partition_offsets(nobody(), (), GONE))
     assert [f.error for f in facts] == ["LEADER_NOT_AVAILABLE"] * 3
-    assert told(missing) == PLACES
+    assert told(missing) == PARTITIONS
 
 
 def test_log_ends() -> None:
     found, missing = asyncio.run(log_end_offsets(nobody(), GONE))
-    assert (found, told(missing)) == ({}, PLACES)
+    assert (found, told(missing)) == ({}, PARTITIONS)
 
 
 def test_producers() -> None:
     found, missing = asyncio.run(collect.producers(nobody(), GONE))
-    assert (found, told(missing)) == ({}, PLACES)
+    assert (found, told(missing)) == ({}, PARTITIONS)

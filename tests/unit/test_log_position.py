@@ -139,13 +139,13 @@ def test_the_record_settles_a_doubt(
 
 
 def test_sentences() -> None:
-    place, position = TopicPartition("t", 0), LogPosition(30, 4)
-    refuse_diverged(place, position, Standing(None, "why"), "begin again")
+    partition, position = TopicPartition("t", 0), LogPosition(30, 4)
+    refuse_diverged(partition, position, Standing(None, "why"), "begin again")
     other = Standing(False, "leader epoch 2 ends at 20", 20, at_latest=True)
     with pytest.raises(RefusedError, match="cut off at offset 20 or before it and written") as e:
-        refuse_diverged(place, position, other, "begin again")
+        refuse_diverged(partition, position, other, "begin again")
     assert (e.value.where, e.value.remedy) == ("t:0", "begin again")
-    told = not_proven([(place, position, Standing(None, "why")), (place, position, other)])
+    told = not_proven([(partition, position, Standing(None, "why")), (partition, position, other)])
     assert told == ["position 30 of t:0 is not proven to be of this log: why"]
     assert needs_asking(position)
     assert not needs_asking(LogPosition(30))

@@ -89,7 +89,7 @@ def transactions(
     found, missing = asyncio.run(written(Topics(), [Range(*AT, 0, 100)], wanted))
     assert not missing
     assert list(found) == wanted
-    return {one: places.get(AT) for one, places in found.items()}
+    return {one: by_partition.get(AT) for one, by_partition in found.items()}
 
 
 def test_records_are_counted_for_each_transaction(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,8 +253,8 @@ def test_the_tail_of_a_log_is_its_newest_entries(
             entry = {"topic": "a", "partition": 0, "offset": 2 * self.at}
             return b"{" if self.at == 36 else json.dumps(entry).encode()
 
-    def read_log(settings: Any, place: Any, low: int, high: int) -> Any:
-        assert place == ("m", 0)
+    def read_log(settings: Any, topic_partition: Any, low: int, high: int) -> Any:
+        assert topic_partition == ("m", 0)
         return [[Message(n)] for n in range(low, high)]
 
     async def planned(*given: Any) -> Answer:

@@ -69,7 +69,9 @@ def test_many_entries_at_once_are_the_same_as_one_by_one(
     columns = form.decode_usual([key for key, _ in rows], [value for _, value in rows])
     if columns is not None:
         assert alone is not None
-        assert [MergeEntry(*place, offset) for place, offset in zip(*columns, strict=True)] == alone
+        assert [
+            MergeEntry(*partition, offset) for partition, offset in zip(*columns, strict=True)
+        ] == alone
         tail, each = Tail(), Tail()
         for _ in range(1 + twice):
             tail.add_all(columns)
@@ -132,16 +134,18 @@ def verify(
     begin: dict[TopicPartition, int] | None = None,
 ) -> tuple[list[tuple[str, int | None, int | None, int | None]], MergeVerifier]:
     """Findings as (what, merge offset, offset, records), reading in steps of any size."""
-    bounds = {place: (log.log_start, log.stable) for place, log in inputs.items()}
+    bounds = {partition: (log.log_start, log.stable) for partition, log in inputs.items()}
     verifier = MergeVerifier(MERGE, bounds, begin)
     rows = []
 
     def tell() -> None:
         while needs := verifier.needs():
-            for place, (start, until) in needs.items():
-                assert start < until <= bounds[place][1], "nothing is beyond the end"
+            for partition, (start, until) in needs.items():
+                assert start < until <= bounds[partition][1], "nothing is beyond the end"
                 part = min(until, start + step)
-                verifier.input(place, [o for o, _ in inputs[place].visible(start, part)], part)
+                verifier.input(
+                    partition, [o for o, _ in inputs[partition].visible(start, part)], part
+                )
 
     for merge_offset, entry in enumerate(entries):
         verifier.entry(merge_offset, entry)
@@ -171,10 +175,10 @@ def offsets(log: ModelLog) -> list[int]:
 @st.composite
 def merged(draw: st.DrawFn) -> tuple[list[MergeEntry], dict[TopicPartition, ModelLog]]:
     """Two inputs with markers and aborted records, and a true log of a part of them."""
-    inputs = {place: source(draw(st.text("dda", max_size=12))) for place in (LEFT, RIGHT)}
+    inputs = {partition: source(draw(st.text("dda", max_size=12))) for partition in (LEFT, RIGHT)}
     left, right = (
-        [MergeEntry(*place, o) for o in offsets(inputs[place])][: draw(st.integers(0, 12))]
-        for place in (LEFT, RIGHT)
+        [MergeEntry(*partition, o) for o in offsets(inputs[partition])][: draw(st.integers(0, 12))]
+        for partition in (LEFT, RIGHT)
     )
     entries = []
     while left or right:
@@ -216,13 +220,13 @@ def test_a_broken_log_has_exactly_that_finding(
         entries.insert(at, MergeEntry("payments", 0, 3))
         expected = [("foreign", at, 3, 1)]
     elif kind == "absent":
-        place = data.draw(st.sampled_from([LEFT, RIGHT]))
-        seen = offsets(inputs[place])
-        none = [o for o in range(inputs[place].end + 3) if o not in seen]
-        before = [e.offset for e in entries[:at] if e.topic_partition == place]
+        partition = data.draw(st.sampled_from([LEFT, RIGHT]))
+        seen = offsets(inputs[partition])
+        none = [o for o in range(inputs[partition].end + 3) if o not in seen]
+        before = [e.offset for e in entries[:at] if e.topic_partition == partition]
         none = [o for o in none if not before or o > max(before)]
         offset = data.draw(st.sampled_from(none))
-        entries.insert(at, MergeEntry(*place, offset))
+        entries.insert(at, MergeEntry(*partition, offset))
         expected = [("absent", at, offset, 1)]
     elif not later:
         return
@@ -255,8 +259,8 @@ def _rows(entries: list[MergeEntry], inputs: dict[TopicPartition, ModelLog]) -> 
     verifier = MergeVerifier(MERGE, {p: (log.log_start, log.end) for p, log in inputs.items()})
     for n, entry in enumerate(entries):
         verifier.entry(n, entry)
-    for place, (start, until) in verifier.needs().items():
-        verifier.input(place, [o for o, _ in inputs[place].visible(start, until)], until)
+    for partition, (start, until) in verifier.needs().items():
+        verifier.input(partition, [o for o, _ in inputs[partition].visible(start, until)], until)
     return verifier.findings()
 
 
@@ -355,18 +359,18 @@ def replayed(world: World, follow: bool, batch: int, planned: MergePlan) -> Gene
         replay.log(offset, entry)
     begin = {i[:2]: i for i in ((i.topic, i.partition, i.start) for i in planned.inputs)}
     reading = {}
-    for place in (LEFT, RIGHT):
-        known = tail.sources.get(place)
-        first = begin[place][2] if known is None else known.first
+    for topic_partition in (LEFT, RIGHT):
+        known = tail.sources.get(topic_partition)
+        first = begin[topic_partition][2] if known is None else known.first
         if known is None and world.results:
             # Everything that the log named of it was emitted: go on after its last entry.
-            named = [e.offset for _, e in log.visible() if e.topic_partition == place]
+            named = [e.offset for _, e in log.visible() if e.topic_partition == topic_partition]
             first = max([first, *(o + 1 for o in named)])
-        reading[place] = world.log(*place).visible(first)
+        reading[topic_partition] = world.log(*topic_partition).visible(first)
     while True:
-        for place, records in reading.items():
+        for topic_partition, records in reading.items():
             for offset, value in records[:2]:
-                replay.record(place, offset, f"{place[0]}{offset}{value}")
+                replay.record(topic_partition, offset, f"{topic_partition[0]}{offset}{value}")
             del records[:2]
         if follow and replay.waits_for is None:
             new = replay.extend(3)
@@ -431,10 +435,10 @@ def test_a_replay_killed_anywhere_gives_the_log_once(
     for entry in entries[committed:]:
         tail.add(entry)
     position = {
-        place: max(
-            (e.offset + 1 for e in entries[:committed] if e.topic_partition == place), default=0
+        partition: max(
+            (e.offset + 1 for e in entries[:committed] if e.topic_partition == partition), default=0
         )
-        for place in inputs
+        for partition in inputs
     }
     planned = merge_plan(
         MERGE, committed, merge.end, tail.sources, drop_first=written, committed=position

@@ -51,16 +51,16 @@ def world(
 ) -> tuple[dict[TopicPartition, list[int]], list[tuple[int, MergeEntry]]]:
     """Visible offsets of two inputs, and a log over them: true, or with one or two faults."""
     inputs = {TopicPartition(name, 0): sorted(draw.sample(range(60), 20)) for name in ("a", "b")}
-    queues = [[MergeEntry(*place, o) for o in offsets] for place, offsets in inputs.items()]
+    queues = [[MergeEntry(*partition, o) for o in offsets] for partition, offsets in inputs.items()]
     order: list[MergeEntry] = []
     while queues := [q for q in queues if q]:
         order.append(draw.choice(queues).pop(0))
     for _ in range(draw.choice([0, 1, 2])):
-        place = draw.choice(sorted(inputs))
+        partition = draw.choice(sorted(inputs))
         if draw.random() < 0.5:  # a record that the log leaves out
-            order.remove(draw.choice([e for e in order if e.topic_partition == place]))
+            order.remove(draw.choice([e for e in order if e.topic_partition == partition]))
         else:  # an entry for a record that is not there
-            inputs[place].remove(draw.choice(inputs[place]))
+            inputs[partition].remove(draw.choice(inputs[partition]))
     offsets = sorted(draw.sample(range(200), len(order)))
     return inputs, list(zip(offsets, order, strict=True))
 
@@ -72,8 +72,8 @@ def local(
     replay: Replay[tuple[TopicPartition, int]] = Replay(MERGE, ReplayPosition(0, drop))
     for merge_offset, entry in log:
         replay.log(merge_offset, entry)
-    for place, offsets in inputs.items():
-        replay.records(place, offsets, [(place, o) for o in offsets])
+    for partition, offsets in inputs.items():
+        replay.records(partition, offsets, [(partition, o) for o in offsets])
     at = {(entry.topic_partition, entry.offset): merge_offset for merge_offset, entry in log}
     taken: list[int] = []
     try:
@@ -91,16 +91,20 @@ def joined(
 ) -> list[dict[str, Any]]:
     """The full outer join up to the last entry of each input, as Spark sorts it."""
     named = {(entry.topic_partition, entry.offset): merge_offset for merge_offset, entry in log}
-    last = {place: max(o for p, o in named if p == place) for place in inputs}
-    first = {place: min(o for p, o in named if p == place) for place in inputs}
+    last = {partition: max(o for p, o in named if p == partition) for partition in inputs}
+    first = {partition: min(o for p, o in named if p == partition) for partition in inputs}
     rows: list[tuple[int | None, str, int, int, int | None]] = [
-        (named.get((place, o)), *place, o, 1)
-        for place, offsets in inputs.items()
+        (named.get((partition, o)), *partition, o, 1)
+        for partition, offsets in inputs.items()
         for o in offsets
-        if first[place] <= o <= last[place]
+        if first[partition] <= o <= last[partition]
     ]
     there = {(row[1:3], row[3]) for row in rows}
-    rows += [(m, *place, o, None) for (place, o), m in named.items() if (place, o) not in there]
+    rows += [
+        (m, *partition, o, None)
+        for (partition, o), m in named.items()
+        if (partition, o) not in there
+    ]
     rows.sort(key=lambda row: (row[0] is not None, row[0] or 0, row[3]))
     content = {"part": 0, "key": b"k", "value": None, "headers": None, "timestamp": 1000}
     names = ("merge_offset", "topic", "partition", "offset", "there")
@@ -153,9 +157,9 @@ def test_rows_are_refused_and_dropped_as_the_local_engine_does(seed: int) -> Non
     draw = random.Random(seed)
     inputs, log = world(draw)
     # the local engine begins to read an input where the log first names it
-    for place in inputs:
-        first = min(e.offset for _, e in log if e.topic_partition == place)
-        inputs[place] = [o for o in inputs[place] if o >= first]
+    for partition in inputs:
+        first = min(e.offset for _, e in log if e.topic_partition == partition)
+        inputs[partition] = [o for o in inputs[partition] if o >= first]
     drop = draw.choice([0, draw.randrange(30)])
     expected, refused = local(inputs, log, drop)
     taken, said = spark(joined(inputs, log), drop, draw.choice([1, 4, 100]))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recovery.audit.mirror_entries import Entries, joined
 from recovery.audit.mirror_pairs import Pairing, Translated
-from recovery.audit.mirror_places import Places, sorted_digests
+from recovery.audit.mirror_unmatched import UnmatchedRecords, sorted_digests
 from recovery.errors import IncompleteError
 from recovery.formats.columns import ColumnBatch
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync, decode_checkpoint, decode_sync
@@ -132,14 +132,14 @@ def test_every_difference_is_counted_and_nothing_else(
         assert before.source_last < after.source_first
         assert before.mirror_last < after.mirror_first
 
-    places = Places(sorted_digests(joined([left, extra]).digest))
-    if len(places.wanted):
+    unmatched = UnmatchedRecords(sorted_digests(joined([left, extra]).digest))
+    if len(unmatched.wanted):
         for at in range(0, n, chunk):
             part = logs[0].select(np.arange(at, min(at + chunk, n)))
-            places.add_source(record_digests(part), part, END)
-        places.add_mirror(record_digests(logs[1]), logs[1])
+            unmatched.add_source(record_digests(part), part, END)
+        unmatched.add_mirror(record_digests(logs[1]), logs[1])
     until = chain[-1].source_last + 1 if chain else 0
-    judged = places.judge(groups, (0, until), most=10**9)
+    judged = unmatched.judge(groups, (0, until), most=10**9)
     lost = [o for row, o in enumerate(logs[0].offset.tolist()) if row not in pairs and o < until]
     changed = [d for d in judged.differences if d.kind == "changed"]
     assert not changed  # strangers have times and values of their own
@@ -182,11 +182,11 @@ def test_syncs_and_checkpoints_are_read_as_mirror_maker_writes_them() -> None:
     key, value = _text("orders") + struct.pack(">i", 3), struct.pack(">qq", 11, 12)
     assert decode_sync(key, value) == OffsetSync("orders", 3, 11, 12)
     group = _text("g") + _text("a.orders") + struct.pack(">i", 1)
-    place = struct.pack(">hqq", 0, 5, 6) + _text("m")
-    assert decode_checkpoint(group, place) == Checkpoint("g", "a.orders", 1, 5, 6, "m")
-    for n in range(len(place)):
+    content = struct.pack(">hqq", 0, 5, 6) + _text("m")
+    assert decode_checkpoint(group, content) == Checkpoint("g", "a.orders", 1, 5, 6, "m")
+    for n in range(len(content)):
         with pytest.raises(CorruptError):
-            decode_checkpoint(group, place[:n])
+            decode_checkpoint(group, content[:n])
     for n in range(len(key)):
         with pytest.raises(CorruptError):
             decode_sync(key[:n], value)
@@ -249,10 +249,12 @@ def test_a_changed_record_names_its_fields_and_where_it_stands() -> None:
         mine[5],
     ]
     logs = [decoded(batch(0, items), None) for items in (mine, theirs)]
-    places = Places(sorted_digests(np.concatenate([record_digests(log) for log in logs])))
-    places.add_source(record_digests(logs[0]), logs[0], END)
-    places.add_mirror(record_digests(logs[1]), logs[1])
-    judged = places.judge((), most=10**9)
+    unmatched = UnmatchedRecords(
+        sorted_digests(np.concatenate([record_digests(log) for log in logs]))
+    )
+    unmatched.add_source(record_digests(logs[0]), logs[0], END)
+    unmatched.add_mirror(record_digests(logs[1]), logs[1])
+    judged = unmatched.judge((), most=10**9)
     assert [(d.source_offset, d.mirror_offset, d.differs) for d in judged.differences] == [
         (1, 1, ("value",)),
         (2, 2, ("headers",)),

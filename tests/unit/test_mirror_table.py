@@ -4,19 +4,19 @@ import random
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.audit import mirror_places
-from recovery.audit.mirror_places import Places, sorted_digests
+from recovery.audit import mirror_unmatched
 from recovery.audit.mirror_table import Difference, MirrorFault, explained
+from recovery.audit.mirror_unmatched import UnmatchedRecords, sorted_digests
 from recovery.errors import IncompleteError
 from recovery.formats.columns import ABORTED, COMMITTED, OPEN, Batches, ColumnBatch
 from recovery.shared.record_digests import record_digests
+from recovery.values import replace
 from tests.share import share
 from tests.unit.formats_build import Item, batch, decoded
 
@@ -33,13 +33,13 @@ def _log(records: list[Record]) -> ColumnBatch:
     return replace(part, batches=Batches(part.batches.scan, outcomes))
 
 
-def _places(source: list[Record], mirror: list[Record]) -> Places:
+def _unmatched(source: list[Record], mirror: list[Record]) -> UnmatchedRecords:
     mine, theirs = (_log(side) for side in (source, mirror))
     digests = [record_digests(side) for side in (mine, theirs)]
-    places = Places(sorted_digests(np.concatenate(digests)))
-    places.add_source(digests[0], mine, END)
-    places.add_mirror(digests[1], theirs)
-    return places
+    unmatched = UnmatchedRecords(sorted_digests(np.concatenate(digests)))
+    unmatched.add_source(digests[0], mine, END)
+    unmatched.add_mirror(digests[1], theirs)
+    return unmatched
 
 
 def _made(rng: random.Random, count: int, states: tuple[int, ...]) -> list[Record]:
@@ -120,17 +120,17 @@ def test_the_first_are_shown_and_all_are_counted(
     source = _made(rng, rng.randrange(1, 40), states[: rng.randrange(1, 5)])
     mirror = _made(rng, rng.randrange(1, 40), (COMMITTED,))
     expected = _counted(source, mirror)
-    places = _places(source, mirror)
+    unmatched = _unmatched(source, mirror)
     excused = explained(*compacted)
-    judged = places.judge((), most=most, excused=excused)
+    judged = unmatched.judge((), most=most, excused=excused)
     assert judged.counts == Counter(d.kind for d in expected)
     proven = [d for d in expected if d.kind not in excused]
     assert judged.differences == proven[:most]
-    assert places.judge((), most=ALL).differences == expected
+    assert unmatched.judge((), most=ALL).differences == expected
     above = rng.randrange(-1, 60)
     hidden = [d for d in expected if d.kind in ("aborted", "open") and d.mirror_offset is not None]
     offsets = [d.source_offset for d in hidden if (d.mirror_offset or 0) > above]
-    assert places.hidden(above) == max((o for o in offsets if o is not None), default=-1)
+    assert unmatched.hidden(above) == max((o for o in offsets if o is not None), default=-1)
 
 
 @pytest.mark.parametrize(
@@ -155,22 +155,22 @@ def test_more_places_of_equal_records_than_fit_are_refused() -> None:
     logs = [decoded(batch(0, found), None) for found in (items[:60], items)]
     digests = [record_digests(log) for log in logs]
     for most, fits in ((121, True), (120, False)):
-        places = Places(sorted_digests(digests[1]), most=most)
-        places.add_source(digests[0], logs[0], END)
+        unmatched = UnmatchedRecords(sorted_digests(digests[1]), most=most)
+        unmatched.add_source(digests[0], logs[0], END)
         if fits:
-            places.add_mirror(digests[1], logs[1])
-            assert places.judge((), most=ALL).counts == {"repeat": 1}
+            unmatched.add_mirror(digests[1], logs[1])
+            assert unmatched.judge((), most=ALL).counts == {"repeat": 1}
             continue
         with pytest.raises(
             IncompleteError, match=r"more than 120 places .* too many to tell apart"
         ):
-            places.add_mirror(digests[1], logs[1])
+            unmatched.add_mirror(digests[1], logs[1])
 
 
 def test_what_the_source_shows_takes_nothing_from_the_mirror(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mirror_places, "SHOWN", 5)
+    monkeypatch.setattr(mirror_unmatched, "SHOWN", 5)
     items = [Item(i, 1_000 + i, b"k%d" % i, b"v") for i in range(8)]
     mirror = [*items, items[0]._replace(offset=8)]
     logs = [
@@ -178,14 +178,14 @@ def test_what_the_source_shows_takes_nothing_from_the_mirror(
         for x in (items, mirror)
     ]
     digests = [record_digests(log) for log in logs]
-    places = Places(sorted_digests(digests[0]))
+    unmatched = UnmatchedRecords(sorted_digests(digests[0]))
     for at in range(0, 8, 3):
         part = np.arange(at, min(at + 3, 8))
-        places.add_source(digests[0][part], logs[0].select(part), END)
-    places.add_mirror(digests[1], logs[1])
+        unmatched.add_source(digests[0][part], logs[0].select(part), END)
+    unmatched.add_mirror(digests[1], logs[1])
     expected = [(side, offset) for side in range(2) for offset in range(5)]
-    assert sorted(places.times) == sorted(places.keys) == expected
-    assert places.keys[1, 4] == b"k4"
+    assert sorted(unmatched.times) == sorted(unmatched.keys) == expected
+    assert unmatched.keys[1, 4] == b"k4"
 
 
 def test_memory_does_not_hold_what_is_not_shown() -> None:
@@ -194,14 +194,14 @@ def test_memory_does_not_hold_what_is_not_shown() -> None:
     mirror = [item._replace(value=b"other") for item in source[: count // 2]]
     logs = [decoded(batch(0, items), None) for items in (source, mirror)]
     digests = [record_digests(log) for log in logs]
-    places = Places(sorted_digests(np.concatenate(digests)))
-    places.add_source(digests[0], logs[0], END)
-    places.add_mirror(digests[1], logs[1])
-    places.judge((), most=10)  # what numpy loads
+    unmatched = UnmatchedRecords(sorted_digests(np.concatenate(digests)))
+    unmatched.add_source(digests[0], logs[0], END)
+    unmatched.add_mirror(digests[1], logs[1])
+    unmatched.judge((), most=10)  # what numpy loads
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    assert places.hidden(-1) == -1
-    judged = places.judge((), most=10)
+    assert unmatched.hidden(-1) == -1
+    judged = unmatched.judge((), most=10)
     after, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert judged.counts == {"changed": count // 2, "lost": count // 2}

@@ -1,7 +1,6 @@
 """What moved on between two looks: over is only what its leader proves to be over."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from recovery.facts import PartitionFacts, ProducerFacts, Transactions
 from recovery.inspect.motion import continues, is_over
 from recovery.inspect.observation import OpenTransaction, Sample
+from recovery.values import replace
 
 P = ("t", 0)
 PID, OTHER = 4001, 4002
@@ -25,9 +25,10 @@ def look(
     **facts: Any,
 ) -> Sample:
     """Look at the partition. opened: producer id and start offset of each; None: hidden."""
-    partition = PartitionFacts(
-        *P, leader=1, leader_epoch=epoch, last_stable_offset=lso, high_watermark=hw
-    ).but(**facts)
+    partition = replace(
+        PartitionFacts(*P, leader=1, leader_epoch=epoch, last_stable_offset=lso, high_watermark=hw),
+        **facts,
+    )
     producers = (
         None
         if opened is None
@@ -48,6 +49,9 @@ HELD = look(10, [(PID, 10)])
         (look(11, [(OTHER, 11)]), True),
         (look(10, [(PID, None)]), False),  # the marker is not on all replicas yet
         (look(10, [(OTHER, 10)]), False),
+        (look(5, [(OTHER, 5), (PID, None)]), True),  # an older one is what holds the partition
+        (look(5, [(OTHER, 5), (PID, 10)]), False),
+        (look(5, [(OTHER, 8), (PID, None)]), False),  # what holds it is not named
         (look(11, [(PID, 10)]), False),  # the rows are of a moment before the offsets
         (look(30, [(PID, None)], epoch=2), False),  # a deposed leader
         (look(30, [(PID, None)], epoch=4), True),

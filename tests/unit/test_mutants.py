@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.mutants.places import mutant, mutated, places
+from tests.mutants.sites import mutant, mutated, sites
 
 SOURCE = """
 def f(a: int, b: int = 1, *, c: bool = True) -> int:
@@ -17,13 +17,13 @@ def f(a: int, b: int = 1, *, c: bool = True) -> int:
 
 def test_each_mutation_is_another_program() -> None:
     names, seen = set(), {ast.unparse(ast.parse(SOURCE))}
-    for number in range(len(places(SOURCE))):
+    for number in range(len(sites(SOURCE))):
         change = mutant("m", SOURCE, number)
         tree = mutated(change, SOURCE)
         compile(tree, "m", "exec")  # else every test would fail, and none had noticed it
         names.add(change.name)
         seen.add(ast.unparse(tree))
-    assert len(seen) == len(places(SOURCE)) + 1
+    assert len(seen) == len(sites(SOURCE)) + 1
     assert len(names) >= 20
 
 
@@ -34,7 +34,7 @@ def test_a_condition_left_out_leaves_the_value_of_the_other(
     a: int, b: int, expected: set[int]
 ) -> None:
     source, found = "def f(a, b): return a and b", set()
-    for number in range(len(places(source))):
+    for number in range(len(sites(source))):
         change = mutant("m", source, number)
         if change.name.endswith((": a and b -> a", ": a and b -> b")):
             space: dict[str, object] = {}

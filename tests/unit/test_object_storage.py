@@ -13,7 +13,7 @@ import pytest
 
 from eoctl.stores import object_storage
 from eoctl.stores.storage import LocalFolder, Storage
-from eoctl.stores.storage_address import place_of, storage_at
+from eoctl.stores.storage_address import storage_and_name, storage_at
 from recovery.errors import EoctlError, RefusedError, UnreachableError, UsageError
 from tests.object_store import CODES, Fault, Faulty, environment, make_bucket, s3_server
 from tests.share import kills
@@ -254,10 +254,10 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_manifest_is_named_by_itself_or_by_its_place(tmp_path: Path) -> None:
-    assert place_of("s3://bucket/x", "manifest.json")[1] == "manifest.json"
-    storage, name = place_of("s3://bucket/x/other.json", "manifest.json")
+    assert storage_and_name("s3://bucket/x", "manifest.json")[1] == "manifest.json"
+    storage, name = storage_and_name("s3://bucket/x/other.json", "manifest.json")
     assert (storage.address, name) == ("s3://bucket/x", "other.json")
-    storage, name = place_of(Path("s3://bucket.json"), "manifest.json")
+    storage, name = storage_and_name(Path("s3://bucket.json"), "manifest.json")
     assert (storage.address, name) == ("s3://bucket.json", "manifest.json")
-    storage, name = place_of(tmp_path / "other.json", "manifest.json")
+    storage, name = storage_and_name(tmp_path / "other.json", "manifest.json")
     assert (storage.address, name) == (str(tmp_path), "other.json")

@@ -57,8 +57,8 @@ def test_mode_owner_order_and_link_of_a_file_stay(tmp_path: Path) -> None:
     before = real.stat()
     path.symlink_to(real)
     store = file_store(path)
-    there = {e.place: e for e in read(store).entries}
-    assert [place[1] for place in there] == [1, 4, 9]
+    there = {e.topic_partition: e for e in read(store).entries}
+    assert [topic_partition[1] for topic_partition in there] == [1, 4, 9]
     one = TopicPartition(HOSTILE, 1)
     change(store, (one, there[one].kept, kept(store, position(one, 70))))
     rows[1]["input"]["offset"] = 70
@@ -252,14 +252,14 @@ def checkpoint(folder: Path, **more: str) -> Path:
 
 def test_a_checkpoint_is_read(tmp_path: Path) -> None:
     found = read(spark(checkpoint(tmp_path)))
-    stands = {e.place: e.position.input.offset for e in found.entries}
+    stands = {e.topic_partition: e.position.input.offset for e in found.entries}
     assert stands == {("orders", 0): 10, ("orders", 1): 20}
     assert found.spark is not None
     assert (found.spark.batch, found.spark.in_flight) == (5, True)
     (tmp_path / "metadata").unlink()
     assert read(spark(tmp_path)).spark is not None
     found = read(spark(f"file://{checkpoint(tmp_path, commits_5=COMMIT)}"))
-    stands = {e.place: e.position.input.offset for e in found.entries}
+    stands = {e.topic_partition: e.position.input.offset for e in found.entries}
     assert stands == {("orders", 0): 15, ("orders", 1): 20}
 
 
@@ -267,7 +267,7 @@ def test_a_checkpoint_is_never_written(tmp_path: Path) -> None:
     store = spark(checkpoint(tmp_path))
     [entry, _] = read(store).entries
     with pytest.raises(RefusedError, match="never written"):
-        change(store, (entry.place, entry.kept, None))
+        change(store, (entry.topic_partition, entry.kept, None))
     with pytest.raises(RefusedError, match="never written"):
         kept(store, entry.position)
 

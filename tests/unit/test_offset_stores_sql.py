@@ -89,9 +89,10 @@ def test_hostile_names(tmp_path: Path) -> None:
         '"☃ $1 ?" TEXT, PRIMARY KEY ("select", "to pic\'%(x)s:y"))',
         "CREATE TABLE x (y)",
     )
-    place = TopicPartition("o'rders\"; --\u202e", 0)
+    topic_partition = TopicPartition("o'rders\"; --\u202e", 0)
     there_and_back(
-        sqlite(path, columns, table=f'"{quoted}"'), (place, TopicPartition(place[0] + "%s", 4))
+        sqlite(path, columns, table=f'"{quoted}"'),
+        (topic_partition, TopicPartition(topic_partition[0] + "%s", 4)),
     )
     assert there.execute("SELECT count(*) FROM x").fetchall() == [(0,)]
 

@@ -1,7 +1,6 @@
 """Owned transactions: deadlines, signs of life and clocks, as the verdict tells them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from recovery.facts import ConnectTask, ConnectWorker, CoordinatorClock, GroupFa
 from recovery.inspect.observation import Sample, Settings
 from recovery.remedy.repairs import remedy_allowed
 from recovery.times import span
+from recovery.values import replace
 from tests.unit.test_verdicts import P, Q, judged, live
 from tests.unit.transaction_model import Eyes, Id, World
 
@@ -31,7 +31,7 @@ def having(**more: object) -> Callable[[Sample], Sample]:
 def ahead(ms: int) -> Callable[[Sample], Sample]:
     """Both looks measured that the coordinator's clock is so far ahead of ours."""
     clocks = (CoordinatorClock(1, ms),)
-    return lambda s: replace(s, transactions=s.transactions.but(clocks=clocks))
+    return lambda s: replace(s, transactions=replace(s.transactions, clocks=clocks))
 
 
 def said(v: Verdict, code: str) -> str:

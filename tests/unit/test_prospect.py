@@ -1,12 +1,11 @@
 """What waiting leads to: a rule that gives values, and each time with its own clause."""
 
-from dataclasses import replace
-
 import pytest
 
 from eoctl.render.waiting_words import wait_words
 from recovery.diagnose.prospect import Prospect, prospect
 from recovery.diagnose.verdicts import Verdict
+from recovery.values import replace
 from tests.unit.test_owned import ahead, having, overdue
 from tests.unit.test_verdicts import CASES, judged, live
 

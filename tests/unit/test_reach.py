@@ -6,7 +6,7 @@ import pytest
 
 from eoctl.render.plans import plan_facts
 from recovery.change.plan import Plan, dump, load
-from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_place
+from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_partition
 from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, TopicPartition
 from tests.unit.test_plan import make
 
@@ -47,7 +47,7 @@ def test_the_group_that_went_furthest_comes_first() -> None:
             name, "Empty", offsets=tuple(GroupOffsetFacts(name, "a", p, at) for p, at in offsets)
         )
 
-    found = offsets_by_place(
+    found = offsets_by_partition(
         [group("z", (0, 7)), group("b", (0, 9), (1, None)), group("a", (0, 7))]
     )
     assert found == {("a", 0): [Beyond("b", 9), Beyond("a", 7), Beyond("z", 7)]}
@@ -93,7 +93,7 @@ def told(plan: Plan, label: str) -> list[str]:
     return [text for name, text in plan_facts(plan) if name == label]
 
 
-PLACES = [TopicPartition("orders", 1), TopicPartition("payments", 0)]
+PARTITIONS = [TopicPartition("orders", 1), TopicPartition("payments", 0)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ PLACES = [TopicPartition("orders", 1), TopicPartition("payments", 0)]
     [
         (Reach(), "Its producer id holds no other partition."),
         (
-            Reach(PLACES),
+            Reach(PARTITIONS),
             "Its producer id also holds orders:1, payments:0. This step does not end it there.",
         ),
         (
@@ -123,7 +123,7 @@ def test_a_marker_ends_one_partition_only(reach: Reach, says: str) -> None:
 
 def test_a_fence_ends_all_partitions() -> None:
     three = [
-        ("orders:0", PLACES),
+        ("orders:0", PARTITIONS),
         ("orders:1", [TopicPartition("orders", 0), TopicPartition("payments", 0)]),
     ]
     fence = planned(*(row(here, Reach(others)) for here, others in three), action="fence")
@@ -135,7 +135,7 @@ def test_a_fence_ends_all_partitions() -> None:
     ]
     alone = planned(row("orders:0", Reach()), action="fence")
     assert told(alone, "also") == ["The transaction is on orders:0 alone."]
-    nothing_written = planned(row(None, Reach(PLACES)), action="fence")
+    nothing_written = planned(row(None, Reach(PARTITIONS)), action="fence")
     assert told(nothing_written, "also")[0].startswith(
         "The transaction is on 2 partitions: orders:1, payments:0."
     )
@@ -196,7 +196,7 @@ def test_a_plan_of_before_tells_nothing_of_it() -> None:
 
 
 def test_it_is_no_part_of_what_is_approved() -> None:
-    plan = planned(row("orders:0", Reach(PLACES, [Beyond("g", 9)], [HIDDEN], [DENIED])))
+    plan = planned(row("orders:0", Reach(PARTITIONS, [Beyond("g", 9)], [HIDDEN], [DENIED])))
     assert plan.sha256 == planned(row("orders:0")).sha256
     assert load(dump(plan), "f") == plan
 

@@ -13,6 +13,7 @@ from recovery.diagnose.verdicts import VerdictName
 from recovery.rows.diagnosis import EvidenceRow, HistoryRow, RemedyRow, TxnHangingRow
 from recovery.rows.strip import StripKind, StripRow
 from recovery.rows.why import OwnerRow, WaitingRow, WaitRow, WhyRow
+from recovery.values import replace
 
 NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 GOLDEN = Path(__file__).parent / "golden"
@@ -190,8 +191,7 @@ def test_every_rule_ends_with_a_next_step(
 ) -> None:
     """Whom to ask, what to grant, or that nobody need be asked; what to run again comes last."""
     again = "eoctl --context prod-eu lso --watch -- orders:3"
-    nothing = {"action": "none", "argv": None, "command": None}
-    remedy = hanging().remedy.but(**nothing)
+    remedy = replace(hanging().remedy, action="none", argv=None, command=None)
     held = hanging(rule.verdict, rule=rule.name, remedy=remedy)
     page = lines(page_row(held_by=held, again=again), None)
     assert page[-2:] == [" watch it:", f"   {again}"]
@@ -244,7 +244,7 @@ def test_hostile_names_stay_on_their_lines(name: str, width: int | None) -> None
         transactional_id=name,
         state=name,
         evidence=[EvidenceRow(code="a", text=name, data={})],
-        remedy=hanging().remedy.but(does=name, caveats=[name]),
+        remedy=replace(hanging().remedy, does=name, caveats=[name]),
     )
     owner = OwnerRow(transactional_id=name, coordinator=1, clients=[name], said=name)
     page = lines(
@@ -276,7 +276,7 @@ def test_a_partitions_number_survives_the_cut_of_its_name(width: int) -> None:
 )
 def test_what_is_not_held(headline: str) -> None:
     row = page_row(headline=headline, held_by=None, owner=None, history=[], if_you_wait=None)
-    page = lines(row.but(waiting=None, held=0, stuck=False))
+    page = lines(replace(row, waiting=None, held=0, stuck=False))
     assert labels(page[page.index(next(p for p in page if "readers see" in p)) - 1 :]) == [
         "readers see",
         "groups",
@@ -323,8 +323,8 @@ def test_what_is_not_known_is_said_so() -> None:
         lines(page_row(held_by=held), None)
     )
     known = page_row().history[0]
-    gone = known.but(tombstone=True, state=None, producer_epoch=None, epoch_bump=None)
-    strange = gone.but(tombstone=False, timestamp=None)
+    gone = replace(known, tombstone=True, state=None, producer_epoch=None, epoch_bump=None)
+    strange = replace(gone, tombstone=False, timestamp=None)
     text = "\n".join(lines(page_row(history=[known, gone, strange]), None))
     assert " 21:58:20 CompleteCommit epoch 7 (end), 21:58:20 forgotten, ? not understood\n" in text
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +33,7 @@ from recovery.restart.rows import (
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.shared.log_position import Standing
+from recovery.values import replace
 from tests.unit.restart_model import ABORTED, World
 
 PLAN = RestartPlan(
@@ -130,19 +130,19 @@ TOPICS = st.text("aA.-_1", min_size=1, max_size=4)
 
 @given(st.lists(st.tuples(TOPICS, st.integers(0, 12)), max_size=5, unique=True))
 @settings(deadline=None)
-def test_no_two_partitions_share_a_variable(places: list[TopicPartition]) -> None:
+def test_no_two_partitions_share_a_variable(partitions: list[TopicPartition]) -> None:
     """Refused exactly when two topics of a partition number are equal once upper-cased."""
     plan = replace(
         PLAN,
-        inputs=tuple(InputDecision(*p, None, n, "none", None) for n, p in enumerate(places)),
+        inputs=tuple(InputDecision(*p, None, n, "none", None) for n, p in enumerate(partitions)),
         outputs=(),
     )
-    shouted = [(t.upper().replace(".", "_").replace("-", "_"), p) for t, p in places]
+    shouted = [(t.upper().replace(".", "_").replace("-", "_"), p) for t, p in partitions]
     if len(set(shouted)) < len(shouted):
         with pytest.raises(RefusedError, match="--env-json"):
             restart_env(plan)
     else:
-        assert list(restart_env(plan).values()) == list(range(len(places)))
+        assert list(restart_env(plan).values()) == list(range(len(partitions)))
 
 
 def test_a_collision_names_both() -> None:
@@ -210,7 +210,7 @@ def test_csv_that_is_wrong_names_its_line(text: str, where: str, what: str) -> N
 
 # Ad-hoc plans
 
-PLACE = TopicPartition("in", 0)
+PARTITION = TopicPartition("in", 0)
 
 
 def world(current: int | None = 5, output: bool = False) -> World:
@@ -237,18 +237,18 @@ def world(current: int | None = 5, output: bool = False) -> World:
 
 def test_without_an_answer_to_its_questions_nothing_is_planned() -> None:
     unasked = world().observe({})
-    assert wanted_adhoc(Target("by-duration", 1), (PLACE,), unasked)
+    assert wanted_adhoc(Target("by-duration", 1), (PARTITION,), unasked)
     with pytest.raises(IncompleteError, match="not looked at"):
-        decide_adhoc(Target("by-duration", 1), "g", (PLACE,), unasked)
+        decide_adhoc(Target("by-duration", 1), "g", (PARTITION,), unasked)
 
 
-def adhoc(made: World, target: Target, places: Any = (PLACE,)) -> RestartPlan:
+def adhoc(made: World, target: Target, partitions: Any = (PARTITION,)) -> RestartPlan:
     answers: dict[Want[Any], Any] = {}
     for _ in range(5):
         observed = made.observe(answers)
-        wants = wanted_adhoc(target, places, observed)
+        wants = wanted_adhoc(target, partitions, observed)
         if not wants:
-            return decide_adhoc(target, "g", places, observed)
+            return decide_adhoc(target, "g", partitions, observed)
         for want in wants:
             answers[want] = made.answer(want)
     raise AssertionError(wants)
@@ -268,7 +268,7 @@ def adhoc(made: World, target: Target, places: Any = (PLACE,)) -> RestartPlan:
         (Target("shift-by", -3), 2, "rewind", 3, "at-least-once"),
         (Target("shift-by", 1), 6, "skip", 1, "at-most-once"),
         (Target("to-current"), 5, "none", 0, "at-least-once"),
-        (Target("from-file", offsets={PLACE: 3}), 3, "rewind", 2, "at-least-once"),
+        (Target("from-file", offsets={PARTITION: 3}), 3, "rewind", 2, "at-least-once"),
     ],
 )
 def test_targets(
@@ -292,7 +292,7 @@ def test_targets(
         (Target("shift-by", -4), "[1, 2) are gone"),
         (Target("shift-by", 6), "11 is above the last stable offset 10"),
         (Target("to-datetime", 99_000), "11 is above the last stable offset 10"),
-        (Target("from-file", offsets={PLACE: 12}), "12 is above the last stable offset 10"),
+        (Target("from-file", offsets={PARTITION: 12}), "12 is above the last stable offset 10"),
     ],
 )
 def test_nothing_is_clamped(target: Target, what: str) -> None:
@@ -341,7 +341,7 @@ def test_forward_and_back_at_once() -> None:
     for number in range(9):
         made.log("in", 1).write(number)
     made.commit(StoredPartition(input=StoredOffset(topic="in", partition=1, offset=8)))
-    plan = adhoc(made, Target("to-offset", 7), (PLACE, ("in", 1)))
+    plan = adhoc(made, Target("to-offset", 7), (PARTITION, ("in", 1)))
     assert plan.guarantee == "at-most-once"
     assert plan.because == (
         "records may be left out: in:0 leaves out 2 records; others come again: "
@@ -365,9 +365,9 @@ def test_a_move_from_a_commit_of_another_log(target: Target) -> None:
     question = SameLog("in", 0, 5, 3)
     other = Standing(False, "leader epoch 3 ends at 4", 4)
     diverged: dict[Want[Any], Any] = {question: other}
-    assert wanted_adhoc(target, (PLACE,), made.observe()) == (question,)
+    assert wanted_adhoc(target, (PARTITION,), made.observe()) == (question,)
     with pytest.raises(RefusedError) as caught:
-        decide_adhoc(target, "g", (PLACE,), made.observe(diverged))
+        decide_adhoc(target, "g", (PARTITION,), made.observe(diverged))
     assert "diverged at offset 4: leader epoch 3 ends at 4" in caught.value.what
     assert caught.value.where == "in:0"
     made.log("in").leader_epoch = 2

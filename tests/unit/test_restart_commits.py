@@ -1,7 +1,6 @@
 """How a group's offset was committed, from batches as a coordinator writes them."""
 
 import struct
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from recovery.formats.consumer_offsets import CONSUMER_OFFSETS, GroupValue, Offs
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.restart.commits import GroupCommit, LastCommits, OutputEvidence, decided, written_with
+from recovery.values import replace
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 IN, OUT, HOME = ("in", 0), TopicPartition("out", 0), 12
@@ -182,14 +182,14 @@ GROUP = TopicPartition(CONSUMER_OFFSETS, HOME)
 
 
 def decision(
-    *places: TopicPartition,
+    *partitions: TopicPartition,
     epoch: int = 2,
     version: int = 0,
     pid: int = 7,
     state: TransactionState = TransactionState.PREPARE_COMMIT,
 ) -> TransactionValue:
     return TransactionValue(
-        pid, epoch, 60_000, state, tuple(places), 0, 0, client_transaction_version=version
+        pid, epoch, 60_000, state, tuple(partitions), 0, 0, client_transaction_version=version
     )
 
 

@@ -324,7 +324,7 @@ def test_sql(shape: str, kills: list[int]) -> None:
 def batches(world: World, start: Start) -> Generator[None]:
     from recovery.formats.spark_checkpoint import Checkpoint, read
 
-    log, place = world.log("in"), TopicPartition("in", 0)
+    log, partition = world.log("in"), TopicPartition("in", 0)
     files: dict[str, str] = world.results[0] if world.results else {}
     world.results[:] = [files]
     while True:
@@ -332,10 +332,10 @@ def batches(world: World, start: Start) -> Generator[None]:
         world.spark = found
         if found.in_flight:
             assert found.batch is not None
-            batch, begin, end = found.batch, found.start[place], found.end[place]
+            batch, begin, end = found.batch, found.start[partition], found.end[partition]
         else:
             batch = 0 if found.batch is None else found.batch + 1
-            begin = found.end.get(place, 0)
+            begin = found.end.get(partition, 0)
             end = min(begin + 3, log.end)
             if begin == end:
                 return
@@ -352,7 +352,7 @@ def batches(world: World, start: Start) -> Generator[None]:
             yield
         files[f"commits/{batch}"] = 'v1\n{"nextBatchWatermarkMs":0}'
         start = Start(world)
-        world.spark = Checkpoint(None, batch, batch, {}, {place: end})
+        world.spark = Checkpoint(None, batch, batch, {}, {partition: end})
         yield
 
 

@@ -67,16 +67,16 @@ def test_who_wrote_the_range_is_kept_where_the_leader_knows_nobody_any_more() ->
     assert _producers(RestartLook(observed, decision, None, None)) == {"out:0": [7]}
 
 
-@pytest.mark.parametrize("places", [0, 1, 2])
-def test_a_commit_in_an_open_transaction_is_a_finding(tmp_path: Path, places: int) -> None:
-    pending = tuple(GroupOffsetFacts("g", "in", p, 3, pending=True) for p in range(places))
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_commit_in_an_open_transaction_is_a_finding(tmp_path: Path, number: int) -> None:
+    pending = tuple(GroupOffsetFacts("g", "in", p, 3, pending=True) for p in range(number))
 
     async def look() -> list[Any]:
         async with open_store(FileStore(kind="file", path=str(tmp_path / "p.json"))) as store:
             return list(_compared("store", store, Contents(True, pending=pending), {}))
 
     found = [(r.finding, r.where) for r in asyncio.run(look())]
-    assert found == [("pending", f"in:{p}") for p in range(places)]
+    assert found == [("pending", f"in:{p}") for p in range(number)]
 
 
 @pytest.mark.parametrize(("epoch", "findings"), [(5, []), (6, ["another-epoch"]), (None, [])])

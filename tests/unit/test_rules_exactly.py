@@ -3,7 +3,6 @@
 import fcntl
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from recovery.inspect.two_phase import looks_precommitted
 from recovery.remedy.repairs import remedy_allowed
 from recovery.restart.observed import Log, LogEnd
 from recovery.restart.output_rules import final_end
+from recovery.values import replace
 from tests.unit.test_verdicts import CASES, SETTINGS, P, judged, live, lost, short
 from tests.unit.transaction_model import Eyes
 
@@ -64,8 +64,8 @@ def test_a_prepare_of_a_much_later_epoch_proves_no_outcome_of_the_batch() -> Non
         w.end(i, "commit", stalled=True)
 
         def later(s: Sample, raised: int = epoch + above) -> Sample:
-            rows = tuple(t.but(producer_epoch=raised) for t in s.transactions.rows)
-            return replace(s, transactions=s.transactions.but(rows=rows))
+            rows = tuple(replace(t, producer_epoch=raised) for t in s.transactions.rows)
+            return replace(s, transactions=replace(s.transactions, rows=rows))
 
         v = judged(w, change=later)
         assert (v.name, v.proven_outcome) == ("prepare", outcome), above

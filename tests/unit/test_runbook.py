@@ -13,6 +13,7 @@ from recovery.rows.answers import Answer
 from recovery.rows.diagnosis import EvidenceRow
 from recovery.rows.row import ErrorRow
 from recovery.rows.why import WhyRow
+from recovery.values import replace
 from tests.docs.test_examples import parse
 from tests.unit.test_render_why import HOSTILE, NOW, hanging, page_row
 
@@ -71,8 +72,8 @@ def test_all_commands_parse_and_none_acts(verdict: str, action: str) -> None:
             assert not {"--execute", "--yes"} & set(words)
             parse(words[1:], "runbook")
         # each is told once: in one of the sections that say what to do
-        places = ("Safe now", "Needs a person's answer", "Leave alone", "Not known yet")
-        assert sum("orders:3" in sections.get(name, "") for name in places) == 1
+        names = ("Safe now", "Needs a person's answer", "Leave alone", "Cannot be told yet")
+        assert sum("orders:3" in sections.get(name, "") for name in names) == 1
 
 
 def test_what_keeps_data_comes_first() -> None:
@@ -107,8 +108,8 @@ def test_records_that_were_not_counted_are_not_told_as_none() -> None:
     assert "drops 74 records that wait" in asked
     counted = whole[1].waiting
     assert counted is not None
-    for waiting in (None, counted.but(at_least=True)):
-        one = whole[1].but(waiting=waiting)
+    for waiting in (None, replace(counted, at_least=True)):
+        one = replace(whole[1], waiting=waiting)
         asked = told(whole[0], one)["Needs a person's answer"]
         assert re.search(r"drops at least (37|74) records that wait", asked)
 
@@ -140,8 +141,9 @@ def test_under_a_mixed_one_no_fence_is_offered() -> None:
         asked = told(mixed, other)["Needs a person's answer"]
         assert [w[4] for w in commands(asked)] == ["resolve"]
         assert words in asked
-    lost_abort = mixed.but(
-        held_by=mixed.held_by.but(proven_outcome="abort")  # type: ignore[union-attr]
+    lost_abort = replace(
+        mixed,
+        held_by=replace(mixed.held_by, proven_outcome="abort"),  # type: ignore[type-var]
     )
     assert commands(told(lost_abort)["Needs a person's answer"]) == []
 

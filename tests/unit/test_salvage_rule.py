@@ -1,7 +1,6 @@
 """Which lost transactions can be salvaged: the rule, as a table of cases."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -9,6 +8,7 @@ from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint, SourceOffset, sources
 from recovery.remedy.salvage import MARGIN_MS, Piece, forgotten, name, refused
+from recovery.values import replace
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")
 P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)

@@ -77,9 +77,9 @@ def ready(
             assert (name, partition) == (NAME, self.number)
 
         def commit(self, positions: dict[tuple[str, int], CommittedPosition]) -> None:
-            [(place, position)] = positions.items()
-            kafka.standing[place[1]] = Marker.read(position, "")
-            kafka.written.append(place[1])
+            [(topic_partition, position)] = positions.items()
+            kafka.standing[topic_partition[1]] = Marker.read(position, "")
+            kafka.written.append(topic_partition[1])
 
         open = begin = close = lambda self: None
 

@@ -95,9 +95,9 @@ def test_scattered_outputs(placed: list[tuple[int, int, int]]) -> None:
         joined.add_chunk(chunk)
     twice = {
         f"source {source} offset {offset} is in partitions {one} and {other}"
-        for (source, offset), places in seen.items()
-        for one in places
-        for other in places
+        for (source, offset), topic_partitions in seen.items()
+        for one in topic_partitions
+        for other in topic_partitions
         if one < other
     }
     assert joined.found in twice if twice else joined.found is None

@@ -16,7 +16,7 @@ from recovery.restart.producers import Producers
 from recovery.restart.source_offsets import parse_offsets
 from recovery.shared.app_file import App, named, parse_app_file
 
-PLACE = '{"database": "shop", "table": "orders"}'
+SOURCE = '{"database": "shop", "table": "orders"}'
 STORE = (
     '[app.store]\nkind = "connect"\nurl = "http://w:8083"\nconnector = "orders"\n'
     'offsets_topic = "offsets"\n'
@@ -49,7 +49,7 @@ def observed(sources: dict[str, str], *, records: int | None = None) -> Observed
 
 def test_given_offsets_in_any_order_of_keys() -> None:
     text = '{"offsets": [{"partition": {"table": "orders", "database": "shop"}, "offset": null}]}'
-    assert parse_offsets(text, "x") == {PLACE: None}
+    assert parse_offsets(text, "x") == {SOURCE: None}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_not_the_json_of_connect(text: str, why: str) -> None:
 
 
 def test_given_offsets_promise_little() -> None:
-    plan = decide(app(STORE + GIVEN), observed({'{"a": 1}': '{"id": 9}', PLACE: '{"id": 1}'}))
+    plan = decide(app(STORE + GIVEN), observed({'{"a": 1}': '{"id": 9}', SOURCE: '{"id": 1}'}))
     [source] = plan.sources
     assert (source.partition, source.current_offset, source.restart_offset) == (
         '{"a": 1}',
@@ -87,7 +87,7 @@ def test_given_offsets_promise_little() -> None:
     ("more", "number"), [("", 700), ("first = 0\n", 699), ("first = 11\n", 710)]
 )
 def test_the_number_of_the_last_output(more: str, number: int) -> None:
-    sources = {PLACE: '{"id": 17, "kind": "row"}'}
+    sources = {SOURCE: '{"id": 17, "kind": "row"}'}
     counted = app(COUNTED + more)
     assert wants(counted, observed(sources)) == ()  # nothing is written: nothing to count
     plan = decide(counted, observed(sources, records=700))
@@ -104,10 +104,10 @@ def test_the_number_of_the_last_output(more: str, number: int) -> None:
     ("sources", "why"),
     [
         ({}, "offsets of 0 source partitions"),
-        ({PLACE: '{"id": 1}', '{"a": 1}': '{"id": 1}'}, "offsets of 2 source partitions"),
-        ({PLACE: '{"id": "17"}'}, "holds no integer in id"),
-        ({PLACE: '{"id": true}'}, "holds no integer in id"),
-        ({PLACE: '{"position": 1}'}, "holds no integer in id"),
+        ({SOURCE: '{"id": 1}', '{"a": 1}': '{"id": 1}'}, "offsets of 2 source partitions"),
+        ({SOURCE: '{"id": "17"}'}, "holds no whole number in id"),
+        ({SOURCE: '{"id": true}'}, "holds no whole number in id"),
+        ({SOURCE: '{"position": 1}'}, "holds no whole number in id"),
     ],
 )
 def test_what_cannot_be_counted(sources: dict[str, str], why: str) -> None:
@@ -158,7 +158,7 @@ def test_a_plan_keeps_what_a_file_says(tmp_path: Path) -> None:
 
 
 def test_a_source_partition_has_no_number() -> None:
-    assert (named(TopicPartition(PLACE, 0)), named(TopicPartition("orders", 3))) == (
-        PLACE,
+    assert (named(TopicPartition(SOURCE, 0)), named(TopicPartition("orders", 3))) == (
+        SOURCE,
         "orders:3",
     )

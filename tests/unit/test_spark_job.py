@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +27,7 @@ from recovery.errors import (
     UsageError,
 )
 from recovery.merge.request import ReplayRequest
+from recovery.values import replace
 from spark_jobs.session import executors, job
 from spark_jobs.sink import markers, query, staging, taking_over
 from spark_jobs.sink import write as sink
@@ -296,18 +296,18 @@ def test_the_leader_of_a_topic_that_was_just_made_is_asked_again(
         def __init__(self, refusals: int) -> None:
             self.left = refusals
 
-        def get_watermark_offsets(self, place: Any, timeout: float) -> tuple[int, int]:
+        def get_watermark_offsets(self, partition: Any, timeout: float) -> tuple[int, int]:
             self.left -= 1
             if self.left >= 0:
                 raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
             return 3, 7
 
     monkeypatch.setattr(markers, "PAUSE_SECONDS", 0)
-    place = TopicPartition("j-eoctl-sink", 1)
-    assert markers._watermarks(Consumer(2), place) == (3, 7)
+    partition = TopicPartition("j-eoctl-sink", 1)
+    assert markers._watermarks(Consumer(2), partition) == (3, 7)
     monkeypatch.setattr(markers, "ANSWER_SECONDS", 0.01)
     with pytest.raises(IncompleteError, match=r"cannot be seen: .*[Ll]eader") as refused:
-        markers._watermarks(Consumer(1_000_000), place)
+        markers._watermarks(Consumer(1_000_000), partition)
     assert refused.value.where == "j-eoctl-sink:1"
 
 

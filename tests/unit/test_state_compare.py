@@ -3,7 +3,6 @@
 import base64
 import json
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.compare import Compared, Side
 from recovery.state.incremental import why_full
 from recovery.state.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition, whole
+from recovery.values import replace
 
 Entries = dict[int, dict[bytes, tuple[int | None, bytes]]]
 

@@ -1,6 +1,5 @@
 """What a rebuild proves: which batches of a response are the range's, and when it is complete."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from recovery.shared.cut import Cut, CutPartition, CutTopic
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.manifest import compacted_from_above, completeness, of_several_replicas
 from recovery.times import rfc3339
+from recovery.values import replace
 from tests.unit.formats_build import COMMIT, Item, batch, decoded, marker
 
 
@@ -136,7 +136,7 @@ YEAR_OLD_SEGMENTS = {
 def test_a_cut_at_an_instant_is_as_old_as_the_instant(
     ago: int, high_watermark: int, missing: int, counts: bool | None, from_file: bool
 ) -> None:
-    place = CutPartition(
+    cut_partition = CutPartition(
         partition=0,
         start=0,
         end=1_000,
@@ -149,7 +149,7 @@ def test_a_cut_at_an_instant_is_as_old_as_the_instant(
         created_at=rfc3339(NOW) or "",
         at="time",
         instant=NOW - ago,
-        topics=(CutTopic(topic="t", topic_id=None, partitions=(place,)),),
+        topics=(CutTopic(topic="t", topic_id=None, partitions=(cut_partition,)),),
     )
     request = RebuildRequest(
         cut=cut,

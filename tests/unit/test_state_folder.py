@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
 from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
+from recovery.values import replace
 from tests.unit.test_state_compare import A, cut, state
 
 
@@ -125,11 +125,11 @@ def test_what_another_process_removes_while_files_are_listed_is_not_there(
         (tmp_path / name / "done.json").touch()
     real = os.scandir
 
-    def scandir(place: str | Path) -> Any:
-        if Path(place).name == "batch-0" and Path(place).exists():
+    def scandir(path: str | Path) -> Any:
+        if Path(path).name == "batch-0" and Path(path).exists():
             (tmp_path / "batch-0" / "done.json").unlink(missing_ok=True)
             (tmp_path / "batch-0").rmdir()
-        return real(place)
+        return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert LocalFolder(tmp_path).names("") == ["batch-1/done.json"]

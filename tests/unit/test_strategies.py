@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +38,7 @@ from recovery.shared.store_tables import (
     KafkaGroupStore,
     SparkCheckpointStore,
 )
+from recovery.values import replace
 from tests.unit.restart_model import ABORTED, DATA, MISSING, OPEN, Entry, World, with_reads
 
 FILE = FileStore(kind="file", path="p")
@@ -317,7 +317,7 @@ def test_not_fenced_is_said_where_nothing_was_written_too() -> None:
     """A process that hangs with records in its buffer wakes up later."""
     made = world(entry(4, 5))
     for unknown in (None, ()):
-        found = plan(made, change=partial(with_reads, place=OUT, producers=unknown))
+        found = plan(made, change=partial(with_reads, partition=OUT, producers=unknown))
         assert held(found, "fenced") is None
         assert DEAD in said(found, "fenced")
     assert DEAD in said(plan(made, change=known(0, 4)), "fenced")
@@ -438,13 +438,13 @@ def test_another_cluster() -> None:
     assert plan(world(entry(cluster_id="c"))).guarantee == "exactly-once"
 
 
-def standing(answer: Standing, *places: TopicPartition) -> Callable[[Observed], Observed]:
+def standing(answer: Standing, *partitions: TopicPartition) -> Callable[[Observed], Observed]:
     """Answer the question whether the log is the one of the stored offset."""
 
     def change(observed: Observed) -> Observed:
         offsets = {s.input.topic_partition: s.input.offset for s in observed.stored}
         offsets |= {o.topic_partition: o.offset for s in observed.stored for o in s.output}
-        made: dict[Want[Any], Any] = {SameLog(*p, offsets[p], 0): answer for p in places}
+        made: dict[Want[Any], Any] = {SameLog(*p, offsets[p], 0): answer for p in partitions}
         return replace(observed, answers={**observed.answers, **made})
 
     return change
@@ -454,8 +454,8 @@ def test_a_leader_epoch_that_diverged() -> None:
     made = world(entry(leader_epoch=0))
     assert held(plan(made), "leader-epoch") is None  # the output's is not stored
 
-    def shorter(place: TopicPartition) -> Callable[[Observed], Observed]:
-        return standing(Standing(False, "leader epoch 0 ends at 1", 1), place)
+    def shorter(partition: TopicPartition) -> Callable[[Observed], Observed]:
+        return standing(Standing(False, "leader epoch 0 ends at 1", 1), partition)
 
     error = refused(made, change=shorter(IN))
     assert "diverged at offset 1: leader epoch 0 ends at 1" in error.what

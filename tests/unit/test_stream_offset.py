@@ -22,6 +22,7 @@ from recovery.shared.stream_offset import (
     refuse_other_logs,
     shares,
 )
+from recovery.values import replace
 
 FACTS = PartitionFacts(
     topic="t",
@@ -33,18 +34,18 @@ FACTS = PartitionFacts(
     last_stable_offset=70,
     high_watermark=90,
 )
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 
 
 def at(offset: int, epoch: int | None = 3, stable: int | None = None) -> StreamOffset:
-    return StreamOffset({"t": "id"}, {PLACE: Position(offset, epoch, stable)})
+    return StreamOffset({"t": "id"}, {PARTITION: Position(offset, epoch, stable)})
 
 
 def test_equal_offsets_are_the_same_text() -> None:
     """Spark compares the text, and takes another one for new records."""
-    places = [TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 2)]
-    one = StreamOffset({"a": "x", "b": None}, {p: Position(5, 1) for p in places})
-    other = StreamOffset({"b": None, "a": "x"}, {p: Position(5, 1) for p in reversed(places)})
+    partitions = [TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 2)]
+    one = StreamOffset({"a": "x", "b": None}, {p: Position(5, 1) for p in partitions})
+    other = StreamOffset({"b": None, "a": "x"}, {p: Position(5, 1) for p in reversed(partitions)})
     text = json.dumps(encode(one))
     assert text == json.dumps(encode(other))
     assert list(encode(one)["topics"]["a"]["partitions"]) == ["2", "10"]
@@ -85,7 +86,7 @@ def test_how_far_a_stream_comes(
     start: StreamOffset, named: Mapping[str, Any], expected: Position
 ) -> None:
     after = advanced(start, [FACTS], **named)
-    assert after.positions[PLACE] == expected
+    assert after.positions[PARTITION] == expected
     assert after.ids == {"t": "id"}
 
 
@@ -93,11 +94,11 @@ def test_partitions_that_are_new_or_gone() -> None:
     """One that came behind the target waits, an empty one has no position, a lost one keeps its."""
     gone = StreamOffset({"g": "gone"}, {TopicPartition("g", 4): Position(8, 1)})
     assert advanced(gone, [FACTS], committed=True, target=gone) == gone
-    empty = FACTS.but(log_start_offset=0, last_stable_offset=0, high_watermark=0)
+    empty = replace(FACTS, log_start_offset=0, last_stable_offset=0, high_watermark=0)
     assert advanced(gone, [empty], committed=True) == gone
     assert advanced(gone, [FACTS], committed=True).positions == {
         ("g", 4): Position(8, 1),
-        PLACE: Position(70, 3),
+        PARTITION: Position(70, 3),
     }
 
 
@@ -111,11 +112,11 @@ DIVERGED = Standing(False, "leader epoch 2 ends at 19", 19)
         (at(90), {}, {"id"}, {}, None, ""),
         (at(20), {}, {"new"}, {}, RefusedError, "t: the topic was deleted and created again"),
         (at(20), {}, {"id", "new"}, {}, RefusedError, "deleted and created again"),
-        (at(20), {}, {None}, {}, IncompleteError, "did not return the topic's id"),
-        (at(20), {}, set(), {}, IncompleteError, "did not return the topic's id"),
-        (at(20, 2), {}, {"id"}, {PLACE: Standing(True, "")}, None, ""),
-        (at(20, 2), {}, {"id"}, {PLACE: DIVERGED}, RefusedError, "cut off at offset 19 and"),
-        (at(20, 2), {}, {"id"}, {PLACE: Standing(None, "compacted")}, None, ""),
+        (at(20), {}, {None}, {}, IncompleteError, "did not tell the topic's id"),
+        (at(20), {}, set(), {}, IncompleteError, "did not tell the topic's id"),
+        (at(20, 2), {}, {"id"}, {PARTITION: Standing(True, "")}, None, ""),
+        (at(20, 2), {}, {"id"}, {PARTITION: DIVERGED}, RefusedError, "cut off at offset 19 and"),
+        (at(20, 2), {}, {"id"}, {PARTITION: Standing(None, "compacted")}, None, ""),
         (at(20, 4), {}, {"id"}, {}, IncompleteError, "leader epoch went back from 4 to 3"),
         (at(91), {}, {"id"}, {}, IncompleteError, "its log ends at 90, and the stream has read up"),
         (at(20, None), {}, {"id"}, {}, None, ""),
@@ -131,8 +132,8 @@ def test_other_logs_are_refused(
     kind: type[EoctlError] | None,
     sentence: str,
 ) -> None:
-    facts = [FACTS.but(**now), FACTS.but(topic="other", leader_epoch=0)]
-    assert list(moved(start, facts)) == ([PLACE] if ends else [])
+    facts = [replace(FACTS, **now), replace(FACTS, topic="other", leader_epoch=0)]
+    assert list(moved(start, facts)) == ([PARTITION] if ends else [])
     if kind is None:
         refuse_other_logs(start, facts, {"t": ids}, ends)
         return
@@ -141,7 +142,7 @@ def test_other_logs_are_refused(
 
 
 def test_brokers_without_topic_ids() -> None:
-    nameless = StreamOffset({"t": None}, {PLACE: Position(20, 3)})
+    nameless = StreamOffset({"t": None}, {PARTITION: Position(20, 3)})
     refuse_other_logs(nameless, [FACTS], {"t": {None}}, {})
 
 
@@ -163,7 +164,7 @@ def test_shares(sizes: dict[TopicPartition, int], most: int) -> None:
     """Each takes what it has or less, nobody starves, and together they keep near the limit."""
     taken = shares(sizes, most)
     assert taken.keys() == sizes.keys()
-    assert all(min(1, size) <= taken[place] <= size for place, size in sizes.items())
+    assert all(min(1, size) <= taken[partition] <= size for partition, size in sizes.items())
     assert sum(taken.values()) <= most + len(sizes)
     if sum(sizes.values()) > most:
         assert sum(taken.values()) >= min(most, sum(sizes.values())) - len(sizes)

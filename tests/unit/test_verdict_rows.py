@@ -1,7 +1,6 @@
 """Commands that rows of verdicts name, exit statuses of answers, and the rows of `status`."""
 
 import shlex
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -25,6 +24,7 @@ from recovery.inspect.observation import OpenTransaction, Sample
 from recovery.rows.answers import Answer, worst
 from recovery.rows.diagnosis import Action
 from recovery.rows.row import ErrorRow
+from recovery.values import replace
 
 CONNECTION = ["--context", "prod eu", "-X", "client.id=a'b"]
 CLUSTER = "-L6gXyZ_5K"

@@ -5,7 +5,7 @@ the truth; what is expected is written down here from the rules, not computed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from recovery.inspect.history import History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.remedy import repairs
 from recovery.remedy.repairs import commit_refused, remedy_allowed
+from recovery.values import replace
 from tests.unit.transaction_model import TEN_YEARS, Eyes, Id, World, history, sample, start_batch
 
 P, Q, APPEND_TIME = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
@@ -323,7 +324,7 @@ def _leader_silent(
         partition=PartitionFacts(*P, leader=3, error=error),
         producers=seen.producers if describes else None,
         topic_describe=False,
-        transactions=seen.transactions.but(rows=(row,)),
+        transactions=replace(seen.transactions, rows=(row,)),
         over_stuck=frozenset() if young else frozenset({name}),
         collected_at=at + (1_000 if young else 120_000),
     )
@@ -1092,7 +1093,7 @@ def missing(*holes: Missing) -> Verdict:
     w.fresh(Q)
 
     def lacking(s: Sample) -> Sample:
-        return replace(s, transactions=s.transactions.but(missing=holes))
+        return replace(s, transactions=replace(s.transactions, missing=holes))
 
     return judged(w, only(w, Q), change=lacking)
 
@@ -1204,8 +1205,8 @@ def _() -> Verdict:
 @unknown("without DESCRIBE on the topic the list of partitions is empty", "owner-not-described")
 def _() -> Verdict:
     def hide(s: Sample) -> Sample:
-        rows = tuple(t.but(partitions=()) for t in s.transactions.rows)
-        seen = s.transactions.but(rows=rows)
+        rows = tuple(replace(t, partitions=()) for t in s.transactions.rows)
+        seen = replace(s.transactions, rows=rows)
         return replace(s, topic_describe=False, transactions=seen)
 
     return judged(live()[0], change=hide)
@@ -1326,8 +1327,8 @@ def _() -> Verdict:
 @unknown("an id in a state that is not known", "owner-odd")
 def _() -> Verdict:
     def odd(s: Sample) -> Sample:
-        rows = tuple(t.but(state="PrepareEpochFence") for t in s.transactions.rows)
-        return replace(s, transactions=s.transactions.but(rows=rows))
+        rows = tuple(replace(t, state="PrepareEpochFence") for t in s.transactions.rows)
+        return replace(s, transactions=replace(s.transactions, rows=rows))
 
     return judged(live()[0], change=odd)
 
@@ -1549,9 +1550,9 @@ def test_a_dead_owners_transaction_is_committed_only_over_a_lost_commit() -> Non
     assert said(v) == "allowed"
     assert "deliver what was aborted" in said(replace(v, proven_outcome="abort"))
     assert "nothing to commit" in said(replace(v, owner=None))
-    two_phase = v.owner.but(timeout_ms=2_147_483_647)
+    two_phase = replace(v.owner, timeout_ms=2_147_483_647)
     assert "only its own system knows" in said(replace(v, owner=two_phase))
-    decided = v.owner.but(state="PrepareAbort")
+    decided = replace(v.owner, state="PrepareAbort")
     assert "nothing to commit" in said(replace(v, owner=decided))
     plain = CASES["marker-lost: a commit, v2"][0]()
     assert "no later transaction of its id is open over it" in said(plain)
@@ -1747,8 +1748,8 @@ def id_at(
         ([id_at(4, "PrepareCommit", partitions=(TopicPartition("u", 0),))], True, "refuse"),
         ([id_at(None)], True, "refuse"),  # could not be described
         ([id_at(4, timeout=None)], True, "refuse"),
-        ([id_at(4), id_at(4).but(transactional_id="y")], True, "refuse"),
-        ([id_at(4).but(producer_id=4002)], False, None),  # another producer's
+        ([id_at(4), replace(id_at(4), transactional_id="y")], True, "refuse"),
+        ([replace(id_at(4), producer_id=4002)], False, None),  # another producer's
     ],
 )
 def test_nobody_may_write_with_the_marker_s_epoch(
@@ -1774,7 +1775,7 @@ def test_the_end_of_a_fence_is_compare_and_set() -> None:
     assert repairs.end_request(row, 2) == repairs.EndRequest(5, "x", 4001, 7)
     assert repairs.end_request(row, 1) == repairs.EndRequest(3, "x", 4001, 7)
     with pytest.raises(ValueError, match="is Empty"):
-        repairs.end_request(row.but(state="Empty"), 2)
+        repairs.end_request(replace(row, state="Empty"), 2)
 
 
 # --- every combination of facts --------------------------------------------------------------
@@ -1806,12 +1807,14 @@ def test_every_combination_of_facts_has_one_verdict() -> None:
             named = {True: (P,), False: (), None: None}[names]
             row = TransactionFacts("x", 1, pid, state or "", epoch, 60_000, 1, named)
             rows.append(() if state is None else (row,))
-        samples = [replace(plain, transactions=plain.transactions.but(rows=r)) for r in rows]
+        samples = [replace(plain, transactions=replace(plain.transactions, rows=r)) for r in rows]
         if view == "no-producers":
             samples[1] = replace(samples[1], producers=None)
         if view == "moving":
-            moving = tuple(c.but(seen=c.partition != HOME) for c in plain.transactions.coordinators)
-            seen = samples[0].transactions.but(coordinators=moving)
+            moving = tuple(
+                replace(c, seen=c.partition != HOME) for c in plain.transactions.coordinators
+            )
+            seen = replace(samples[0].transactions, coordinators=moving)
             samples[0] = replace(samples[0], transactions=seen)
         if view == "no-describe":
             samples = [replace(s, topic_describe=False) for s in samples]

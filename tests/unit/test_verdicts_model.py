@@ -9,7 +9,6 @@ Counts: `EOCTL_TEST_SHARE` of 5,000 histories for each property (tests/share.py)
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from unittest import SkipTest
 
 from hypothesis import HealthCheck, event, given, settings
@@ -21,6 +20,7 @@ from recovery.facts import TopicPartition, TransactionFacts
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.remedy.repairs import commit_refused, marker_for, raise_first, remedy_allowed
+from recovery.values import replace
 from tests.share import share
 from tests.unit.transaction_model import (
     STATE_PARTITIONS,

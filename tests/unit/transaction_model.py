@@ -9,7 +9,7 @@ Sources: Kafka's TransactionCoordinator, TransactionMetadata, ProducerStateManag
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from recovery.facts import (
     CoordinatorFacts,
@@ -26,6 +26,7 @@ from recovery.inspect.history import History, Marker, StateLog, StateRecord, rea
 from recovery.inspect.id_facts import IdFacts, NamedPartition
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.inspect.topic_sightings import Sighting, Sightings
+from recovery.values import Value, replace
 
 STATE_PARTITIONS = 3
 MAX_EPOCH = 32_767
@@ -508,8 +509,7 @@ class World:
         ]
 
 
-@dataclass(frozen=True)
-class Eyes:
+class Eyes(Value):
     """What the observer may see, and how far its own clock is off."""
 
     topic_read: bool = True
@@ -564,11 +564,15 @@ def sample(w: World, tp: TopicPartition, eyes: Eyes, settings: Settings) -> Samp
         if i.name not in eyes.undescribed:
             named = tuple(sorted(i.partitions)) if eyes.topic_describe else ()
             started = i.started if i.started >= 0 else None
-            row = row.but(producer_epoch=i.epoch, timeout_ms=i.timeout, start_timestamp=started,
+            row = replace(
+                row,
+                producer_epoch=i.epoch,
+                timeout_ms=i.timeout,
+                start_timestamp=started,
                 partitions=named,
-            )  # fmt: skip
+            )
         if i in w.ghosts:
-            row = row.but(ghost=True, error="TRANSACTIONAL_ID_NOT_FOUND")
+            row = replace(row, ghost=True, error="TRANSACTIONAL_ID_NOT_FOUND")
         rows.append(row)
     seen = {n: eyes.ids_describe and n not in eyes.unseen for n in w.state}
     holes = tuple(Missing("coordinator", "NOT_COORDINATOR", "") for s in seen.values() if not s)

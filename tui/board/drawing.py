@@ -1,4 +1,4 @@
-"""Draws the board in the room there is: lanes of the topics, and the parts below or beside them."""
+"""Draw the board in the available room: the topics' lanes, and the parts below or beside them."""
 
 from collections.abc import Sequence
 
@@ -11,23 +11,23 @@ from tui.widgets.lines import Line, clipped
 from tui.widgets.trend import BUCKETS, bars, cell_of
 
 NARROWEST = 60
-BRIEF = 12  # below this height each part is one line
-BRIEF_NARROW = 16  # where they are below each other
+BRIEF = 12  # below this height each part has one line
+BRIEF_NARROW = 16  # the height if the parts are below each other
 BESIDE = 150  # from this width on the parts are beside the lanes
-COLUMNS = 100  # from this width on they are in two columns below them
+COLUMNS = 100  # from this width on the parts are in two columns below the lanes
 PARTS_WIDTH = 66
 TALLEST = 10  # lines of one lane
 HEAD, AXIS = 1, 1
 
 
 def height_of(board: Board, width: int, room: int, rows: int) -> int:
-    """Return the board's lines of `room`: what a list of `rows` lines leaves, or its own few."""
+    """Return the board's lines of `room`: those that a list of `rows` lines leaves, or a few."""
     own = 0 if room < 14 or width < NARROWEST else 7 if room < 24 else room * 2 // 5
     return min(_most(board, width), max(own, room - rows)) if own and board.lanes else 0
 
 
 def board_lines(board: Board, width: int, height: int) -> list[Line]:
-    """The board in at most `height` lines of `width` cells."""
+    """Return the board in at most `height` lines of `width` cells."""
     if width < NARROWEST:
         return []
     if width >= BESIDE and height >= BRIEF:
@@ -51,7 +51,7 @@ def board_lines(board: Board, width: int, height: int) -> list[Line]:
 
 
 def _beside(left: Sequence[Line], right: Sequence[Line], at: int, most: int) -> list[Line]:
-    """Return lines next to each other, the right ones from column `at`."""
+    """Return two blocks of lines next to each other, the right one from column `at`."""
     made = []
     for n in range(min(most, max(len(left), len(right)))):
         first = clipped(left[n] if n < len(left) else (), at - 2)
@@ -60,7 +60,7 @@ def _beside(left: Sequence[Line], right: Sequence[Line], at: int, most: int) -> 
 
 
 def _stacked(parts: Sequence[Part], width: int, height: int) -> list[Line]:
-    """Return the parts below each other; where they do not fit the longest are cut, and say so."""
+    """Return the parts below each other; if they do not fit, the longest are cut and say so."""
     room = {part.title: len(part.lines) for part in parts}
     while sum(room.values()) + len(parts) > height and max(room.values(), default=0) > 1:
         longest = max(room, key=lambda title: room[title])
@@ -76,7 +76,7 @@ def _stacked(parts: Sequence[Part], width: int, height: int) -> list[Line]:
 
 
 def _lanes(board: Board, width: int, height: int) -> list[Line]:
-    """Return the heading, then each topic's held offsets and oldest age, then the time."""
+    """Return the heading, each topic's held offsets and oldest age, then the time axis."""
     name = 18 if width < 100 else 28
     number = max(5, *(len(str(lane.held)) for lane in board.lanes))
     aged = max(4, *(len(lane.age) for lane in board.lanes))
@@ -142,7 +142,7 @@ def _lane(board: Board, lane: Lane, widths: Widths, tall: int) -> list[Line]:
 
 
 def _marks(marks: Sequence[Mark], widths: Widths, label: str) -> Line:
-    """Return a line with the letter of each change below the time when it began."""
+    """Return a line with each change's letter below the time when the change began."""
     name, number, aged, wide = widths
     signs = [" "] * wide
     for bucket, letter in marks:
@@ -168,7 +168,7 @@ def _axis(board: Board, widths: Widths, more: int) -> Line:
 
 
 def _most(board: Board, width: int) -> int:
-    """Return the lines beyond which the board has nothing more to show."""
+    """Return the most lines that the board can fill."""
     lanes = len(board.lanes) * TALLEST + sum(bool(lane.marks) for lane in board.lanes)
     lanes += HEAD + AXIS + bool(board.elsewhere)
     parts = sum(len(part.lines) + 1 for part in board.parts)

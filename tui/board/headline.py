@@ -1,4 +1,4 @@
-"""The overview's three sentences: the worst thing in words, then what was counted."""
+"""The overview's three sentences: the worst problem in words, then the counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,13 +67,13 @@ def sentences(
 
 
 def _counts(hanging: Iterable[TxnHangingRow]) -> str:
-    """`2 orphan, 6 long`, the worst first."""
+    """Return for instance `2 orphan, 6 long`, the worst first."""
     numbers = Counter(h.verdict for h in hanging)
     return ", ".join(f"{numbers[name]} {name}" for name in ORDER if numbers[name])
 
 
 def _least(answer: "Answer | None") -> str:
-    """A mark for counts of what could not all be seen."""
+    """Return a mark for counts if not everything could be seen."""
     return "at least " if answer is not None and answer.errors else ""
 
 
@@ -94,12 +94,12 @@ def _headline(
         sign = mark(worst) or ""
         mine = {(h.where, h.topic is None) for h in findings if h.verdict == worst}
         ids = sum(without for _, without in mine)
-        places = len(mine) - ids
+        number = len(mine) - ids
         words = f" {sign} {worst}"
-        if places:
-            words += f" on {counted(places, 'partition')}"
+        if number:
+            words += f" on {counted(number, 'partition')}"
         if ids:
-            words += " and" if places else ""
+            words += " and" if number else ""
             words += f" of {counted(ids, 'id that holds', 'ids that hold')} no partition"
         words += f"; {count(len(held))} held back in all"
         ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]
@@ -145,9 +145,9 @@ def at_the_lso(g: OffsetsShowRow) -> bool:
 
 
 def stuck(g: OffsetsShowRow, hanging: Iterable[TxnHangingRow]) -> bool:
-    """Return True if a transaction that is a finding holds the group up.
+    """Return True if the group waits for a transaction that is a finding.
 
-    One within its limits does so for a moment, again and again: that is how exactly-once works.
+    Every transaction within its limits delays a group for a moment: that is how exactly-once works.
     """
     return any(
         ((h.topic, h.partition) == (g.topic, g.partition) and at_the_lso(g))

@@ -1,4 +1,4 @@
-"""What the overview remembers from look to look, and the board that it makes of it.
+"""What the overview remembers of earlier snapshots, and the board that it makes of them.
 
 Bounded: a number per topic and bucket, for at most MOST_TOPICS topics and half an hour.
 """
@@ -6,7 +6,6 @@ Bounded: a number per topic and bucket, for at most MOST_TOPICS topics and half 
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.words import age as age_words
@@ -15,6 +14,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.row import LsoRow
 from recovery.times import rfc3339
+from recovery.values import Value
 from tui.board import STALE_INTERVALS
 from tui.board.headline import QUIET, at_the_lso, group_rows, stuck
 from tui.board.prospects import deleted_in, ends_in
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_TOPICS = 200
 MOST_LANES = 60  # a screen has no room for more
-MOST_LINES = 12  # of one part of the board: more does not fit, and its own screen has them all
+MOST_LINES = 12  # in one part of the board: no more fit, and the part's own screen has them all
 RATE_SECONDS = 300
 RECORDS_OF_ONE = 3
 """A transaction that ends wrote at least Ongoing, Prepare and Complete to `__transaction_state`."""
@@ -37,9 +37,8 @@ Mark = tuple[int, str]
 """The bucket in which a change began, and the first letter of what it did."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """One topic. age: seconds, of the oldest transaction that holds it, about so where `~`."""
+class Lane(Value):
+    """One topic. age: seconds, of the oldest transaction that holds it; `~`: approximately."""
 
     topic: str
     held: int
@@ -49,21 +48,19 @@ class Lane:
     marks: tuple[Mark, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of the board. brief: what it says where there is one line; lines: where more."""
+class Part(Value):
+    """A part of the board. brief: its text if it has one line; lines: its text if it has more."""
 
     title: str
     brief: Line
     lines: tuple[Line, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Board:
-    """What the lower half of the overview shows. lanes: of all topics first, then the worst.
+class Board(Value, eq=False):
+    """What the lower half of the overview shows. lanes: all topics together, then the worst ones.
 
-    seconds: how far back a lane goes; until: its right end, epoch ms. more_topics: without a
-    lane. elsewhere: changes on none of the topics that have one.
+    seconds: how far back a lane goes; until: its right end, epoch ms. more_topics: topics without a
+    lane. elsewhere: changes on topics without a lane.
     """
 
     seconds: int
@@ -78,7 +75,7 @@ class Board:
 
 
 class History:
-    """Remembers looks. `add` takes each snapshot once, in order; `board` is made of the last."""
+    """Remembers snapshots. `add` takes each one once, in order; `board` shows the last."""
 
     def __init__(self) -> None:
         self.held = Trend(most=MOST_TOPICS)
@@ -88,7 +85,7 @@ class History:
         self._partitions: Answer | None = None
 
     def add(self, s: "Snapshot", held: "dict[str, LsoRow]") -> None:
-        """Take what a look saw; held: its held partitions. An answer counts once."""
+        """Add a snapshot; held: its held partitions. An answer counts once."""
         if s.partitions is not None and s.partitions is not self._partitions:
             self._partitions = s.partitions
             amounts, ages = _by_topic(held)
@@ -98,7 +95,7 @@ class History:
         self._count_ends(s.transactions)
 
     def _count_ends(self, listed: "Answer | None") -> None:
-        """Take what the list says of the time since the look before (see EndsCount)."""
+        """Count what the list says about the time since the snapshot before (see EndsCount)."""
         since = listed.extra.get("since_last_look") if listed is not None else None
         if listed is None or since is None or listed.collected_at <= self._counted:
             return
@@ -116,7 +113,7 @@ class History:
         *,
         ascii_only: bool,
     ) -> Board:
-        """The board of the newest snapshot."""
+        """Return the board of the newest snapshot."""
         changes = _changes(s)
         amounts, ages = _by_topic(held)
         findings = {h.topic for h in hanging if h.verdict not in QUIET}
@@ -167,7 +164,7 @@ class History:
         )
 
     def _mark(self, change: JournalRow) -> Mark | None:
-        """Return where a change stands in the time that is drawn."""
+        """Return where a change is on the time axis."""
         if change.started is None:
             return None
         back = self.held.until - change.started
@@ -175,7 +172,7 @@ class History:
         return (min(bucket, BUCKETS - 1), change.action[:1]) if bucket >= 0 else None
 
     def _rate_part(self, s: "Snapshot") -> Part:
-        """Ends a minute of the last looks, and as far as it was seen how they ended."""
+        """Return the ends per minute in the last snapshots and, as far as seen, how they ended."""
         now, how = s.transactions, ""
         if now is not None and now.errors and not now.rows:
             words, how = f"not known: {now.errors[0].error}", "Describe on the ids would show it"
@@ -203,7 +200,7 @@ class History:
 
 
 def _range(least: int, most: int | None, seconds: float) -> str:
-    """Return how many a minute: `20 to about 260`, `at least 20`, `about 260`."""
+    """Return the rate per minute: `20 to about 260`, `at least 20`, `about 260`."""
     low = _a_minute(least, seconds)
     if most is None:
         return f"at least {low}"
@@ -212,7 +209,7 @@ def _range(least: int, most: int | None, seconds: float) -> str:
 
 
 def joins_ms(s: "Snapshot") -> int:
-    """Return for how long a look stands, as a drawing joins it to the next: until it is stale."""
+    """Return for how long a drawing extends a snapshot towards the next: until it is stale."""
     return int(STALE_INTERVALS * s.intervals.get("look", 0) * 1000)
 
 
@@ -224,7 +221,7 @@ def _a_minute(number: int, seconds: float) -> str:
 def _by_topic(
     held: "dict[str, LsoRow]",
 ) -> tuple[dict[str, int], dict[str, tuple[float, bool]]]:
-    """Return offsets held per topic, and the oldest age with whether it is a producer's word."""
+    """Return offsets held per topic, and the oldest age with whether a producer's clock gave it."""
     amounts: dict[str, int] = {}
     ages: dict[str, tuple[float, bool]] = {}
     for r in held.values():
@@ -267,7 +264,7 @@ def _changes_part(changes: Sequence[JournalRow], text: Callable[[str], str]) -> 
 def _groups_part(
     s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]
 ) -> Part:
-    """Groups whose commit is not decided, and those that are at an LSO."""
+    """Return the groups with an undecided commit, and those that are at an LSO."""
     title, label = "Groups pending", (" groups ", "dim")
     if s.groups is None:
         line: Line = (("waiting for the first answer", "dim"),)
@@ -275,19 +272,19 @@ def _groups_part(
     pending: dict[str, list[str]] = {}
     held_up: dict[str, list[str]] = {}
     for g in group_rows(s):
-        place = str(g.topic_partition)
+        partition = str(g.topic_partition)
         if g.pending:
-            pending.setdefault(g.group, []).append(place)
+            pending.setdefault(g.group, []).append(partition)
         elif at_the_lso(g) and stuck(g, hanging):
-            held_up.setdefault(g.group, []).append(place)
+            held_up.setdefault(g.group, []).append(partition)
     least = "at least " if s.groups.errors else ""
     words = f"{least}{len(pending)} pending, {least}{len(held_up)} held up"
     lines: list[Line] = []
-    for places, says in (
+    for by_group, says in (
         (pending, "its commit is not decided:"),
         (held_up, "is at the LSO of"),
     ):
-        for group, named in places.items():
+        for group, named in by_group.items():
             more = f" and {counted(len(named) - 1, 'other')}" if len(named) > 1 else ""
             where = f" {says} {text(named[0])}{more}"
             lines.append(((f" {text(group)}", "text"), (where, "dim")))
@@ -299,7 +296,7 @@ def _groups_part(
 
 
 def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]) -> Part:
-    """What ends next, on its own, and what does not."""
+    """Return what ends next on its own, and what does not."""
     title, label = "When it ends by itself", (" ends   ", "dim")
     if s.hanging is None:
         line: Line = (("being judged", "dim"),)
@@ -318,8 +315,8 @@ def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[
         if left is not None and h.topic is not None and not quiet:
             deletions[h.topic] = min(left, deletions.get(h.topic, left))
     found: list[tuple[int, float, str, str]] = []
-    for (rank, name), (words, seconds, places) in ends.items():
-        where = text(name) + (f" ({count(places)} partitions)" if places > 1 else "")
+    for (rank, name), (words, seconds, number) in ends.items():
+        where = text(name) + (f" ({count(number)} partitions)" if number > 1 else "")
         says = "never ends by itself"
         if seconds is not None:
             says = (

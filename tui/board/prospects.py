@@ -1,4 +1,4 @@
-"""When a thing ends on its own, in the words of a cell. What is not known is not called never."""
+"""Describe, for a cell, when a thing ends on its own. Unknown is not shown as never."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ def ends_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
 
 
 def deleted_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
-    """Return when retention deletes the oldest record that waits after it."""
+    """Return when retention deletes the oldest record that waits after the transaction."""
     _, deletion, at = _known(s, h)
     if isinstance(at, int):
         return _left((at - s.taken_at) / 1000)
@@ -34,7 +34,7 @@ def deleted_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
 
 
 def _known(s: "Snapshot", h: TxnHangingRow) -> tuple[object, object, object]:
-    """Return ending, deletion and deleted_at, as eoctl.operations.dashboard.prospects has them."""
+    """Return ending, deletion and deleted_at, from eoctl.operations.dashboard.prospects."""
     by_key = s.hanging.extra.get("prospects") if s.hanging else None
     known = by_key.get(f"{h.where} {h.producer_id}") if isinstance(by_key, dict) else None
     ending, deletion, at = known or (None, None, None)

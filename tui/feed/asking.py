@@ -1,8 +1,8 @@
-"""The source of frames: a thread of its own that asks the cluster, or reads a recording.
+"""The source of frames: its own thread, which asks the cluster or reads a recording.
 
-The app tells it what the screen wants, pauses it, wakes it; it calls `post` with each Frame. It
-never takes more than a tenth of the time for requests: two rounds run side by side, each waits at
-least twenty times as long as its requests took.
+The app says what the screen needs, and pauses or wakes the feed, which calls `post` with each
+Frame. Requests never take more than a tenth of the time: two rounds run side by side, and each
+waits at least twenty times as long as its requests took.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from eoctl.host.clock import now_ms
+from recovery.values import replace
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.collection import Collection
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from tui.feed.frame import Builder, Frame
 
 INTERVALS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-LEAST_SHARE = 20  # each of two rounds waits so many times what it cost: 10% together
+LEAST_SHARE = 20  # each of two rounds waits so many times its cost: 10% together
 
 Post = Callable[["Frame | str"], None]
 """Takes a frame, or the sentence of an error that ends the feed."""
 
 
 def why_it_ended(error: Exception) -> str:
-    """The sentence that the screen shows for whatever ended a feed: frozen, it says so."""
+    """Return the sentence that the screen shows for the end of a feed: the data is frozen."""
     from eoctl.render.sanitise import visible
     from eoctl.settings.folders import full_disk
     from recovery.errors import EoctlError
@@ -46,10 +46,10 @@ def why_it_ended(error: Exception) -> str:
 
 
 class Feed(Protocol):
-    """The app's source.
+    """The app's source of frames.
 
-    label: in words, where it is no live cluster. next_look: when the cluster is asked again, epoch
-    ms; None while it is asked, and where nothing is asked by itself.
+    label: in words, if the source is not a live cluster. next_look: when the cluster is asked next,
+    epoch ms; None during a round, and for a source that asks nothing on its own.
     """
 
     replay: bool
@@ -87,16 +87,16 @@ class AskingFeed:
         self._stopped = False
 
     def collection(self) -> "Collection":
-        """Make the collection that is asked, in the feed's thread."""
+        """Make the collection to ask, in the feed's thread."""
         raise NotImplementedError
 
     def start(self, post: Post) -> None:
-        """Begin; frames arrive by `post` from another thread."""
+        """Begin; `post` is called with each frame, from another thread."""
         self._thread = threading.Thread(target=self._run, args=(post,), name="feed", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End; connections are closed. Waits a moment, never for a broker."""
+        """End and close the connections. Waits a moment, never for a broker."""
         self._stopped = True
         if self._task is not None:
             self._call(self._task.cancel)
@@ -104,7 +104,7 @@ class AskingFeed:
             self._thread.join(1.0)
 
     def want(self, **changes: object) -> None:
-        """Ask at once for what the screen needs beyond the rest (fields of Wants)."""
+        """Ask at once for what only this screen needs (fields of Wants)."""
         if any(self._wanted.get(name) != value for name, value in changes.items()):
             self._wanted = {**self._wanted, **changes}
             self.wake()
@@ -120,9 +120,9 @@ class AskingFeed:
         self._call(self._set_woken)
 
     def _call(self, what: Callable[[], object]) -> None:
-        """Call in the feed's thread, if it still runs."""
+        """Call in the feed's thread, if that still runs."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # its loop is closed: it has ended
+            with suppress(RuntimeError):  # the thread's loop is closed: it has ended
                 self._loop.call_soon_threadsafe(what)
 
     def _set_woken(self) -> None:
@@ -130,12 +130,12 @@ class AskingFeed:
             event.set()
 
     def pace(self, interval: float) -> None:
-        """Ask every so many seconds, if the cost allows."""
+        """Set the seconds between two rounds; they grow if the requests cost too much."""
         self.interval = interval
         self.wake()
 
     def seek(self, step: int) -> None:
-        """Only a recording can."""
+        """Do nothing: only a recording can seek."""
 
     def now(self) -> int:
         return now_ms()
@@ -206,7 +206,7 @@ class AskingFeed:
             pause = max(self.interval, least)
             took = time.monotonic() - begin
             done(finished, max(took, pause))
-            # an impatient key may come before the pause is over, but never twice a second
+            # an impatient key may end the pause early, but never twice a second
             await asyncio.sleep(min(0.3, pause))
             while True:
                 left = None if self._paused else max(0.0, begin + pause - time.monotonic())
@@ -242,7 +242,7 @@ class LiveFeed(AskingFeed):
 
     @property
     def settings(self) -> "Settings":
-        """The limits of judging."""
+        """Return the limits of judging."""
         from recovery.inspect.observation import Settings
 
         return self._limits or Settings(two_phase_patterns=self.context.two_phase_patterns)
@@ -254,7 +254,7 @@ class LiveFeed(AskingFeed):
 
 
 class BundleFeed(AskingFeed):
-    """Asks a bundle, once and whenever the screen wants more: it does not change."""
+    """Asks a bundle, which does not change: once, and again when the screen needs more."""
 
     label = "BUNDLE"
 
@@ -276,15 +276,15 @@ class BundleFeed(AskingFeed):
         return collection
 
     def pause(self, paused: bool) -> None:
-        """Do nothing: a bundle and a recording stand still anyway."""
+        """Do nothing: a bundle and a recording do not move anyway."""
 
     def now(self) -> int:
-        """Return when the bundle was made: nothing in it grows old."""
+        """Return when the bundle was made: nothing in a bundle grows old."""
         return self._now
 
 
 class _State:
-    """The newest round of each kind, put together."""
+    """Holds the newest round of each kind."""
 
     def __init__(self, snapshot: "Snapshot", builder: "Builder") -> None:
         self.snapshot = snapshot
@@ -292,7 +292,7 @@ class _State:
         self._rounds: dict[str, tuple[Round, float]] = {}
 
     def take(self, kind: str, finished: "Round", period: float) -> "Snapshot":
-        """The snapshot with this round in it."""
+        """Return the snapshot that includes this round."""
         from eoctl.operations.dashboard.snapshot import renewed
 
         self._rounds[kind] = (finished, period)

@@ -1,17 +1,17 @@
-"""From a snapshot to what the screens show: rows of safe text, in the feed's thread.
+"""Turn a snapshot into what the screens show: rows of safe text, in the feed's thread.
 
-A Frame is frozen; the app only draws it. Rows whose model did not change are the same objects as
-in the frame before, so that nothing is made or drawn twice.
+A Frame is frozen; the app only draws it. Rows whose model did not change are the same objects as in
+the frame before, so nothing is made or drawn twice.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from eoctl.render.sanitise import visible
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import LsoRow
+from recovery.values import Value
 from tui.board.history import Board, History, joins_ms
 from tui.screens import plan_and_job_lists
 from tui.screens.groups import groups_table
@@ -28,29 +28,28 @@ if TYPE_CHECKING:
     from recovery.rows.jobs import JobRow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class Frame(Value, eq=False):
     """One snapshot and its tables by view name. says: the overview's sentences with their roles."""
 
     snapshot: "Snapshot"
     tables: Mapping[str, TableData]
     says: tuple[tuple[tuple[str, str], ...], ...]
     board: Board
-    position: tuple[int, int] | None = None  # of a recording: which of how many
+    position: tuple[int, int] | None = None  # in a recording: number of the frame and of all
 
 
 class Builder:
-    """Makes frames; remembers the trend and the rows of the frame before."""
+    """Makes frames; remembers the trend and the previous frame's rows."""
 
     def __init__(self, *, ascii_only: bool = False) -> None:
         self.ascii_only = ascii_only
-        # the app drops the frame before the last: kept here so long, its many rows die in the
+        # the app drops the frame before the last: kept until then, its many rows die in the
         # feed's thread and not between a key and its repaint
         self._recent: deque[Frame] = deque(maxlen=3)
         self.forget()
 
     def forget(self) -> None:
-        """Start over: another cluster, or another place in a recording."""
+        """Start over, for another cluster or another place in a recording."""
         self.trend = Trend()
         self.history = History()
         self._held: dict[str, LsoRow] = {}
@@ -59,7 +58,7 @@ class Builder:
         self._reports: dict[str, tuple[int, int, float | None]] = {}
 
     def frame(self, s: "Snapshot", position: tuple[int, int] | None = None) -> Frame:
-        """The frame of a snapshot."""
+        """Return the frame of a snapshot."""
         self.feed(s)
         tables = {
             "partitions": partitions_table(
@@ -83,11 +82,11 @@ class Builder:
         return frame
 
     def text(self, value: str) -> str:
-        """Safe to draw."""
+        """Return text that is safe to draw."""
         return visible(value, spaces=True, ascii_only=self.ascii_only) or '""'
 
     def feed(self, s: "Snapshot") -> None:
-        """Remember what is held, for the trend, and how far jobs are; an answer counts once."""
+        """Remember what is held, for the trend, and the jobs' progress; an answer counts once."""
         for job in s.jobs.rows if s.jobs else ():
             self._rate(cast("JobRow", job))
         answer = s.partitions
@@ -101,7 +100,7 @@ class Builder:
         self.history.add(s, self._held)
 
     def _rate(self, job: "JobRow") -> float | None:
-        """Records a second between the last two reports of a job that runs."""
+        """Return records a second between the last two reports of a running job."""
         known = self._reports.get(job.id)
         if job.state != "running" or job.records is None or job.reported is None:
             return None

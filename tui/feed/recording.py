@@ -1,12 +1,11 @@
-"""Snapshots kept in a file and read back: JSON lines, one snapshot each, the first line a header.
+"""Keep snapshots in a file and read them back: JSON lines, a header and then one snapshot each.
 
-Compact: rows are lists in the order of their model's fields, and a part that is the same as in
-the line before is written as `=`. So a line is read after those before it.
+Compact: rows are lists in the order of their model's fields, and a part that equals the one in the
+line before is written as `=`. So reading a line requires the lines before it.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from json.decoder import JSONArray  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
@@ -28,6 +27,7 @@ from recovery.rows.plans import PlanFileRow
 from recovery.rows.row import BrokerRow, ErrorRow, LsoRow, ProducerRow, Row, TxnListRow
 from recovery.rows.strip import StripRow
 from recovery.rows.why import WhyRow
+from recovery.values import Value, replace
 
 SCHEMA = "eoctl.recording/v1"
 MODELS: Mapping[str, type[Row]] = {
@@ -49,12 +49,12 @@ MODELS: Mapping[str, type[Row]] = {
     "jobs-show": JobRow,
 }
 """By the schema of the answer; one without rows needs none."""
-_PLAIN = tuple(f.name for f in fields(Snapshot) if f.name not in PARTS)
+_PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)
 SAME = "="
 
 
 class Writer:
-    """Appends snapshots to a new file. Raises UsageError where it cannot be made."""
+    """Appends snapshots to a new file. Raises UsageError if the file cannot be created."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -80,7 +80,7 @@ class Writer:
 
 
 def packed(s: Snapshot, before: Snapshot | None) -> dict[str, object]:
-    """A snapshot as JSON values."""
+    """Return a snapshot as JSON values."""
     out: dict[str, object] = {name: getattr(s, name) for name in _PLAIN}
     for part in PARTS:
         answer: Answer | None = getattr(s, part)
@@ -108,7 +108,7 @@ def _packed_answer(a: Answer) -> dict[str, object]:
 
 
 def unpacked(line: dict[str, Any], before: Snapshot | None) -> Snapshot:
-    """The snapshot of one line. Raises KeyError, TypeError or ValueError for what is none."""
+    """Return the snapshot of one line. Raises KeyError, TypeError or ValueError if it is none."""
     values: dict[str, Any] = {name: line[name] for name in _PLAIN if name in line}
     values["argv"] = tuple(values.get("argv", ()))
     for part in PARTS:
@@ -134,7 +134,7 @@ def _unpacked_answer(fields: dict[str, Any], before: Answer | None) -> Answer:
 
 
 def _unpacked_rows(fields: dict[str, Any], before: Answer | None) -> list[Row]:
-    """Return the rows; one that did not change is that of the answer before."""
+    """Return the rows; an unchanged one is the object of the previous answer."""
     model = MODELS.get(fields["schema"], Row)
     names: list[str] = fields["fields"]
     alike = before is not None and before.schema == fields["schema"]
@@ -148,12 +148,11 @@ def _unpacked_rows(fields: dict[str, Any], before: Answer | None) -> list[Row]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Value):
     """What is kept of a snapshot that is not shown.
 
-    begins: where its line begins. lines: the number of the line that has each part; none where it
-    is unknown. brief: what the trend and the pace of jobs need of it.
+    begins: the position of its line. lines: for each part, the number of the line that has it;
+    absent if unknown. brief: what the trend and the jobs' rates need.
     """
 
     begins: int
@@ -162,16 +161,16 @@ class _Kept:
 
 
 class Recording(Sequence[Snapshot]):
-    """The snapshots of a file, read when they are shown: of many partitions few fit into memory.
+    """The snapshots of a file, read when they are shown: with many partitions few fit into memory.
 
-    Raises UsageError for a file that is no recording. A last line that was cut off (the recorder
-    was killed) ends it silently.
+    Raises UsageError for a file that is not a recording. A last line that was cut off (the recorder
+    was killed) ends the recording silently.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kept: list[_Kept] = []
-        self._last: tuple[int, Snapshot] | None = None  # the one that was shown last
+        self._last: tuple[int, Snapshot] | None = None  # the last one shown
         first: Snapshot | None = None
         for begins, line, snapshot in _lines(path):
             number = len(self._kept)
@@ -189,11 +188,11 @@ class Recording(Sequence[Snapshot]):
         return len(self._kept)
 
     def brief(self, number: int) -> Snapshot:
-        """Return of a snapshot its held partitions, its jobs, and how many transactions ended."""
+        """Return a snapshot's held partitions, its jobs, and how many transactions ended."""
         return self._kept[number].brief
 
     def __getitem__(self, number: int) -> Snapshot:  # type: ignore[override]
-        """Return a whole snapshot. Raises UsageError if the file changed meanwhile."""
+        """Return a complete snapshot. Raises UsageError if the file changed meanwhile."""
         if not 0 <= number < len(self._kept):
             raise IndexError(number)
         if self._last is not None and self._last[0] == number:
@@ -209,7 +208,7 @@ class Recording(Sequence[Snapshot]):
         return snapshot
 
     def _read(self, file: BinaryIO, number: int) -> Snapshot:
-        """Return a snapshot; its parts that an earlier line has are read from there."""
+        """Return a snapshot; parts that are in an earlier line are read from there."""
         lines = self._kept[number].lines
         shown, known = self._last if self._last is not None else (-1, None)
         there = self._kept[shown].lines if known is not None else {}
@@ -232,11 +231,11 @@ class Recording(Sequence[Snapshot]):
 
 
 def _brief(s: Snapshot, partitions: Answer | None) -> Snapshot:
-    """Return what a trend needs of a snapshot. partitions: those of the one before, if alike."""
+    """Return what a trend needs of a snapshot. partitions: the previous snapshot's, if equal."""
     if partitions is None and s.partitions is not None:
         held = [row for row in s.partitions.rows if isinstance(row, LsoRow) and row.held]
-        partitions = s.partitions.but(rows=held)
-    listed = s.transactions.but(rows=[], errors=[]) if s.transactions else None
+        partitions = replace(s.partitions, rows=held)
+    listed = replace(s.transactions, rows=[], errors=[]) if s.transactions else None
     return Snapshot(
         s.title,
         s.taken_at,
@@ -254,7 +253,7 @@ def read(path: Path) -> Iterator[Snapshot]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
-    """Yield where each line begins, its JSON value and its snapshot."""
+    """Yield each line's position, JSON value and snapshot."""
     before: Snapshot | None = None
     try:
         with path.open("rb") as file:
@@ -290,7 +289,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
 class _Decoder(json.JSONDecoder):
     """Decodes the elements of the outermost lists one by one.
 
-    With 100,000 rows json.loads keeps every other thread waiting for 0.1 s, and a key with them.
+    With 100,000 rows json.loads blocks every other thread for 0.1 s, and a key press with them.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A recording as a feed: played back, paused, sought."""
+"""A recording as a feed: it can be played back, paused and moved to any snapshot."""
 
 import gc
 import threading
@@ -38,26 +38,26 @@ class ReplayFeed:
             self._thread.join(1.0)
 
     def want(self, **changes: object) -> None:
-        """A recording shows what was recorded."""
+        """Do nothing: a recording shows what was recorded."""
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
         self._woken.set()
 
     def wake(self) -> None:
-        """Nothing to ask."""
+        """Do nothing: a recording asks nobody."""
 
     def pace(self, interval: float) -> None:
         self.interval = interval
 
     def seek(self, step: int) -> None:
-        """Go so many snapshots on or back, and stay there."""
+        """Move so many snapshots forward or back, and stay at that one."""
         self._paused = True
         self._step += step
         self._woken.set()
 
     def now(self) -> int:
-        """The time of the snapshot shown: in a recording nothing grows old."""
+        """Return the time of the snapshot shown: in a recording nothing grows old."""
         return self._now
 
     def _run(self, post: Post) -> None:
@@ -80,7 +80,7 @@ class ReplayFeed:
         at, shown = 0, -1
         while not self._stopped:
             if at != shown:
-                if at != shown + 1:  # the trend is what led here
+                if at != shown + 1:  # rebuild the trend that led to this snapshot
                     builder.forget()
                     for earlier in range(max(0, at - 360), at):
                         builder.feed(snapshots.brief(earlier))
@@ -102,12 +102,12 @@ class ReplayFeed:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Make many rows: the collector of garbage looks at them neither now nor later.
+    """Keep the garbage collector from ever examining the rows made within.
 
-    It would stop the whole process for a quarter of a second with 100,000 partitions. Rows are in
-    no circle: they go when the last frame does that shows them.
+    With 100,000 partitions it would stop the process for a quarter of a second. Rows are in no
+    reference cycle: they are freed with the last frame that shows them.
     """
-    gc.collect()  # a look at little: what is older is frozen
+    gc.collect()  # takes little time: older objects are frozen
     gc.disable()
     try:
         yield

@@ -1,1 +1,1 @@
-"""The screens and pages, each from values to lines."""
+"""The screens and pages; each turns values into lines."""

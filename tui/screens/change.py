@@ -1,11 +1,10 @@
-"""A change from its plan to its verified result, through the same doors as the command line.
+"""A change from its plan to its verified result, through the command line's own functions.
 
-The plan is made again from the cluster, shown whole, and nothing is sent before its word was typed;
-what became of each step is read back from the cluster.
+The plan is made again from the cluster and shown completely, and nothing is sent until its word is
+typed; what became of each step is read back from the cluster.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +14,7 @@ from textual.widgets import Input
 from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
+from recovery.values import Value
 from tui.widgets.asking_page import Asking
 from tui.widgets.lines import Line
 from tui.widgets.text import wrapped
@@ -33,11 +33,10 @@ ROLES = {
 }
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A plan and where it is carried out, or (plan None) sentences instead of one.
+class Ready(Value):
+    """A plan and where it is carried out, or (plan None) sentences instead of a plan.
 
-    undoes: the journal entry that the plan puts back. finding: the sentences tell of one.
+    undoes: the journal entry that the plan puts back. finding: the sentences report a finding.
     """
 
     plan: "Plan | None"
@@ -66,7 +65,7 @@ def execute(ready: Ready, typed: str) -> "Outcome":
 
 
 class ChangeScreen(Asking[bool]):
-    """Plan, typed word, outcome. It returns True if anything was sent. make: runs in a thread."""
+    """Plan, typed word, outcome. Returns True if anything was sent. make: runs in a thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False, priority=True),
@@ -87,7 +86,7 @@ class ChangeScreen(Asking[bool]):
         self.run_worker(self._planning, thread=True)
 
     def action_leave(self) -> None:
-        """Close; not while something is being sent: its result must be seen."""
+        """Close, unless something is being sent: its result must be seen."""
         if not self.acting:
             self.dismiss(self.sent)
 

@@ -1,4 +1,4 @@
-"""The page of a Flink checkpoint: what became of each transaction that it promises."""
+"""The page of a Flink checkpoint: what became of each transaction that the checkpoint holds."""
 
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def checkpoint_page(s: "Snapshot | None", path: str, width: int) -> list[Line]:
-    """path: of the checkpoint's folder. The table is the command's; its last column goes below."""
+    """Return the command's table, its last column below. path: the checkpoint's folder."""
     answer = s.checkpoint if s is not None and s.checkpoint_about == path else None
     if answer is None:
         return [((f" reading the checkpoint {visible(path)}", "dim"),)]
     lines = error_lines(answer.errors, width, named=True)
     if "checkpoint_id" not in answer.extra:
-        return lines  # it could not be read
+        return lines  # the checkpoint could not be read
     summary = visible(COMMITTABLES.summary(answer))
     lines = [((part, "title"),) for part in wrapped(summary, width - 1, " ")] + lines
     rows = sort_rows([COMMITTABLES.cells(row) for row in answer.rows], COMMITTABLES.columns)

@@ -1,19 +1,19 @@
-"""The forms of the Recover screen, as data: which command each starts, and what it asks for.
+"""The forms of the Recover screen, as data: which command each starts, and its fields.
 
-A form starts exactly the command that it shows. One whose command changes something shows that
-command's plan first and carries it out only after the plan's word was typed.
+A form starts exactly the command that it shows. If the command changes something, the form shows
+the command's plan first and carries it out only after the plan's word was typed.
 """
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Value):
     """One line of a form. option: `--group`, or "" for an argument. says: an example or choices.
 
-    several: words are arguments of their own. value: its text at first.
+    several: each word is an argument. value: the initial text.
     """
 
     label: str
@@ -24,11 +24,10 @@ class Field:
     value: Callable[[], str] = str
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A command and its fields. plans: it has a plan that --execute carries out.
+class Form(Value):
+    """A command and its fields. plans: the command has a plan that --execute carries out.
 
-    page: the screen that shows it, of what is typed after `:`; it starts nothing.
+    page: the word after `:` of the screen that the form opens instead; then it starts nothing.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Form:
 
 
 def plan_file() -> str:
-    """A new name in the folder of plans, where the Plans screen finds it."""
+    """Return a new file name in the folder of plans, where the Plans screen finds it."""
     from eoctl.operations.change.changes import plans_folder
 
     plans_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,7 +49,7 @@ def plan_file() -> str:
 
 
 def command_of(form: Form, values: Mapping[str, str], connection: Sequence[str]) -> list[str]:
-    """The command line that the form starts; values: by the fields' labels."""
+    """Return the command line that the form starts; values: by the fields' labels."""
     options: list[str] = []
     arguments: list[str] = []
     for field in form.fields:

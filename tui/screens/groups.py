@@ -51,7 +51,7 @@ def groups_table(s: "Snapshot", before: Mapping[str, TableRow], text: Text) -> T
 
 
 def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> TableRow:
-    """A group on a partition."""
+    """Return the row of a group on a partition."""
     name = str(g.topic_partition)
     words = "yes" if g.pending else "-" if g.pending is None else "no"
     said = g.error or state or "-"
@@ -60,7 +60,7 @@ def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> Ta
 
 
 def bare_group_row(group: str, state: str | None, text: Text) -> TableRow:
-    """A group that has committed nothing."""
+    """Return the row of a group that has committed nothing."""
     nothing: list[Cell] = [("-", None)] * 5
     cells: list[Cell] = [(text(group), group), *nothing, ("-", "-"), (state or "-", state)]
     return table_row(f"{group}\0", "", cells)

@@ -1,8 +1,8 @@
-"""The one list of keys: bindings, footer, help and the `:` palette are made from it.
+"""The only list of keys: bindings, footer, help and the `:` palette are made from it.
 
-A key whose action could change the cluster has `changes`: in a read-only context and in a recording
-it does not exist (App.check_action). C, K, ctrl+d, ctrl+k and delete stay
-unbound: elsewhere they destroy.
+A key whose action could change the cluster has `changes`: it does not exist in a read-only context
+or in a recording (App.check_action). C, K, ctrl+d, ctrl+k and delete stay unbound, because
+elsewhere they destroy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
 class Key(Value):
     """keys: as Textual names them. shown: as people write them. where: on which kind of screen.
 
-    footer: short word for the footer, or "" when only the help names it. priority: also while
-    something is typed. subject: on a page the key is about what the page shows, so that it does
-    not exist before the page has answered.
+    footer: short word for the footer, or "" if only the help names it. priority: also works while
+    something is typed. subject: on a page the key acts on what the page shows, so it does not exist
+    until the page has answered.
     """
 
     keys: tuple[str, ...]
@@ -154,7 +154,7 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
 
 
 def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True) -> Iterator[Key]:
-    """The keys that the footer shows."""
+    """Yield the keys that the footer shows."""
     for key in KEYS:
         if key.footer and exists(
             key, view, replay=replay, may_change=may_change, answered=answered
@@ -163,5 +163,5 @@ def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True)
 
 
 def completions(typed: str) -> Sequence[str]:
-    """Command words that begin with what was typed."""
+    """Return the command words that begin with what was typed."""
     return [w for c in COMMANDS for w in c.words if w.startswith(typed.lower())]

@@ -15,7 +15,7 @@ BAR = 30
 
 
 def merge_page(s: "Snapshot | None", app_file: str, width: int) -> list[Line]:
-    """app_file: its path."""
+    """Return the page. app_file: its path."""
     answer = s.merge if s is not None and s.merge_about == app_file else None
     if answer is None:
         return [((f" reading the merge log of {visible(app_file)}", "dim"),)]
@@ -62,8 +62,8 @@ def _partition(row: MergePlanRow, end: int) -> list[Line]:
     words += f"{counted(left, 'output is', 'outputs are')} dropped first"
     lines.append(((" output   ", "dim"), (words, "text")))
     for i in row.inputs:
-        place = visible(str(i.topic_partition))
-        words = f"{place} from {i.start} to {i.end}, {counted(i.entries, 'entry', 'entries')}"
+        partition = visible(str(i.topic_partition))
+        words = f"{partition} from {i.start} to {i.end}, {counted(i.entries, 'entry', 'entries')}"
         lines.append(((" input    ", "dim"), (words, "text")))
     return lines
 

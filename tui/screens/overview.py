@@ -1,4 +1,4 @@
-"""The first screen: what is wrong in words, and under it the things that are, the worst first."""
+"""The first screen: what is wrong in words, and below it the list of problems, the worst first."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from tui.widgets.trend import Trend
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
 
-MOST_ALIKE = 4  # things of one kind that could not be seen for one reason: more are one line
+MOST_ALIKE = 4  # unseen things of one kind and error; more are shown as one line
 MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
 
 
@@ -94,7 +94,7 @@ def _judged(
 
 
 def _plain(what: Cell, where: str, age: Cell, says: Cell, text: Text) -> list[Cell]:
-    """Cells of a row about something that is no open transaction: it holds nothing."""
+    """Return the cells of a row that is about no open transaction: it holds nothing."""
     return [what, (text(where), (where, 0)), NOTHING, NO_TREND, age, *NO_END, says]
 
 
@@ -106,7 +106,7 @@ def _job(j: JobRow, now: int, text: Text) -> TableRow:
 
 
 def _unfinished(s: "Snapshot", text: Text) -> list[TableRow]:
-    """Changes that were begun and not ended: the journal resumes or undoes them."""
+    """Return changes that were begun and not ended: the journal resumes or undoes them."""
     rows = []
     for e in s.journal.rows if s.journal else ():
         if not isinstance(e, JournalRow) or e.state != "unfinished":
@@ -136,27 +136,27 @@ def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
     for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
         for e in answer.errors if answer else ():
             if e.error != "UNKNOWN_VERDICT":  # its transaction is in the list already
-                by_error.setdefault((e.scope, e.error), {})[_place(e)] = e
+                by_error.setdefault((e.scope, e.error), {})[_scope_name(e)] = e
     return by_error
 
 
 def _unseen_rows(
     unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Text
 ) -> Iterable[TableRow]:
-    """A line for each, or one for many of a kind: a broker that is down takes thousands along."""
-    for (scope, error), places in unseen.items():
-        some = list(places.items())
+    """Yield a line for each, or one for many of a kind: a dead broker hides thousands."""
+    for (scope, error), by_name in unseen.items():
+        some = list(by_name.items())
         if len(some) > MOST_ALIKE:
-            some = [(counted(len(places), scope), some[0][1])]
-        for place, e in some:
-            name = "" if len(places) > MOST_ALIKE else place
+            some = [(counted(len(by_name), scope), some[0][1])]
+        for shown, e in some:
+            name = "" if len(by_name) > MOST_ALIKE else shown
             what = ("not seen", len(ORDER) + 1)
             says = (text(f"{e.detail} ({error})"), e.detail)
-            cells = _plain(what, place, aged(None), says, text)
+            cells = _plain(what, shown, aged(None), says, text)
             yield table_row(f"error\0{scope}\0{name}\0{error}", "?", cells, e)
 
 
-def _place(e: ErrorRow) -> str:
+def _scope_name(e: ErrorRow) -> str:
     if e.topic is not None:
         return e.topic if e.partition is None else f"{e.topic}:{e.partition}"
     if e.broker is not None:
@@ -165,7 +165,7 @@ def _place(e: ErrorRow) -> str:
 
 
 def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list[TableRow]:
-    """Groups that are at an LSO, one line each: their worst partition."""
+    """Return the groups that are at an LSO, one line each, for their worst partition."""
     worst: dict[str, OffsetsShowRow] = {}
     more: dict[str, int] = {}
     for g in group_rows(s):
@@ -177,8 +177,12 @@ def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list
             worst[g.group] = g
     rows = []
     for name, g in worst.items():
-        place = str(g.topic_partition)
-        says = f"is at the LSO of {place}" if at_the_lso(g) else f"a commit for {place} is pending"
+        partition = str(g.topic_partition)
+        says = (
+            f"stands at the LSO of {partition}"
+            if at_the_lso(g)
+            else f"a commit for {partition} is pending"
+        )
         if more[name] > 1:
             says += f" and {counted(more[name] - 1, 'other')}"
         cells: list[Cell] = [
@@ -190,5 +194,5 @@ def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list
             *NO_END,
             (text(says), says),
         ]
-        rows.append(table_row(f"group\0{name}", "!", cells, g, ("why", place)))
+        rows.append(table_row(f"group\0{name}", "!", cells, g, ("why", partition)))
     return sorted(rows, key=lambda r: -(r.sort[3] or 0))  # type: ignore[operator]

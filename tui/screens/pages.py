@@ -1,4 +1,4 @@
-"""Pages of text: the story of `why`, evidence beside a row, a timeline, help. Lines from values."""
+"""Pages of text, made from values: the story of `why`, evidence, a timeline, help."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ _LANES = {"Ongoing": "=", "Prepare": "~", "CompleteCommit": "c", "CompleteAbort"
 
 
 def why_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
-    """The page of `eoctl why`; subject: TOPIC:P, or "" for the worst."""
+    """Return the page of `eoctl why`; subject: TOPIC:P, or "" for the worst."""
     if s is None or s.why is None or s.why_about != subject:
         name = visible(subject) if subject else "the worst partition"
         return [((f" looking at {name}: two looks, some seconds apart", "dim"),)]
@@ -60,7 +60,7 @@ def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
     command = row.held_by.remedy.command if row.held_by else None
     if command is not None:
         lines += [(), ((" next (shows the plan, changes nothing):", "dim"),)]
-        # to be copied with `e`: on the screen it may wrap
+        # can be copied with `e`: on the screen the line may wrap
         lines += [((part, "key"),) for part in _chunks(command, width - 4)]
     return [*lines, ()]
 
@@ -104,14 +104,14 @@ def evidence_page(source: object, width: int) -> list[Line]:
 
 
 def timeline_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
-    """States and epochs of one transactional id: two lanes over time, then every record."""
+    """Return states and epochs of one transactional id: two lanes over time, then every record."""
     if s is None or s.history is None or s.history_about != subject:
         return [((f" reading the history of {visible(subject)}", "dim"),)]
     rows = [r for r in s.history.rows if isinstance(r, HistoryRow)]
     lines = error_lines(s.history.errors, width)
     if not rows:
         if lines:
-            return lines  # what was not seen is not absent
+            return lines  # what was not seen may still exist
         return [((" __transaction_state has no record of it any more", "dim"),)]
     lines += _lanes(rows, s.history.collected_at, width)
     if s.history.extra.get("left_out"):
@@ -181,7 +181,7 @@ def _record(r: HistoryRow, before: int | None, width: int) -> Line:
 def help_page(
     view: View, *, replay: bool, may_change: bool, width: int, verdicts: Sequence[str] = ()
 ) -> list[Line]:
-    """Every key that exists on this screen, every command, what marks and `verdicts` mean."""
+    """Return every key on this screen, every command, and what marks and `verdicts` mean."""
     lines: list[Line] = [((" Screens", "title"),)]
     for v in NUMBERED:
         lines += _entry(f"  {v.number:<10}", "key", f"{v.title}: {v.says}", width)
@@ -202,14 +202,14 @@ def help_page(
 
 
 def _entry(head: str, role: str, text: str, width: int) -> list[Line]:
-    """Return a word and what it means, the lines that follow below the meaning."""
+    """Return a word and what it means, further lines indented below the meaning."""
     first, *rest = wrapped(text, width - len(head))
     indent = " " * len(head)
     return [((head, role), (first, "text")), *(((indent + part, "text"),) for part in rest)]
 
 
 def explain_page(word: str, width: int) -> list[Line]:
-    """Return the page of `eoctl explain` about a word. Raise UsageError if it does not know it."""
+    """Return the page of `eoctl explain` about a word. Raise UsageError for an unknown word."""
     lines: list[Line] = []
     for entry in explained(word):
         first, *rest = explain_lines(entry, width - 1)
@@ -218,13 +218,13 @@ def explain_page(word: str, width: int) -> list[Line]:
 
 
 def verdicts_of(rows: Iterable[object]) -> list[str]:
-    """Return the verdicts of judged transactions among these, each once: what `?` explains."""
+    """Return the verdicts among these rows, each once: `?` explains them."""
     judged = [row for row in rows if isinstance(row, TxnHangingRow)]
     return list(dict.fromkeys("mixed" if row.mixed else row.verdict for row in judged))
 
 
 def json_lines(source: object) -> list[str]:
-    """A row as indented JSON; ASCII, so nothing in it reaches the terminal raw."""
+    """Return a row as indented JSON; ASCII, so nothing in it reaches the terminal raw."""
     import json
 
     from eoctl.render.envelope import values

@@ -1,4 +1,4 @@
-"""The Partitions screen: what readers see of each, and what holds it."""
+"""The Partitions screen: what readers see of each partition, and what holds it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
@@ -62,7 +62,7 @@ def partitions_table(
 def partition_row(
     r: LsoRow, name: str, verdict: TxnHangingRow | None, spark: str, text: Text
 ) -> TableRow:
-    """A partition; verdict: the worst judged transaction that holds it."""
+    """Return a partition's row; verdict: the worst judged transaction that holds it."""
     given: dict[str, Cell] = {"trend": (spark, None)}
     if verdict is not None and not r.error:
         held_by = verdict.transactional_id or f"pid {verdict.producer_id}, no owner"
@@ -76,16 +76,16 @@ def partition_row(
 
 
 def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
-    """The worst judged transaction of each partition."""
-    by_place: dict[str, TxnHangingRow] = {}
+    """Return the worst judged transaction of each partition."""
+    by_partition: dict[str, TxnHangingRow] = {}
     for r in answer.rows if answer else ():
         assert isinstance(r, TxnHangingRow)
-        by_place.setdefault(r.where, r)  # the answer has the worst first
-    return by_place
+        by_partition.setdefault(r.where, r)  # the answer has the worst first
+    return by_partition
 
 
 def _held_first(row: TableRow) -> tuple[int, float, bool]:
-    """The worst first, then the oldest, then what is held at all."""
+    """Return a sort key: the worst first, then the oldest, then any other held partition."""
     r = row.source
     assert isinstance(r, LsoRow)
     seconds = r.blocking.age_seconds if r.blocking else None

@@ -10,6 +10,7 @@ from eoctl.render.words import age as age_words
 from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.plans import PlanFileRow
+from recovery.values import replace
 from tui.screens.rows import AGE, Picked, Text, aged, cells_of, numbered, since, table_row
 from tui.widgets.tables import MARK, TableData, TableRow, table_data
 
@@ -26,7 +27,7 @@ PLAN_COLUMNS = (
     _entry("context", (0, 10, 16), "X", 1),
     _entry("scope", (12, 16, 26), "W", 2),
     _entry("steps", (5, 5, 5), "E"),
-    AGE.but(letter="O"),
+    replace(AGE, letter="O"),
     _entry("user", (0, 0, 16), "B"),
     _entry("summary", (0, 20, 40), "", 3),
 )
@@ -39,7 +40,7 @@ JOB_COLUMNS = (
     _job("records", (8, 10, 12), "R"),
     Column("rate", "REC/S", "number", widths=(6, 8, 10), letter="P"),
     _job("eta", (0, 6, 6), "L", title="LEFT"),
-    AGE.but(widths=(6, 6, 6)),
+    replace(AGE, widths=(6, 6, 6)),
     _job("what", (0, 14, 40), "", 3),
 )
 MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}
@@ -62,7 +63,7 @@ def plans_table(s: "Snapshot", text: Text) -> TableData:
 
 
 def rows_of(answer: "Answer | None", model: type) -> list[Any]:
-    """Those of the model; none where there is no answer."""
+    """Return the rows of one model; none without an answer."""
     return [r for r in (answer.rows if answer else ()) if isinstance(r, model)]
 
 
@@ -94,7 +95,7 @@ def _plan_row(r: PlanFileRow, now: int, text: Text) -> TableRow:
 def jobs_table(
     s: "Snapshot", rates: Callable[[JobRow], float | None], text: Text, *, ascii_only: bool
 ) -> TableData:
-    """Those that run first, then the newest. rates: records a second of a job that runs."""
+    """Return the table: running jobs first, then the newest. rates: records a second by job."""
     rows = [_job_row(r, rates(r), s.taken_at, text, ascii_only) for r in rows_of(s.jobs, JobRow)]
     rows.reverse()
     rows.sort(key=lambda row: row.cells[2] != "running")
@@ -122,7 +123,7 @@ def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bo
 
 
 def stage_bar(r: JobRow, width: int, *, ascii_only: bool = False) -> str:
-    """`######.... 3/5`; `-` where no stage was reported."""
+    """Return `######.... 3/5`; `-` if no stage was reported."""
     if not r.stages_total:
         return "-"
     done = min(r.stages_done or 0, r.stages_total)

@@ -1,4 +1,4 @@
-"""Plans, journal entries and jobs: what is beside their lists, and their pages."""
+"""Plans, journal entries and jobs: the panes beside their lists, and their pages."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
     from recovery.rows.answers import Answer
 
-LABEL = 11  # cells of the words before the facts of a page
+LABEL = 11  # cells of the label before each fact of a page
 ROLES = {"unfinished": "look", "failed": "act", "lost": "act", "running": "key", "done": "good"}
 
 
@@ -103,7 +103,7 @@ def _job_facts(r: JobRow, rate: str | None = None) -> tuple[tuple[str, str | Non
 
 
 def _value(value: object) -> str:
-    """A part of a job's result in words."""
+    """Return a part of a job's result in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
@@ -112,7 +112,7 @@ def _value(value: object) -> str:
 
 
 def job_page(s: "Snapshot | None", job_id: str, width: int, rate: str | None = None) -> list[Line]:
-    """One job, and the end of its log. rate: records a second, as the list of jobs tells it."""
+    """Return one job, and the end of its log. rate: records a second, as the list of jobs shows."""
     answer = _detail(s, job_id)
     if answer is None:
         return [((f" looking at {visible(job_id)}", "dim"),)]
@@ -127,7 +127,7 @@ def job_page(s: "Snapshot | None", job_id: str, width: int, rate: str | None = N
 
 
 def change_page(s: "Snapshot | None", entry_id: str, width: int) -> list[Line]:
-    """A plan or journal entry: facts, steps, and what became of them."""
+    """Return a plan or journal entry: facts, steps, and what became of them."""
     answer = _detail(s, entry_id)
     if answer is None:
         return [((f" reading {visible(entry_id)}", "dim"),)]

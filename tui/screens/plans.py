@@ -1,7 +1,7 @@
 """The actions on a plan file or a journal entry: carry out, resume, undo, verify.
 
-Each is what the command line does, through eoctl.operations.change.acting. These run in a thread.
-`about` is a journal entry's id, or `plan FILE`.
+Each does what the command line does, with eoctl.operations.change.acting, in a thread. `about` is a
+journal entry's id, or `plan FILE`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ SECONDS = 60.0
 
 
 def begun_or_planned(about: str) -> Ready:
-    """The plan of a plan file, or what is left of an unfinished entry. Raises EoctlError."""
+    """Return the plan of a plan file, or the rest of an unfinished entry. Raises EoctlError."""
     from eoctl.operations.change import changes
 
     plan = changes.plan_of(about)
@@ -34,7 +34,7 @@ def begun_or_planned(about: str) -> Ready:
 
 
 def undo(about: str) -> Ready:
-    """The plan that puts an entry back. Raises EoctlError; RefusedError where nothing can."""
+    """Return the plan that puts an entry back. Raises EoctlError; RefusedError if nothing can."""
     from eoctl.operations.change import changes
     from eoctl.operations.change.undo import undo_plan
 
@@ -44,7 +44,7 @@ def undo(about: str) -> Ready:
 
 
 def verify(about: str) -> Ready:
-    """Look whether everything is as the plan leaves it. Raises EoctlError."""
+    """Check whether everything is as the plan leaves it. Raises EoctlError."""
     from eoctl.operations import kinds  # noqa: F401 - the plan may be of any kind
     from eoctl.operations.change import changes
     from eoctl.operations.change.acting import kind_module
@@ -74,7 +74,7 @@ def verify(about: str) -> Ready:
 
 
 def _verify_restart(plan: "Plan", context: "Context") -> Ready:
-    """Look like `restart verify`, also for a zombie's commit or write after the counted end."""
+    """Check as `restart verify` does, also for a zombie's commit or write after the counted end."""
     from eoctl.operations.restart.verify import verify as look_again
     from eoctl.operations.session.session import with_cluster
     from recovery.rows.restart import RestartVerifyRow

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.columns import inspect
 from recovery.rows.row import ProducerRow
+from recovery.values import replace
 from tui.screens.rows import AGE, Picked, Text, aged, answer_table, cells_of, since, table_row
 from tui.widgets.tables import MARK, TableData, TableRow
 
@@ -19,7 +20,7 @@ COLUMNS = (
     _producer("producer_epoch", (5, 5, 5), "E"),
     _producer("last_sequence", (5, 8, 10), "Q"),
     _producer("current_txn_start_offset", (9, 10, 14), "T"),
-    AGE.but(title="WROTE"),
+    replace(AGE, title="WROTE"),
     _producer("transactional_id", (12, 16, 36), "I", 3),
     _producer("stale", (0, 6, 6), "Z", title=""),
 )
@@ -37,7 +38,7 @@ def producers_table(s: "Snapshot", text: Text) -> TableData:
 
 
 def producer_row(r: ProducerRow, now: int, text: Text) -> TableRow:
-    """A producer of a partition."""
+    """Return the row of a producer on a partition."""
     name = str(r.topic_partition)
     sign = "?" if r.error else "!" if r.wrote_after_fence else ""
     age = aged(since(r.last_timestamp, now), producer_clock=True)

@@ -1,7 +1,7 @@
-"""The Recover screen: forms and what was started from them, each shown as the command it is.
+"""The Recover screen: forms and the runs started from them, each shown as its command.
 
-A form is filled in and starts its command as a process (tui.screens.runs); a command that changes
-something is run twice: for its plan, and, once the plan's word was typed, with that plan's hash.
+A filled-in form starts its command as a process (tui.screens.runs); a command that changes
+something runs twice: for its plan, and, once the plan's word was typed, with that plan's hash.
 """
 
 import json
@@ -26,11 +26,11 @@ from tui.widgets.tables import TableData, TableRow, table_data
 from tui.widgets.text import wrapped
 
 MARKS = {"running": "", "done": ""}
-FORM_WIDTH = 104  # a command grows while it is typed, and the box stays where it is
+FORM_WIDTH = 104  # a command grows while it is typed, but the box must not move
 
 
 def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
-    """Return the table: what was started here, newest first, then the forms."""
+    """Return the table: the runs started here, newest first, then the forms."""
     rows = [_run_row(number, run) for number, run in enumerate(runs)]
     rows.reverse()
     for form in FORMS:
@@ -41,7 +41,7 @@ def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
 
 
 def beside(says: str, command: str, width: int) -> list[Line]:
-    """Return what the form at the cursor does, whole, and the command that it starts."""
+    """Return what the form at the cursor does, uncut, and the command that it starts."""
     lines: list[Line] = []
     if says:
         lines = [((part, "text"),) for part in wrapped(says, width - 1, " ")]
@@ -99,7 +99,7 @@ class FormScreen(ModalScreen[list[str] | None]):
 
     @property
     def argv(self) -> list[str]:
-        """The command as it is now."""
+        """Return the command as it is now."""
         values = {
             field.label: made.value
             for field, made in zip(self.form.fields, self.inputs, strict=True)
@@ -108,12 +108,12 @@ class FormScreen(ModalScreen[list[str] | None]):
 
     @property
     def missing(self) -> list[str]:
-        """Labels of required fields that are empty."""
+        """Return the labels of required fields that are empty."""
         pairs = zip(self.form.fields, self.inputs, strict=True)
         return [f.label for f, made in pairs if f.required and not made.value.strip()]
 
     def show_command(self) -> None:
-        """The equal command, and what enter does."""
+        """Show the equal command, and what enter does."""
         text = shell_command(self.argv)
         hint = "enter goes to the next field, on the last one it starts; esc leaves"
         if text is None:
@@ -147,9 +147,9 @@ class FormScreen(ModalScreen[list[str] | None]):
 
 
 class RunScreen(Asking[list[str] | None]):
-    """A command's output as it comes; where it has a plan, the question too. esc only closes.
+    """A command's output as it arrives; if it has a plan, the question too. esc only closes.
 
-    Its result: the command that carries the confirmed plan out, or None.
+    Its result: the command that carries out the confirmed plan, or None.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -171,7 +171,7 @@ class RunScreen(Asking[list[str] | None]):
         self.set_interval(0.2, self.look)
 
     def look(self) -> None:
-        """Draw what came since the last look."""
+        """Draw the output that arrived since the last call."""
         run = self.watched
         if run.renewed == self._seen:
             return
@@ -208,7 +208,7 @@ class RunScreen(Asking[list[str] | None]):
 
     @property
     def word_wanted(self) -> str:
-        """Return what the operator types (see Plan.word)."""
+        """Return the word that the operator types (see Plan.word)."""
         assert self._plan is not None
         return f"{self._plan['action']}-{self._plan['sha256'][:4]}"
 
@@ -231,13 +231,13 @@ class RunScreen(Asking[list[str] | None]):
 
 
 def executing(argv: Sequence[str], sha256: str) -> list[str]:
-    """The command that carries out exactly this plan; after `--` all words are arguments."""
+    """Return the command that carries out exactly this plan; after `--` all words are arguments."""
     at = argv.index("--") if "--" in argv else len(argv)
     return [*argv[:at], "--execute", "--yes", "--plan-sha256", sha256, *argv[at:]]
 
 
 def plan_in(text: str) -> dict[str, Any] | None:
-    """The plan's row in a command's JSON; None where there was nothing to do."""
+    """Return the plan's row in a command's JSON; None if there was nothing to do."""
     try:
         rows = json.loads(text)["rows"]
     except (ValueError, KeyError, TypeError):
@@ -246,7 +246,7 @@ def plan_in(text: str) -> dict[str, Any] | None:
 
 
 def plan_told(plan: dict[str, Any]) -> list[str]:
-    """A plan's row in lines."""
+    """Return the lines that show a plan's row."""
     steps = [f"step {step['step']}   {step['does']}" for step in plan["steps"]]
     return [
         f"{plan['action'].upper()} on {plan['context']} (cluster {plan['cluster_id']})",

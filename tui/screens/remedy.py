@@ -1,14 +1,14 @@
-"""`x` on judged transactions: the plan of their remedies, as the command line makes it.
+"""Plan the remedies of judged transactions (`x`), as the command line does.
 
-Planning looks at the cluster again, so nothing is decided on what the screen showed.
+Planning reads the cluster again, so nothing is decided from what the screen showed.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.plans import subject
 from recovery.rows.diagnosis import TxnHangingRow
+from recovery.values import replace
 from tui.screens.change import Ready
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def ready(
     rows: Sequence[TxnHangingRow],
     cluster_id: str | None,
 ) -> Ready:
-    """One remedy's plan, or one of many for marked rows. Raises EoctlError. Takes seconds.
+    """Return one remedy's plan, or one of many for marked rows. Raises EoctlError. Takes seconds.
 
-    settings: the limits of judging. pause: seconds between the two looks at the cluster.
+    settings: the limits of judging. pause: seconds between the two snapshots of the cluster.
     """
     from eoctl.operations.diagnose.judging import diagnose
     from eoctl.operations.inspect.lists import Scope
@@ -87,7 +87,7 @@ def ready(
             settings,
             pause=pause,
         )
-        # of the transactions on these partitions only those that were marked
+        # on these partitions, only the transactions that were marked
         marked = {(r.topic, r.partition, r.producer_id, r.start_offset) for r in rows}
         diagnosis = replace(
             diagnosis,

@@ -1,4 +1,4 @@
-"""The parts of several screens' tables: cells, rows, and columns of the commands."""
+"""What the tables of several screens share: cells, rows, and columns of the commands."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from eoctl.render.tables import Column
 from eoctl.render.words import Age
 from eoctl.render.words import age as age_words
 from recovery.rows.diagnosis import TxnHangingRow
+from recovery.values import replace
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 
 if TYPE_CHECKING:
@@ -30,13 +31,13 @@ def table_row(
     opens: tuple[str, str] | None = None,
     judged: TxnHangingRow | None = None,
 ) -> TableRow:
-    """A row of its mark and its other cells. The rest is as TableRow has it."""
+    """Return a row from its mark and its other cells. The rest is as TableRow has it."""
     texts, values = zip(*cells, strict=True)
     return TableRow(key, (sign, *texts), (None, *values), sign, source, opens, judged)
 
 
 def cells_of(columns: Sequence[Column], row: object, text: Text, **given: Cell) -> list[Cell]:
-    """Return the cells of a row after its mark: those given by key, the others by their column."""
+    """Return a row's cells after its mark: given ones by key, the others from their column."""
     return [given.get(c.key) or _cell(c, c.of(row), text) for c in columns[1:]]
 
 
@@ -54,17 +55,17 @@ def _cell(column: Column, value: Any, text: Text) -> Cell:
 
 
 def number(value: int | None) -> str:
-    """Plain digits; `-` where it is not known."""
+    """Return plain digits; `-` if unknown."""
     return "-" if value is None else str(value)
 
 
 def numbered(value: int | None) -> Cell:
-    """A cell of a number."""
+    """Return a number's cell."""
     return number(value), value
 
 
 def aged(seconds: float | None, producer_clock: bool = False) -> Cell:
-    """A cell of an age: `3m`, by a producer's clock `~3m`."""
+    """Return an age's cell: `3m`, by a producer's clock `~3m`."""
     if seconds is None:
         return "", None
     return age_words(max(seconds, 0.0), producer_clock=producer_clock), seconds
@@ -76,13 +77,13 @@ def since(moment: int | None, now: int) -> float | None:
 
 
 def nothing(what: str, answer: "Answer | None", s: "Snapshot") -> str:
-    """The sentence instead of rows: what could not be seen is not called absent."""
+    """Return the sentence shown instead of rows: what could not be seen is not called absent."""
     if answer is None:
         return "no answer yet" if s.problem else "waiting for the first answer"
     if answer.errors:
         first = answer.errors[0]
-        place = visible(first.topic or first.id or first.scope)
-        return f"? no {what} could be seen: {first.error} on {place}"
+        subject = visible(first.topic or first.id or first.scope)
+        return f"? no {what} could be seen: {first.error} on {subject}"
     return f"no {what}"
 
 
@@ -93,7 +94,7 @@ def answer_table(
     answer: "Answer | None",
     s: "Snapshot",
 ) -> TableData:
-    """Return the table of an answer's rows, the most urgent first. what: one calls them."""
+    """Return the table of an answer's rows, the most urgent first. what: the rows' name."""
     return table_data(
         columns,
         sorted(rows, key=urgency),
@@ -111,7 +112,7 @@ class Picked:
     def __call__(
         self, key: str, widths: tuple[int, int, int], letter: str, grow: int = 0, **other: Any
     ) -> Column:
-        return self._known[key].but(widths=widths, letter=letter, grow=grow, **other)
+        return replace(self._known[key], widths=widths, letter=letter, grow=grow, **other)
 
 
 AGE = Column("age", "AGE", "age", widths=(6, 7, 7), letter="A")

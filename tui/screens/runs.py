@@ -1,6 +1,6 @@
-"""Commands that were started from a form: each a process of its own, its output kept as it comes.
+"""Commands started from a form: each a process of its own, its output kept as it arrives.
 
-No more than the last lines are kept; stopping one sends SIGINT, as ctrl-c at the prompt would.
+Only the last lines are kept; stopping a run sends SIGINT, as ctrl-c at the prompt would.
 """
 
 import os
@@ -24,8 +24,8 @@ class Run:
         self.argv = tuple(argv)
         self.began = time.time()
         self.lines: deque[str] = deque(maxlen=MOST_LINES)
-        self.out: list[str] = []  # stdout alone, of a command that answers in JSON
-        self.renewed = 0  # counts what came, so that a screen knows when to draw again
+        self.out: list[str] = []  # stdout alone, for a command that answers in JSON
+        self.renewed = 0  # counts arrivals, so that a screen knows when to draw again
         self._ended: int | None = None
         environ = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"}
         self._process = subprocess.Popen(
@@ -36,7 +36,7 @@ class Run:
             text=True,
             errors="replace",
             env=environ | {"NO_COLOR": "1"},
-            start_new_session=True,  # a ctrl-c at the dashboard is not meant for it
+            start_new_session=True,  # a ctrl-c at the dashboard is not meant for the run
         )
         self._json = "json" in extra
         self._readers = [
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs; below 0 the signal that ended it."""
+        """Return None while the run lasts; below 0 the signal that ended it."""
         return self._ended
 
     @property
@@ -86,7 +86,7 @@ class Run:
         return "done" if self._ended == 0 else f"exit {self._ended}"
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Ask the run to end."""
         if self._ended is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The Transactions screen: every transactional id, and a verdict on what is open."""
+"""The Transactions screen: every transactional id, with a verdict on its open transaction."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 def transactions_table(s: "Snapshot", text: Text) -> TableData:
-    """Every transactional id, with the worst verdict on what it has open; then the strays."""
+    """Return all transactional ids with their worst verdict, then transactions without an id."""
     judged: dict[str, list[TxnHangingRow]] = {}
     for h in s.hanging.rows if s.hanging else ():
         assert isinstance(h, TxnHangingRow)
@@ -50,7 +50,7 @@ def transactions_table(s: "Snapshot", text: Text) -> TableData:
 
 
 def listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow], text: Text) -> TableRow:
-    """A transactional id with the worst verdict on what it has open."""
+    """Return the row of a transactional id, with the worst verdict on its open transactions."""
     h = found[0] if found else None
     late = bool(t.age_seconds and t.timeout_ms and t.age_seconds * 1000 > t.timeout_ms)
     sign = "?" if t.error else (mark(h.verdict) or "") if h else "!" if late else ""
@@ -61,7 +61,7 @@ def listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow], text: Te
 
 
 def stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
-    """An open transaction that no transactional id owns."""
+    """Return the row of an open transaction that no transactional id owns."""
     h = found[0]
     name = h.transactional_id
     said = f"(was {visible(name, spaces=True)})" if name else f"pid {h.producer_id}, no owner"

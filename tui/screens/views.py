@@ -1,7 +1,7 @@
-"""The screens, as data: number, name, and the command that prints the same.
+"""The screens, as data: number, name, and the command that prints the screen's content.
 
-A new screen is one View here and a module with its columns and rows, which frame.py calls; keys,
-tabs, help and `:` follow.
+To add a screen, add one View here and a module with its columns and rows, which frame.py calls;
+keys, tabs, help and `:` follow.
 """
 
 from typing import Literal
@@ -10,15 +10,15 @@ from eoctl.render.tables import Column
 from recovery.values import Value
 from tui.widgets.tables import MARK
 
-LETTERS = "ABDEHILNOPQRSTVWXZ"  # of columns, on any screen
+LETTERS = "ABDEHILNOPQRSTVWXZ"  # columns' letters, on any screen
 
 
 class View(Value):
-    """One screen. number: its key, 0 = reached through another. names: what `:` takes.
+    """One screen. number: its key, 0 = reached through another screen. names: accepted after `:`.
 
-    kind: a table, a table with more about the cursor's row beside or below it, or a page.
-    argv: the equal command after `eoctl` and its connection options. own: the columns of a table
-    that no command prints. short: the title where tabs have little room.
+    kind: a table, a table with a pane about the cursor's row beside or below it, or a page. argv:
+    the equal command after `eoctl` and its connection options. own: the columns of a table that no
+    command prints. short: the title if tabs have little room.
     """
 
     number: int
@@ -33,7 +33,7 @@ class View(Value):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The table's columns. Loads the rows' models, so ask for them after the first paint."""
+        """Return the columns. Loads the rows' models, so call it after the first paint."""
         if self.own or self.kind == "page":
             return self.own
         from tui.screens import (
@@ -54,8 +54,8 @@ class View(Value):
         }[self.name]
 
 
-class Place(Value):
-    """A place: a screen, and what it is about (a partition, a transactional id)."""
+class Location(Value):
+    """A location: a screen, and its subject (a partition, a transactional id)."""
 
     view: View
     about: str = ""

@@ -1,4 +1,4 @@
-"""A page over the screen with a line in which a word is typed: of a change, of what was started."""
+"""A page over the screen with a line for typing a word, about a change or a run."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Asking(ModalScreen[Result]):
-    """page: the text. word: hidden until `ask`; what is entered in it is an Input.Submitted."""
+    """page: the text. word: hidden until `ask`; entering it sends an Input.Submitted."""
 
     DEFAULT_CSS = """
     Asking { align: center middle; background: $background 60%; }
@@ -43,7 +43,7 @@ class Asking(ModalScreen[Result]):
             yield self.word
 
     def show(self, make: Callable[[int], Sequence[Line]], title: Callable[[int], Line]) -> None:
-        """Show a page in a box as large as its words (see Page.show)."""
+        """Show a page in a box as large as its text (see Page.show)."""
         self.page.show(make, title)
         self.on_resize()
 
@@ -53,7 +53,7 @@ class Asking(ModalScreen[Result]):
         fit(self.box, self.page, rows=int(asked), widest=widest)
 
     def ask(self, word: str) -> str:
-        """Ask for a plan's word; gives the sentence that asks."""
+        """Ask for a plan's word; return the sentence that asks."""
         instruction = f"type {word} to carry it out, esc to leave it"
         self.word.placeholder = instruction
         self.word.display = True

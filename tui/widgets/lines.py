@@ -22,17 +22,17 @@ FRAME_WIDTH, FRAME_HEIGHT = 6, 4
 
 
 def plain(line: Line) -> str:
-    """The text of a line."""
+    """Return the text of a line."""
     return "".join(text for text, _ in line)
 
 
 def line_width(line: Line) -> int:
-    """Cells of a line."""
+    """Return the cells of a line."""
     return sum(cells(text) for text, _ in line)
 
 
 def spread(left: Line, right: Line, width: int, *, fill: str = "text") -> Line:
-    """Both ends of a line; the right end wins where both do not fit."""
+    """Return a line from both ends; if both do not fit, the left one is cut."""
     room = width - line_width(right)
     gap = room - line_width(left)
     if gap >= 0:
@@ -41,7 +41,7 @@ def spread(left: Line, right: Line, width: int, *, fill: str = "text") -> Line:
 
 
 def clipped(line: Line, room: int) -> Line:
-    """The start of a line within `room` cells, with an ellipsis where something is lost."""
+    """Return the start of a line within `room` cells, with an ellipsis if something is cut."""
     from eoctl.render.width import cut_end
 
     kept: list[Part] = []
@@ -55,7 +55,7 @@ def clipped(line: Line, room: int) -> Line:
 
 
 def strip(line: Line, theme: str, width: int, under: str | None = None) -> Strip:
-    """The line as Textual draws it, exactly `width` cells."""
+    """Return the line as Textual draws it, exactly `width` cells."""
     filler = style(theme, line[-1][1] if line and line[-1][1] == "head" else "text", under)
     segments = [Segment(text, style(theme, role, under)) for text, role in line]
     return Strip(segments).adjust_cell_length(width, filler)
@@ -65,12 +65,12 @@ class Drawn(Widget):
     """A widget that draws lines in roles of the app's theme."""
 
     def role_theme(self) -> str:
-        """The name of the theme in force."""
+        """Return the name of the current theme."""
         return str(self.app.theme)
 
 
 class Bar(Drawn):
-    """A few lines, rebuilt whenever `show` is called; it is as high as they are many."""
+    """A few lines, replaced whenever `show` is called; it is as high as their number."""
 
     DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
 
@@ -106,7 +106,7 @@ class Bar(Drawn):
 class Page(Drawn, can_focus=True):
     """A page of text: a title line, then lines that can be scrolled.
 
-    The lines depend on the width, so they come from a function of it.
+    The lines depend on the width, so a function of the width makes them.
     """
 
     DEFAULT_CSS = "Page { width: 1fr; height: 1fr; }"
@@ -120,12 +120,12 @@ class Page(Drawn, can_focus=True):
         self._top = 0
 
     def show(self, make: Callable[[int], Sequence[Line]], title: Callable[[int], Line]) -> None:
-        """Show what `make(width)` gives under the line that `title(width)` gives."""
+        """Show what `make(width)` returns below the line that `title(width)` returns."""
         self._make, self._title = make, title
         self._remake()
 
     def retitle(self) -> None:
-        """Draw the title line again: it shows an age."""
+        """Draw the title line again, because it shows an age."""
         if self._titled:
             self.refresh(Region(0, 0, self.size.width, 1))
 
@@ -134,7 +134,7 @@ class Page(Drawn, can_focus=True):
         self.to(self._top + step)
 
     def to(self, line: int) -> None:
-        """Scroll so that `line` is at the top, as far as there are lines."""
+        """Scroll until `line` is at the top, as far as lines follow."""
         top = max(0, min(line, len(self._made) - self.room))
         if top != self._top:
             self._top = top
@@ -142,20 +142,20 @@ class Page(Drawn, can_focus=True):
 
     @property
     def room(self) -> int:
-        """Lines below the title."""
+        """Return the lines below the title."""
         return max(1, self.size.height - self._titled)
 
     @property
     def length(self) -> int:
-        """Lines of the whole page."""
+        """Return the lines of the complete page."""
         return len(self._made)
 
     def words(self, width: int) -> tuple[Sequence[Line], Line]:
-        """Return the lines and the title as they are at a width."""
+        """Return the lines and the title at a width."""
         return self._make(width), self._title(width)
 
     def text(self) -> str:
-        """The page as plain text."""
+        """Return the page as plain text."""
         return "\n".join(plain(line).rstrip() for line in self._made)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -188,9 +188,9 @@ class Page(Drawn, can_focus=True):
 
 
 def fit(box: Widget, page: Page, *, most: int = 120, rows: int = 0, widest: int = 0) -> None:
-    """Make a dialog as large as its words; where the screen is too small, its page scrolls.
+    """Make a dialog as large as its text; if the screen is too small, its page scrolls.
 
-    most: of its width. rows: lines of other things in the box; widest: cells of the widest of them.
+    most: limit of the width. rows: lines of other things in the box; widest: the widest one.
     """
     screen = box.app.size
     room = min(screen.width, most) - FRAME_WIDTH

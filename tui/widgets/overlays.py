@@ -1,4 +1,4 @@
-"""Screens that lie over another for a moment: help, JSON, a command to copy, the sort menu."""
+"""Screens shown over another for a moment: help, JSON, a command to copy, the sort menu."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -13,7 +13,7 @@ from tui.widgets.lines import Line, Page, fit
 
 
 class Overlay(ModalScreen[str | None]):
-    """A page over the screen. keys: those that close it, giving themselves as its result."""
+    """A page over the screen. keys: those that close it; the one pressed is its result."""
 
     DEFAULT_CSS = """
     Overlay { align: center middle; background: $background 60%; }
@@ -86,7 +86,7 @@ class Overlay(ModalScreen[str | None]):
 
 
 def sort_menu(columns: Sequence[Column]) -> Overlay:
-    """Press a column's letter."""
+    """Return the menu in which a column's letter is pressed."""
     shown = [c for c in columns if c.letter]
     lines: list[Line] = [
         ((f"  {c.letter}  ", "key"), (c.title or c.key.upper(), "text")) for c in shown

@@ -1,4 +1,4 @@
-"""Colours by role, per theme. No role says anything by colour alone: marks and words say it too."""
+"""Colours by role, per theme. No role relies on colour alone: marks and words say it too."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -86,12 +86,12 @@ THEMES = ("dark", "light", "contrast", "ansi-dark", "ansi-light")
 
 @cache
 def style(theme: str, role: str, under: str | None = None) -> Style:
-    """The style of a role in a theme; under: a second role laid over it (`cursor`)."""
+    """Return the style of a role in a theme; under: a second role laid over it (`cursor`)."""
     named = _THEMES["ansi" if theme.startswith("ansi") else theme]
     made = Style.parse(named[role])
     if under is None:
         return made
     over = Style.parse(named[under])
     if theme == "contrast" and under == "cursor":
-        return over  # its own colours, or the text could not be read
+        return over  # keeps its own colours, or else the text could not be read
     return made + over

@@ -15,7 +15,7 @@ MOST_LISTED = 40
 
 
 def strip_page(s: "Snapshot | None", subject: str | None, width: int) -> list[Line]:
-    """The strip of TOPIC:P, its legend, and the stretches from the LSO on."""
+    """Return the strip of TOPIC:P, its legend, and the stretches from the LSO on."""
     if s is None or subject is None or s.strip is None or s.strip_about != subject:
         return [((" reading the log around the LSO", "dim"),)] if subject else []
     lines = error_lines(s.strip.errors, width)

@@ -1,7 +1,7 @@
-"""The one table: draws the visible lines of an immutable tuple of rows, and keeps its place.
+"""The only table: draws the visible lines of an immutable tuple of rows, and keeps its place.
 
-The cursor follows its row's key. Rows keep their order until a key is pressed that sorts; one that
-vanished stays, struck through, until the next key. Only lines that changed are drawn again.
+The cursor follows its row's key. Rows keep their order until a sort key is pressed; a row that
+vanished stays, struck through, until the next key. Only changed lines are drawn again.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Table(Drawn, can_focus=True):
         self.on_cursor()
 
     def renew(self, data: TableData) -> None:
-        """Show newer rows of the same screen."""
+        """Show newer rows of the current screen."""
         state = self.state
         old = [self._at(y) for y in range(self.room)]
         order = state.order
@@ -67,58 +67,58 @@ class Table(Drawn, can_focus=True):
         self.on_cursor()
 
     def retitle(self) -> None:
-        """Draw the two head lines again: they tell an age and counts."""
+        """Draw the two head lines again: they show an age and counts."""
         self.refresh(Region(0, 0, self.size.width, HEAD_LINES))
 
     def settle(self) -> None:
-        """Filter and sort anew, and keep the cursor's row on its line of the screen if possible."""
+        """Filter and sort again; keep the cursor's row on its line of the screen if possible."""
         state = self.state
-        line = state.place - state.top
+        line = state.cursor_index - state.top
         state.settle()
-        state.top = max(0, state.place - line)
+        state.top = max(0, state.cursor_index - line)
         self._keep_in_view()
         self.refresh()
         self.on_cursor()
 
     def drop_gone(self) -> None:
-        """A key was pressed: what vanished goes."""
+        """Remove vanished rows, after a key press."""
         if self.state.gone:
             state = self.state
-            place = state.place
+            index = state.cursor_index
             state.order = [key for key in state.order if key not in state.gone]
             if state.cursor in state.gone:
                 state.cursor = (
-                    state.order[min(place, len(state.order) - 1)] if state.order else None
+                    state.order[min(index, len(state.order) - 1)] if state.order else None
                 )
             state.gone.clear()
             self._keep_in_view()
             self.refresh()
 
     def move(self, step: int) -> None:
-        """The cursor, by rows."""
-        self.to(self.place + step)
+        """Move the cursor by rows."""
+        self.to(self.cursor_index + step)
 
-    def to(self, place: int) -> None:
-        """The cursor, to the row at `place` of the shown order."""
+    def to(self, index: int) -> None:
+        """Move the cursor to the row at `index` of the shown order."""
         state = self.state
         if not state.order:
             return
-        old = self.place
-        place = max(0, min(place, len(state.order) - 1))
-        state.point(place)
-        state.moved = place > 0
+        old = self.cursor_index
+        index = max(0, min(index, len(state.order) - 1))
+        state.point(index)
+        state.moved = index > 0
         top = state.top
         self._keep_in_view()
         if state.top != top:
             self.refresh()
         else:
-            for line in {old, place}:
+            for line in {old, index}:
                 self.refresh(Region(0, line - top + HEAD_LINES, self.size.width, 1))
             self.retitle()
         self.on_cursor()
 
     def turn(self, step: int) -> None:
-        """The cell that is copied, by columns."""
+        """Move by columns to the cell that is copied."""
         shown = [i for i, _ in self._layout]
         if shown:
             at = shown.index(self.state.column) if self.state.column in shown else 0
@@ -126,25 +126,25 @@ class Table(Drawn, can_focus=True):
             self.refresh()
 
     def select(self) -> None:
-        """Mark the cursor's row, or take its mark away; the cursor moves on."""
+        """Mark the cursor's row, or remove its mark; the cursor moves on."""
         if self.state.cursor is not None:
             self.state.selected ^= {self.state.cursor}
             self.refresh()
             self.move(1)
 
     @property
-    def place(self) -> int:
-        """The cursor's place in the shown order."""
-        return self.state.place
+    def cursor_index(self) -> int:
+        """Return the cursor's place in the shown order."""
+        return self.state.cursor_index
 
     @property
     def current(self) -> TableRow | None:
-        """The cursor's row."""
+        """Return the cursor's row."""
         return self.state.row(self.state.cursor) if self.state.cursor is not None else None
 
     @property
     def room(self) -> int:
-        """Rows that fit."""
+        """Return how many rows fit."""
         return max(1, self.size.height - HEAD_LINES)
 
     # -- drawing -----------------------------------------------------------------------------
@@ -158,11 +158,11 @@ class Table(Drawn, can_focus=True):
             )
 
     def _keep_in_view(self) -> None:
-        state, place = self.state, self.place
+        state, index = self.state, self.cursor_index
         most = max(0, len(state.order) - self.room)
-        state.top = max(0, min(state.top, place, most))
-        if place >= state.top + self.room:
-            state.top = place - self.room + 1
+        state.top = max(0, min(state.top, index, most))
+        if index >= state.top + self.room:
+            state.top = index - self.room + 1
 
     def _at(self, y: int) -> TableRow | None:
         number = self.state.top + y

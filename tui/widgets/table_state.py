@@ -1,6 +1,6 @@
 """A table's memory while other screens are shown: order, cursor, filter, marked rows.
 
-Rows keep their order until a key is pressed that sorts; one that vanished stays until the next key.
+Rows keep their order until a sort key is pressed; a vanished row stays until the next key.
 """
 
 import re
@@ -11,7 +11,7 @@ from tui.widgets.tables import TableData, TableRow, sorted_rows
 
 
 class Filter(msgspec.Struct):
-    """A regular expression over a row's cells, any case; `!` before it inverts."""
+    """A regular expression over a row's cells, any case; a leading `!` inverts it."""
 
     text: str
     pattern: re.Pattern[str]
@@ -19,7 +19,7 @@ class Filter(msgspec.Struct):
 
     @classmethod
     def parse(cls, text: str) -> "Filter":
-        """Raises re.error."""
+        """Return the filter of a text. Raises re.error."""
         inverted = text.startswith("!")
         return cls(text, re.compile(text.removeprefix("!"), re.IGNORECASE), inverted)
 
@@ -29,7 +29,7 @@ class Filter(msgspec.Struct):
 
 
 class TableState(msgspec.Struct):
-    """One screen's table as it was left when another screen came."""
+    """One screen's table as it was when another screen replaced it."""
 
     data: TableData
     order: list[str] = msgspec.field(default_factory=list)
@@ -41,27 +41,29 @@ class TableState(msgspec.Struct):
     descending: bool = False
     filter: Filter | None = None
     selected: set[str] = msgspec.field(default_factory=set)
-    moved: bool = False  # the cursor was put where it is
-    live: bool = False  # a list that is short and always in its own order: the overview's
-    _place: int = 0  # where the cursor was at last: to look for it in a long order takes time
+    moved: bool = False  # the cursor was moved below the first row
+    live: bool = False  # a short list that always keeps its own order: the overview's
+    _cursor_index: int = 0  # the cursor's last place: searching a long order takes time
 
     def row(self, key: str) -> TableRow | None:
-        """The row of a key, also one that vanished."""
+        """Return the row of a key, also if it vanished."""
         return self.data.by_key.get(key) or self.gone.get(key)
 
     @property
-    def place(self) -> int:
-        """The cursor's place in the order; 0 if it is not in it."""
-        if not (self._place < len(self.order) and self.order[self._place] == self.cursor):
-            self._place = self.order.index(self.cursor) if self.cursor in self.order else 0
-        return self._place
+    def cursor_index(self) -> int:
+        """Return the cursor's place in the order; 0 if it has none."""
+        if not (
+            self._cursor_index < len(self.order) and self.order[self._cursor_index] == self.cursor
+        ):
+            self._cursor_index = self.order.index(self.cursor) if self.cursor in self.order else 0
+        return self._cursor_index
 
-    def point(self, place: int) -> None:
-        """Put the cursor on the row at a place of the order."""
-        self._place, self.cursor = place, self.order[place]
+    def point(self, index: int) -> None:
+        """Put the cursor on the row at an index of the order."""
+        self._cursor_index, self.cursor = index, self.order[index]
 
     def sort_by(self, letter: str) -> bool:
-        """Sort by the column of this letter: numbers highest first; again, the other way round.
+        """Sort by the column of this letter: numbers highest first; again to reverse.
 
         Return False if no column has the letter.
         """
@@ -75,20 +77,20 @@ class TableState(msgspec.Struct):
         return True
 
     def settle(self) -> None:
-        """Filter and sort again; what vanished comes last, until a key is pressed."""
+        """Filter and sort again; vanished rows come last, until a key is pressed."""
         keeps = self.filter.keeps if self.filter else None
         rows = [r for r in self.data.rows if keeps(r)] if keeps else self.data.rows
-        place = self.place
+        index = self.cursor_index
         self.order = [r.key for r in sorted_rows(rows, self.sort, descending=self.descending)]
         self.order += self.gone
         self.selected &= self.data.by_key.keys()
         if not self.moved and self.order:
             self.cursor = self.order[0]
         elif self.cursor not in self.order:
-            self.cursor = self.order[min(place, len(self.order) - 1)] if self.order else None
+            self.cursor = self.order[min(index, len(self.order) - 1)] if self.order else None
 
     def renew(self, data: TableData) -> None:
-        """Newer rows: in their places; new ones at the end; vanished ones stay, struck through."""
+        """Update rows in place, add new ones at the end, keep vanished ones struck through."""
         before = self.data
         self.data = data
         if not self.order:

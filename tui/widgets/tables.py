@@ -15,7 +15,7 @@ from recovery.values import Value
 if TYPE_CHECKING:
     from recovery.rows.diagnosis import TxnHangingRow
 
-LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # of sparklines, ASCII and not, lowest first
+LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # for sparklines, ASCII and not, lowest first
 NARROW, NORMAL, WIDE = range(3)
 GUTTER = 2  # cursor and selection
 MARK = Column("mark", "", "mark", widths=(2, 2, 2))
@@ -27,10 +27,10 @@ def breakpoint_of(width: int) -> int:
 
 
 class TableRow(Value, eq=False):
-    """One row. key: tells it apart for ever. cells: safe text. sort: a value per column, or None.
+    """One row. key: its permanent identity. cells: safe text. sort: a value per column, or None.
 
-    source: the model it shows, for JSON. opens: (screen, argument) for enter. judged: the worst
-    open transaction in it, whose remedy `x` plans.
+    source: the model it shows, for JSON. opens: (screen, argument) for enter. judged: the row's
+    worst open transaction, whose remedy `x` plans.
     """
 
     key: str
@@ -43,11 +43,11 @@ class TableRow(Value, eq=False):
 
     @property
     def command(self) -> str | None:
-        """The command that shows the remedy's plan."""
+        """Return the command that shows the remedy's plan."""
         return self.judged.remedy.command if self.judged else None
 
     def looks_like(self, other: "TableRow") -> bool:
-        """Return True if the row is drawn alike."""
+        """Return True if both rows look alike."""
         return self is other or (self.cells == other.cells and self.mark == other.mark)
 
 
@@ -59,7 +59,7 @@ def urgency(row: TableRow) -> int:
 class TableData(Value, eq=False):
     """Rows in their default order (the worst first), and what the widget needs to draw them.
 
-    collected_at: epoch ms, None before the first answer. titles: of columns whose title says more
+    collected_at: epoch ms, None before the first answer. titles: for columns whose title says more
     than the column's own. empty: the sentence shown instead of rows.
     """
 
@@ -80,7 +80,7 @@ def table_data(
     empty: str,
     titles: Mapping[str, str] | None = None,
 ) -> TableData:
-    """Rows with what follows from them. Of two rows with one key the first stays.
+    """Return rows with what follows from them. Of two rows with one key the first is kept.
 
     A number's column is as wide as its widest number: numbers are never cut.
     """
@@ -103,9 +103,9 @@ def table_data(
 
 
 def layout(data: TableData, width: int) -> list[tuple[int, int]]:
-    """(column's index, its cells) of those shown at this width, left to right.
+    """Return (column's index, its cells) of the columns shown at this width, left to right.
 
-    Where even so it is too wide, columns are left out from the right, never the first two.
+    If they are still too wide, columns are left out from the right, never the first two.
     """
     step = breakpoint_of(width)
     shown = [
@@ -123,7 +123,7 @@ def layout(data: TableData, width: int) -> list[tuple[int, int]]:
         return GUTTER + sum(size for _, size in shown) + gaps(data, shown)
 
     while len(shown) > 2 and total() > width:
-        # the rightmost that does not grow goes first: what grows is the name
+        # the rightmost that does not grow goes first: the one that grows is the name
         fixed = [n for n, (i, _) in enumerate(shown) if n > 1 and not data.columns[i].grow]
         shown.pop(fixed[-1] if fixed else -1)
     shares = sum(data.columns[i].grow for i, _ in shown)
@@ -134,7 +134,7 @@ def layout(data: TableData, width: int) -> list[tuple[int, int]]:
 
 
 def gaps(data: TableData, shown: Sequence[tuple[int, int]]) -> int:
-    """Blanks between the columns: two, after a mark one."""
+    """Return the blanks between the columns: two, but one after a mark."""
     return sum(1 if data.columns[i].kind == "mark" else 2 for i, _ in shown[:-1])
 
 
@@ -143,12 +143,12 @@ def _title(data: TableData, column: Column) -> str:
 
 
 def title_of(data: TableData, index: int) -> str:
-    """A column's title as shown."""
+    """Return a column's title as shown."""
     return _title(data, data.columns[index])
 
 
 def fitted(text: str, column: Column, size: int) -> str:
-    """A cell's text in exactly `size` cells, cut where its kind allows."""
+    """Return a cell's text in exactly `size` cells, cut if its kind allows."""
     wide = cells(text)
     if column.kind == "spark" and wide > size:
         text = narrowed(text, size)
@@ -168,7 +168,7 @@ def fitted(text: str, column: Column, size: int) -> str:
 
 
 def narrowed(spark: str, size: int) -> str:
-    """A sparkline in fewer cells: of the samples that share one the highest."""
+    """Return a sparkline in fewer cells, each with the highest of its samples."""
     step = len(spark) / size
     parts = [
         spark[int(n * step) : max(int((n + 1) * step), int(n * step) + 1)] for n in range(size)

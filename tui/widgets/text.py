@@ -1,4 +1,4 @@
-"""Words on lines, and what could not be seen in such lines."""
+"""Wrap words into lines, and list in such lines what could not be seen."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from tui.widgets.lines import Line
 
 
 def error_lines(errors: Iterable[ErrorRow], width: int, *, named: bool = False) -> list[Line]:
-    """Return what an answer could not see. named: with the thing that it could not see."""
+    """Return what an answer could not see. named: with the name of each unseen thing."""
     return [
         ((part, "unknown"),)
         for e in errors
@@ -24,7 +24,7 @@ def error_lines(errors: Iterable[ErrorRow], width: int, *, named: bool = False) 
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Words on lines of `width` cells; a word that is longer is broken."""
+    """Return words on lines of `width` cells; a longer word is broken."""
     lines: list[str] = []
     line = ""
     room = max(width - cells(indent), 8)

@@ -1,4 +1,4 @@
-"""Textual's side of the themes: background and borders. Texts take theirs from palette.py."""
+"""Textual's side of the themes: background and borders. Texts get theirs from palette.py."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tui.widgets.palette import BACKGROUNDS
 
 
 def begin_in(theme: str, app: App[Any]) -> None:
-    """Make dark, light and contrast known (ansi-dark and ansi-light are Textual's own), set one."""
+    """Register dark, light and contrast (ansi-dark and ansi-light are Textual's own); set one."""
     accents = {"dark": "#88c0d0", "light": "#1f5f8b", "contrast": "#ffff00"}
     for name, background in BACKGROUNDS.items():
         app.register_theme(
@@ -27,7 +27,7 @@ def begin_in(theme: str, app: App[Any]) -> None:
     if chosen is None or not chosen.dark or chosen.ansi:
         app.theme = theme
         return
-    # From the theme that every app has at first it differs in colours only. To assign it would have
-    # Textual read the style sheets once more before the first paint.
+    # The theme differs only in colours from the one that every app has first. Assigning it would
+    # make Textual read the style sheets once more before the first paint.
     app.set_reactive(App.theme, theme)
     app.stylesheet.set_variables(app.get_css_variables())

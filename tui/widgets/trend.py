@@ -1,7 +1,7 @@
 """A number over the last minutes, per name and of all names, in bounded rings.
 
-A drawing begins at 0, all that stand together share one ceiling that is printed beside them, and
-where no sample was taken there is a gap: nothing is drawn that was not seen.
+A drawing begins at 0, drawings shown together share one ceiling, printed beside them, and missing
+samples leave a gap: nothing is drawn that was not seen.
 """
 
 from collections import deque
@@ -21,9 +21,9 @@ Samples = tuple[int | None, ...]
 
 
 class Trend:
-    """Add a look at a time; ask for a line of `width` cells that ends now.
+    """Add values at a time; ask for a line of `width` cells that ends now.
 
-    most: names that are remembered. of_all: makes one value of those of all names.
+    most: names that are remembered. of_all: makes one value of all names' values.
     """
 
     def __init__(self, *, most: int = MOST, of_all: Callable[[Iterable[int]], int] = sum) -> None:
@@ -36,9 +36,9 @@ class Trend:
         self.bucket_ms = STEPS_MS[0]
 
     def add(self, at_ms: int, values: Mapping[str, int], *, joins_ms: int = 0) -> None:
-        """Add each name's value (what a partition holds, say); one that is not named has 0.
+        """Add each name's value (what a partition holds, say); a missing name has 0.
 
-        joins_ms: the look before stands for the time since, if that is not longer ago.
+        joins_ms: the previous values hold for the time since, if that is not longer ago.
         """
         if self._first < 0:
             self._first = at_ms
@@ -79,21 +79,21 @@ class Trend:
 
     @property
     def seconds(self) -> int:
-        """How far back a drawing goes."""
+        """Return how far back a drawing goes."""
         return BUCKETS * self.bucket_ms // 1000
 
     @property
     def until(self) -> int:
-        """The end of the newest bucket, epoch ms."""
+        """Return the end of the newest bucket, epoch ms."""
         return (self._newest + 1) * self.bucket_ms
 
     @property
     def names(self) -> list[str]:
-        """Those that had a value above 0 within the time that is remembered."""
+        """Return the names with a value above 0 within the remembered time."""
         return list(self._rings)
 
     def samples(self, name: str | None) -> Samples:
-        """Return the peaks of a name, or of all (None); empty where nothing is known of it."""
+        """Return the peaks of a name, or of all (None); empty if nothing is known."""
         ring = self._total if name is None else self._rings.get(name)
         if ring is None:
             return ()
@@ -104,18 +104,18 @@ class Trend:
         return tuple(peaks)
 
     def line(self, name: str | None, width: int, ceiling: int, *, ascii_only: bool = False) -> str:
-        """The sparkline of a partition, or of all (None); blank where there is nothing to draw."""
+        """Return the sparkline of a partition, or of all (None); blank without samples."""
         samples = self.samples(name)
         return bars(samples, width, 1, ceiling, ascii_only=ascii_only)[0] if samples else ""
 
     @property
     def total(self) -> int:
-        """The highest value of all names together."""
+        """Return the highest value of all names together."""
         return max((v for b, v in self._total if b > self._newest - BUCKETS), default=0)
 
     @property
     def ceiling(self) -> int:
-        """The highest of any name."""
+        """Return the highest value of any name."""
         return max(
             (v for r in self._rings.values() for b, v in r if b > self._newest - BUCKETS), default=0
         )
@@ -125,7 +125,7 @@ class Trend:
 
 
 def _put(ring: deque[tuple[int, int]], bucket: int, value: int) -> None:
-    """The peak of each bucket."""
+    """Keep the peak of each bucket."""
     if ring and ring[-1][0] == bucket:
         ring[-1] = (bucket, max(ring[-1][1], value))
     else:
@@ -133,7 +133,7 @@ def _put(ring: deque[tuple[int, int]], bucket: int, value: int) -> None:
 
 
 def cell_of(bucket: int, width: int) -> int:
-    """Return the cell in which a bucket is drawn; 0 is the oldest of both."""
+    """Return the cell in which a bucket is drawn; both are counted from the oldest."""
     return width - 1 - int((BUCKETS - 1 - bucket) * width / BUCKETS)
 
 
@@ -156,12 +156,12 @@ def bars(
 
 
 def _level(value: int | None, ceiling: int, levels: int) -> int:
-    """Return how high a value stands, from 1; 0 where none was seen."""
+    """Return a value's height, from 1; 0 if nothing was seen."""
     if value is None:
         return 0
     if value == 0 or ceiling == 0:
         return 1
-    # whatever is above 0 is drawn above the floor
+    # any value above 0 is drawn above the floor
     return 2 + min(levels - 2, value * (levels - 1) // (ceiling + 1))
 
 

@@ -102,8 +102,8 @@ def _execute(
 
     async def planned(cluster: Cluster) -> Planned:
         # an answer lost on the way: the entry it left is ended, not planned anew
-        place = checkpoint_commit.scope(folder)
-        begun = acting.unfinished_entry(checkpoint_commit.KIND, cluster.cluster_id or "", place)
+        scope = checkpoint_commit.scope(folder)
+        begun = acting.unfinished_entry(checkpoint_commit.KIND, cluster.cluster_id or "", scope)
         if begun is not None:
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return Planned(begun.plan)

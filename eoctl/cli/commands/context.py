@@ -22,6 +22,7 @@ from eoctl.stores.locks.lock import lock_words
 from recovery.errors import EoctlError, UsageError
 from recovery.rows.answers import Answer
 from recovery.rows.row import ContextRow, ContextSettingRow
+from recovery.values import replace
 
 
 def _contexts(connection: Connection) -> list[ContextRow]:
@@ -165,7 +166,7 @@ def _try(
     pairs = tuple(f"{key}={value}" for key, value in properties.items())
     servers = properties.get("bootstrap.servers")
     connect = config.Connect(None, servers, connection.command_config, pairs)
-    context = config.resolve(connect, known).but(name=name)
+    context = replace(config.resolve(connect, known), name=name)
     try:
         answer = with_cluster(
             context, connection.seconds(), lambda c: permissions.test(c, context, "context-add")

@@ -1,4 +1,4 @@
-"""The brokers' own answers about rights (ACLs); asking changes nothing.
+"""Ask the brokers about rights (ACLs); asking changes nothing.
 
 Topics, groups and the cluster report their authorized operations (KIP-430); for transactional ids
 only the ACLs do, if we may DESCRIBE the cluster.
@@ -22,7 +22,7 @@ NO_AUTHORIZER = "SECURITY_DISABLED"
 
 
 async def cluster_operations(cluster: Cluster) -> int | None:
-    """Bits of the operations allowed on the cluster; None: hidden, DESCRIBE on it is not granted.
+    """Return bits of the operations allowed on the cluster; None: DESCRIBE on it is not granted.
 
     Raises WireError.
     """
@@ -34,11 +34,11 @@ async def cluster_operations(cluster: Cluster) -> int | None:
 async def group_operations(
     cluster: Cluster, groups: Sequence[str]
 ) -> tuple[dict[str, int], list[Missing]]:
-    """Group → bits of the operations allowed on it. One that does not exist has an answer too."""
+    """Return group → bits of the operations allowed on it, also for a group that does not exist."""
 
     async def ask(broker: int, mine: list[str]) -> GroupAnswers[int]:
         question = messages.DescribeGroupsRequest(groups=mine, include_authorized_operations=True)
-        # version 6 has an error instead of an answer for a group that does not exist
+        # version 6 answers with an error for a group that does not exist
         answer = await cluster.ask(broker, question, least=3, most=5)
         return {
             g.group_id: (messages.error_name(g.error_code), int(g.authorized_operations))
@@ -50,7 +50,7 @@ async def group_operations(
 
 
 async def acls_of_ids(cluster: Cluster) -> list[Acl]:
-    """List all ACLs on transactional ids. Raises WireError: NO_AUTHORIZER where all may do all."""
+    """List all ACLs on transactional ids. Raises WireError: NO_AUTHORIZER if all is allowed."""
     question = messages.DescribeAclsRequest(
         resource_type_filter=_TRANSACTIONAL_ID,
         resource_name_filter=None,

@@ -1,7 +1,7 @@
 """Measure how far each coordinator's clock is from ours, by its own duration filter.
 
 No API returns a broker's clock. ListTransactions v1 (KIP-994) compares `now - start > duration` at
-the coordinator: asked with several durations for a transaction whose start is known, its answers
+the coordinator: asked with several durations for a transaction with a known start, its answers
 enclose the difference between its clock and ours.
 """
 
@@ -42,7 +42,7 @@ async def measured(
 
 
 async def _ahead(cluster: Cluster, row: TransactionFacts, now: Callable[[], int]) -> int | None:
-    """Milliseconds that the coordinator's clock is ahead of ours; 0 = near; None = not known."""
+    """Return the ms that the coordinator's clock is ahead of ours; 0 = near; None = not known."""
     start = row.start_timestamp
     assert start is not None
     low: int | None = None
@@ -82,7 +82,7 @@ async def _ahead(cluster: Cluster, row: TransactionFacts, now: Callable[[], int]
             elif high is not None and now() + high > start:
                 await ask(2 * min(high, 0) - NEAR)
             else:
-                return None  # by its coordinator's clock it begins in the future, or it is over
+                return None  # the coordinator's clock shows a start in the future, or it has ended
         if low is None or high is None:
             return None
         if low <= 0 <= high:
@@ -90,7 +90,7 @@ async def _ahead(cluster: Cluster, row: TransactionFacts, now: Callable[[], int]
         middle, high = (low + high) // 2, None
         await ask(low - NEAR)
         if high is not None or not await _still_runs(cluster, row):
-            return None  # it ended while it was measured, or another one was
+            return None  # it ended during the measurement, or another one was measured
         return middle
     except WireError:
         return None

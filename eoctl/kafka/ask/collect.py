@@ -1,7 +1,7 @@
-"""Collectors: questions to the brokers, Facts back. No judgement, no text for people.
+"""Collect facts from the brokers, without judging them and without text for people.
 
-Requests go to all leaders at once and in batches: one ListOffsets per leader and question,
-one DescribeProducers per leader for all its partitions.
+Requests go to all leaders at once and in batches: one ListOffsets per leader and question, one
+DescribeProducers per leader for all its partitions.
 """
 
 import asyncio
@@ -26,6 +26,9 @@ from recovery.values import Value
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MOVED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
+WITHHELD = "OFFSET_NOT_AVAILABLE"
+"""A new leader gives no offsets before its followers in sync have fetched from it."""
+WITHHELD_PAUSE_SECONDS = 0.2
 
 
 async def partition_offsets(
@@ -49,7 +52,7 @@ async def partition_offsets(
 
 
 def not_given(facts: Iterable[PartitionFacts], missing: Sequence[Missing]) -> list[Missing]:
-    """Return why partitions have no offsets, but for those of brokers named in `missing`."""
+    """Return why partitions have no offsets, except those of brokers named in `missing`."""
     return [
         Missing("partition", f.error, _partition_problem(f), f.leader, f.topic, f.partition)
         for f in facts
@@ -104,7 +107,7 @@ def _partition_problem(facts: PartitionFacts) -> str:
         return "no broker leads this partition"
     if facts.error == "TOPIC_AUTHORIZATION_FAILED":
         return "DESCRIBE on the topic is not granted"
-    if facts.error == "OFFSET_NOT_AVAILABLE":
+    if facts.error == WITHHELD:
         return "its new leader gives no offsets before its followers in sync have fetched from it"
     return "the leader did not give its offsets"
 
@@ -131,10 +134,35 @@ async def offsets_of(
     partitions: Sequence[PartitionMetadata],
     ask_leader: AskLeader | None = None,
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
-    """Ask each leader once for offsets. ask_leader: asks for something else on the way.
+    """Ask each leader for offsets, again while it withholds them and is new.
 
-    A partition without offsets has an error in its facts; only silent brokers are in `missing`.
+    ask_leader: asks for something else on the way. A partition without offsets has an error in its
+    facts; only silent brokers are in `missing`.
     """
+    facts, missing = await _asked_once(cluster, ids, partitions, ask_leader)
+    while withheld := [p for p in partitions if _is_awaited(cluster, facts[p.topic_partition])]:
+        await asyncio.sleep(WITHHELD_PAUSE_SECONDS)
+        led = await led_now(cluster, ids, withheld)
+        renewed, silent = await _asked_once(cluster, ids, led, ask_leader)
+        facts |= renewed
+        missing += [m for m in silent if m not in missing]
+    return facts, missing
+
+
+def _is_awaited(cluster: Cluster, facts: PartitionFacts) -> bool:
+    """Return True while a partition's leader may yet give offsets, within this command."""
+    if facts.error != WITHHELD:
+        cluster.withheld.pop(facts.topic_partition, None)
+        return False
+    return not cluster.withheld.setdefault(facts.topic_partition, cluster.slowness()).passed
+
+
+async def _asked_once(
+    cluster: Cluster,
+    ids: dict[str, str | None],
+    partitions: Sequence[PartitionMetadata],
+    ask_leader: AskLeader | None,
+) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
     led, leaderless = by_leader(partitions)
 
     async def ask(broker: int) -> Sequence[Any]:
@@ -192,8 +220,8 @@ async def offsets_of(
 
 
 class _AskedPartition(Value, gc=False):
-    """A partition in a ListOffsets request. kafka-python's own class, which has the same fields,
-    takes twenty times as long to make one, and `lso --all` asks twice for ten thousand."""
+    """A partition in a ListOffsets request. kafka-python's own class has the same fields, but takes
+    twenty times as long to create, and `lso --all` asks twice for ten thousand."""
 
     partition_index: int
     current_leader_epoch: int
@@ -206,7 +234,7 @@ def list_offsets(
 ) -> Any:
     """Build ListOffsets for `partitions` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
 
-    replica: -1 asks as a client; another number is given what replicas see, at this leader epoch.
+    replica: -1 asks as a client; any other number gets what replicas see, at this leader epoch.
     """
     request = messages.ListOffsetsRequest
     grouped: dict[str, list[_AskedPartition]] = {}
@@ -243,11 +271,11 @@ def offset_rows(answer: Any) -> dict[TopicPartition, Any]:
 async def producers(
     cluster: Cluster, scope: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, tuple[ProducerFacts, ...]], list[Missing]]:
-    """The active producers of each partition (DescribeProducers, KIP-664; Kafka 2.8 and above).
+    """Return each partition's active producers (DescribeProducers, KIP-664; Kafka 2.8 and above).
 
-    One request per leader. A partition that is not in the result is named in the second part.
-    A replica that is no longer leader may answer NONE with stale state: its caller pairs this
-    with ListOffsets, which does refuse.
+    One request per leader. A partition that is not in the result is named in the second part. A
+    replica that is no longer leader may answer NONE with stale state: callers also send
+    ListOffsets, which does refuse.
     """
     led, leaderless = by_leader(scope)
     answers, failures = await cluster.ask_each(
@@ -314,7 +342,7 @@ def producers_of(
 
 
 def producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
-    """A broker that did not describe the producers of the partitions that it leads, as a fact."""
+    """Return a broker that did not describe the producers of its partitions, as a fact."""
     if error.error == "UNSUPPORTED_VERSION":
         return Missing(
             "feature", error.error, "DescribeProducers needs Kafka 2.8 or above", broker=broker
@@ -325,7 +353,7 @@ def producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
 
 
 def producer_facts(topic: str, partition: int, row: Any) -> ProducerFacts:
-    """row: of DescribeProducers' answer."""
+    """Return a producer's facts. row: of DescribeProducers' answer."""
     return ProducerFacts(
         topic=topic,
         partition=partition,
@@ -364,27 +392,27 @@ async def offsets_at(
             by_instant.pop(p.topic_partition, None)
         rows, refused = told_offsets(answers, "the leader did not find the offset of an instant")
         missing += refused.values()
-        for place in refused:
-            by_instant.pop(place, None)
-        for place, offset in rows.items():
-            if offset >= 0 and place in by_instant:
-                by_instant[place][instant] = offset
+        for topic_partition in refused:
+            by_instant.pop(topic_partition, None)
+        for topic_partition, offset in rows.items():
+            if offset >= 0 and topic_partition in by_instant:
+                by_instant[topic_partition][instant] = offset
     return by_instant, missing
 
 
 def told_offsets(
     answers: Mapping[int, Any], refusal: str
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Missing]]:
-    """The offsets of ListOffsets answers by broker; what a leader refused in the second part."""
+    """Return the offsets in ListOffsets answers by broker; in the second part, refusals."""
     offsets: dict[TopicPartition, int] = {}
     refused: dict[TopicPartition, Missing] = {}
     for broker, answer in answers.items():
         for t in answer.topics:
             for row in t.partitions:
-                place = TopicPartition(t.name, row.partition_index)
+                partition = TopicPartition(t.name, row.partition_index)
                 if row.error_code:
                     name = messages.error_name(row.error_code)
-                    refused[place] = Missing("partition", name, refusal, broker, *place)
+                    refused[partition] = Missing("partition", name, refusal, broker, *partition)
                 else:
-                    offsets[place] = row.offset
+                    offsets[partition] = row.offset
     return offsets, refused

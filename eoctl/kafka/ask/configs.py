@@ -1,4 +1,4 @@
-"""Settings in force, of topics and brokers (DescribeConfigs; defaults included)."""
+"""Read the settings in force, of topics and brokers (DescribeConfigs; defaults included)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,6 +7,7 @@ from typing import Any
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, missing_broker
 from recovery.facts import GroupFacts, Missing
+from recovery.values import replace
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 ISOLATION = "share.isolation.level"
@@ -15,7 +16,7 @@ ISOLATION = "share.isolation.level"
 async def broker_configs(
     cluster: Cluster, keys: Sequence[str]
 ) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
-    """Broker id, as text → values of `keys` in force. Each broker gives only its own."""
+    """Return broker id, as text → values of `keys` in force. Each broker gives only its own."""
     request = messages.DescribeConfigsRequest
 
     def question(broker: int) -> Any:
@@ -76,7 +77,7 @@ async def topic_configs(
 
 
 async def with_isolation(cluster: Cluster, groups: Sequence[GroupFacts]) -> list[GroupFacts]:
-    """`groups`, the share groups among them with their isolation level; None where it is hidden."""
+    """Return `groups`, share groups with their isolation level; None if it is hidden."""
     share = [g.group for g in groups if (g.type or "").lower() == "share"]
     if not share:
         return list(groups)
@@ -99,4 +100,4 @@ async def with_isolation(cluster: Cluster, groups: Sequence[GroupFacts]) -> list
         for c in result.configs
         if c.name == ISOLATION
     }
-    return [g.but(isolation=levels[g.group]) if g.group in levels else g for g in groups]
+    return [replace(g, isolation=levels[g.group]) if g.group in levels else g for g in groups]

@@ -1,9 +1,9 @@
-"""The transaction coordinators' answers, and the proof that all of them could be asked.
+"""Ask the transaction coordinators, and prove that all of them could be asked.
 
-ListTransactions leaves ids out without an error while a coordinator moves or loads, and where
-DESCRIBE on transactional ids is missing. So before and after each listing every partition of
-`__transaction_state` is probed: its leader must answer TRANSACTIONAL_ID_NOT_FOUND for a made-up
-id that hashes to that partition. An id counts only from the broker that leads its partition.
+ListTransactions omits ids without an error while a coordinator moves or loads, and if DESCRIBE on
+transactional ids is missing. So before and after each listing every partition of
+`__transaction_state` is probed: its leader must answer TRANSACTIONAL_ID_NOT_FOUND for a made-up id
+that hashes to that partition. An id counts only from the broker that leads its partition.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from recovery.facts import (
 )
 from recovery.formats.coordinator import coordinator_partition
 from recovery.plurals import counted
+from recovery.values import replace
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
@@ -62,7 +63,7 @@ def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] |
 
 
 def partitions_of(topic: TopicMetadata, without: str) -> tuple[PartitionMetadata, ...] | Missing:
-    """Return the partitions of a coordinators' topic: none where it was never needed.
+    """Return the partitions of a coordinators' topic: none if it was never needed.
 
     without: the sentence that says what follows if the topic may not be seen.
     """
@@ -83,8 +84,8 @@ async def transactions(
     """Return every coordinator's transactions (ListTransactions, KIP-664), filtered by the brokers.
 
     running_longer_than_ms is compared with the coordinator's own clock (KIP-994): Missing scope
-    `feature` names brokers that cannot. Rows carry id, PID and state; see `described`.
-    Coordinators that move or load do so for moments: all are asked again, for about a second.
+    `feature` names brokers that cannot. Rows carry id, PID and state; see `described`. Coordinators
+    move or load for moments only: all are asked again, for about a second.
     """
     for left in reversed(range(MOVING_TRIES)):
         listed = await _listed_once(cluster, states, producer_ids, running_longer_than_ms)
@@ -149,14 +150,14 @@ async def _listed_once(
             row = TransactionFacts(t.transactional_id, broker, t.producer_id, t.transaction_state)
             home = partitions[coordinator_partition(t.transactional_id, count)]
             (rows if home.leader == broker else strays).append(row)
-    # from another broker only what its home does not list: while brokers count the partitions
-    # differently, its coordinator may be anyone (see `described`)
+    # from other brokers only ids that their home does not list: while brokers count the
+    # partitions differently, any broker may be an id's coordinator (see `described`)
     at_home = {t.transactional_id for t in rows}
     rows += [t for t in strays if t.transactional_id not in at_home]
     missing += _unproven(coordinators.values(), {m.broker for m in missing}, count)
     for p in partitions:
         in_sync, away = replicas_of(cluster, p)
-        coordinators[p.partition] = coordinators[p.partition].but(in_sync=in_sync, away=away)
+        coordinators[p.partition] = replace(coordinators[p.partition], in_sync=in_sync, away=away)
     return Transactions(
         rows=tuple(sorted(rows, key=lambda t: t.transactional_id)),
         coordinators=tuple(coordinators[number] for number in sorted(coordinators)),
@@ -188,7 +189,7 @@ async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bo
         listed = await cluster.ask(row.coordinator, question, least=1)
     except WireError:
         return None
-    # asked afterwards: the listing was of this transaction, by a coordinator that knows it
+    # asked afterwards: a coordinator that knows the transaction listed it
     (now,), _ = await _described_once(cluster, [row])
     if listed.error_code or (now.state, now.start_timestamp) != (row.state, row.start_timestamp):
         return None
@@ -198,7 +199,7 @@ async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bo
 async def _probe(
     cluster: Cluster, broker: int, numbers: Sequence[int], count: int
 ) -> dict[int, str]:
-    """Partition of `__transaction_state` → error name its leader gives for a made-up id."""
+    """Return partition of `__transaction_state` → error name its leader gives for a made-up id."""
     ids = probe_ids(count)
     answer = await cluster.ask(
         broker,
@@ -229,7 +230,7 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
 def _unproven(
     coordinators: Iterable[CoordinatorFacts], known: set[int | None], count: int
 ) -> list[Missing]:
-    """Return one fact per broker and reason for the coordinators that the probe did not prove."""
+    """Return one fact per broker and reason for coordinators that the probe did not confirm."""
     grouped: dict[tuple[int | None, str], int] = {}
     for c in coordinators:
         if not c.seen and (c.leader is None or c.leader not in known):
@@ -256,12 +257,12 @@ def _unproven(
 async def described(
     cluster: Cluster, rows: Sequence[TransactionFacts]
 ) -> tuple[list[TransactionFacts], list[Missing]]:
-    """`rows` with epoch, timeout, start and partitions (DescribeTransactions), in their order.
+    """Return `rows` with epoch, timeout, start and partitions (DescribeTransactions), in order.
 
-    An id that ended or moved meanwhile keeps what was known and carries the error's name. One that
-    its current coordinator does not know with the listed producer id is a ghost: another broker
-    still keeps the partition where its records were before partitions were added. The broker leaves
-    out topics that we may not describe, without an error.
+    An id that ended or moved meanwhile keeps what was known and carries the error's name. An id
+    that its current coordinator does not know with the listed producer id is a ghost: another
+    broker still keeps the partition where its records were before partitions were added. The broker
+    leaves out topics that we may not describe, without an error.
     """
     result, missing = await _described_once(cluster, rows)
     doubted = [
@@ -274,12 +275,12 @@ async def described(
     homes = await _homes(cluster, [result[n].transactional_id for n in doubted])
     known = [n for n in doubted if result[n].transactional_id in homes]
     again, more = await _described_once(
-        cluster, [rows[n].but(coordinator=homes[rows[n].transactional_id]) for n in known]
+        cluster, [replace(rows[n], coordinator=homes[rows[n].transactional_id]) for n in known]
     )
     settled = set()
     for number, t in zip(known, again, strict=True):
         if t.error == NOT_FOUND or (t.error is None and t.producer_id != rows[number].producer_id):
-            result[number] = rows[number].but(error=NOT_FOUND, ghost=True)
+            result[number] = replace(rows[number], error=NOT_FOUND, ghost=True)
         else:
             result[number] = t
         settled.add(t.transactional_id)
@@ -289,7 +290,7 @@ async def described(
 
 
 async def _homes(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
-    """Return the broker that coordinates each id, where all brokers agree (FindCoordinator).
+    """Return the broker that coordinates each id, if all brokers agree (FindCoordinator).
 
     A broker hashes by the number of partitions that it saw when it started.
     """
@@ -334,10 +335,10 @@ async def _described_once(
         answer = by_id.get(t.transactional_id)
         if answer is None:
             error = failures[t.coordinator].error if t.coordinator in failures else "NO_ANSWER"
-            result.append(t.but(error=error))
+            result.append(replace(t, error=error))
         elif answer.error_code:
             name = messages.error_name(answer.error_code)
-            result.append(t.but(error=name))
+            result.append(replace(t, error=name))
             missing.append(
                 Missing(
                     "transaction",
@@ -353,7 +354,7 @@ async def _described_once(
 
 
 def transaction_facts(coordinator: int, row: Any) -> TransactionFacts:
-    """row: of DescribeTransactions' answer."""
+    """Return a transaction's facts. row: of DescribeTransactions' answer."""
     return TransactionFacts(
         transactional_id=row.transactional_id,
         coordinator=coordinator,

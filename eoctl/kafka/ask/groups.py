@@ -1,9 +1,9 @@
-"""Groups: which there are, who is in them, and who coordinates each.
+"""Ask for groups: which ones exist, their members, and their coordinators.
 
 A group's coordinator leads the partition of `__consumer_offsets` that its name hashes to, so one
-Metadata answer finds all coordinators. ListGroups leaves out without an error what DESCRIBE is not
-granted for and what a coordinator does not hold yet: a made-up group of every partition, described
-before and after each listing, proves that all could be seen. What they committed:
+Metadata answer finds all coordinators. ListGroups omits, without an error, groups that we may not
+DESCRIBE and groups that a coordinator has not loaded yet: a made-up group per partition, described
+before and after each listing, proves that all could be seen. Their commits:
 `eoctl.kafka.read.committed`.
 """
 
@@ -27,6 +27,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
 from recovery.inspect.connect import PROTOCOL
 from recovery.plurals import counted
+from recovery.values import replace
 
 Value = TypeVar("Value")
 GroupAnswers = Mapping[str, tuple[str, Value]]
@@ -35,7 +36,7 @@ GroupAnswers = Mapping[str, tuple[str, Value]]
 CONSUMER_OFFSETS = "__consumer_offsets"
 NOT_FOUND = "GROUP_ID_NOT_FOUND"
 TRIES = 6
-PAUSE_SECONDS = 0.1  # grows with each try: two seconds in all
+PAUSE_SECONDS = 0.1  # grows with each try: two seconds in total
 NOT_NOW = frozenset(
     {
         "NOT_COORDINATOR",
@@ -71,7 +72,7 @@ def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missin
 
 
 async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
-    """Return the partitions of `__consumer_offsets`: none where no group was ever known."""
+    """Return the partitions of `__consumer_offsets`: none if no group was ever known."""
     topic = (await cluster.metadata([CONSUMER_OFFSETS])).topics[CONSUMER_OFFSETS]
     unseen = "without DESCRIBE on this topic nobody can tell whether all groups were seen"
     return partitions_of(topic, unseen)
@@ -82,7 +83,7 @@ async def at_coordinators(
     names: Iterable[str],
     ask: Callable[[int, list[str]], Awaitable[GroupAnswers[Value]]],
 ) -> tuple[dict[str, tuple[int, Value]], list[Missing]]:
-    """Ask each group's coordinator about its groups, all brokers at once: (broker, answer) of each.
+    """Ask each coordinator about its groups, all brokers at once: return (broker, answer) of each.
 
     A coordinator that moves or loads is located again, for about two seconds. What a broker refuses
     is in the second part.
@@ -123,7 +124,7 @@ def _refused(name: str, error: str) -> Missing:
 
 
 async def _homes(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
-    """The coordinator of each group, and Kafka's error for those that have none now.
+    """Return each group's coordinator, and Kafka's error for groups without one.
 
     No group has one in a cluster without `__consumer_offsets`.
     """
@@ -152,7 +153,7 @@ async def _homes_by_asking(
         answer = await cluster.ask_any(question, most=4)
         coordinator = (
             answer.coordinators[0] if answer.coordinators else answer
-        )  # version 4; below it
+        )  # version 4; earlier ones
         if coordinator.error_code:
             refused[name] = messages.error_name(coordinator.error_code)
         else:
@@ -221,7 +222,7 @@ def _unproven(broker: int | None, error: str, number: int, count: int) -> Missin
 async def _probe(
     cluster: Cluster, broker: int, numbers: Sequence[int], count: int
 ) -> dict[int, str]:
-    """Partition of `__consumer_offsets` → error its leader gives for a made-up group."""
+    """Return partition of `__consumer_offsets` → error its leader gives for a made-up group."""
     ids = probe_ids(count)
     question = messages.DescribeGroupsRequest(groups=[ids[n] for n in numbers])
     answer = await cluster.ask(broker, question)
@@ -263,7 +264,7 @@ async def find_groups(
 
 
 async def _listed(cluster: Cluster, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
-    """The named groups as their coordinators list them; without a state where one does not."""
+    """Return the named groups as their coordinators list them; without a state if one does not."""
 
     async def ask(broker: int, mine: list[str]) -> GroupAnswers[GroupFacts]:
         listed = {g.group: g for g in await _list(cluster, broker)}
@@ -276,11 +277,11 @@ async def _listed(cluster: Cluster, names: Sequence[str]) -> tuple[list[GroupFac
 async def describe_groups(
     cluster: Cluster, groups: Sequence[GroupFacts]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """`groups` with state and members, in their order.
+    """Return `groups` with state and members, in their order.
 
-    What could not be described keeps what was known, members None, and is in the second part: also
-    a group of a type that has no request here, and one that its coordinator lists and does not
-    describe (Kafka 3.7 lists groups of KIP-848 without their type).
+    A group that could not be described keeps what was known, members None, and is in the second
+    part: also a group of a type that has no request here, and one that its coordinator lists and
+    does not describe (Kafka 3.7 lists groups of KIP-848 without their type).
     """
     described, missing = await _described_once(cluster, groups)
     gone = [
@@ -306,7 +307,7 @@ async def describe_groups(
 async def _described_once(
     cluster: Cluster, groups: Sequence[GroupFacts]
 ) -> tuple[list[GroupFacts], list[Missing]]:
-    """`groups` as the requests of their types describe them, which are sent in parallel."""
+    """Return `groups` as described by the requests of their types, which are sent in parallel."""
     requests = {
         "consumer": (messages.ConsumerGroupDescribeRequest, "group_ids", 0),
         "share": (messages.ShareGroupDescribeRequest, "group_ids", 1),
@@ -345,10 +346,11 @@ def _described_or_dead(row: Any) -> str:
 
 
 def _described(facts: GroupFacts, coordinator: int, row: Any) -> GroupFacts:
-    protocol = getattr(row, "protocol_type", None) or None  # only of classic groups
+    protocol = getattr(row, "protocol_type", None) or None  # classic groups only
     workers = (_worker(m) for m in row.members) if protocol == PROTOCOL else ()
     streams = [m for m in row.members if getattr(m, "process_id", None)]
-    return facts.but(
+    return replace(
+        facts,
         protocol=protocol,
         workers=tuple(w for w in workers if w is not None),
         state=row.group_state or "Dead",
@@ -364,7 +366,7 @@ def _host(member: Any) -> str:
 
 
 def _worker(member: Any) -> ConnectWorker | None:
-    """Return a Connect worker of a group; None if it does not say what a worker says."""
+    """Return a Connect worker of a group; None if its metadata is not a worker's."""
     try:
         return ConnectWorker(
             client_id=member.client_id,

@@ -1,4 +1,4 @@
-"""The ends of logs as their leaders know them, written but not yet replicated records included.
+"""Read the ends of logs as their leaders know them, including records not yet replicated.
 
 ListOffsets as replica -2 (Kafka's ListOffsetsRequest.DEBUGGING_REPLICA_ID) gives the log end
 offset. Followers answer this request too, so it carries the leader epoch.
@@ -16,6 +16,7 @@ from eoctl.kafka.connection.cluster import (
     missing_broker,
 )
 from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.values import replace
 
 DEBUGGING_REPLICA = -2
 
@@ -23,7 +24,7 @@ DEBUGGING_REPLICA = -2
 async def log_end_offsets(
     cluster: Cluster, partitions: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, int], list[Missing]]:
-    """Return the leader's log end offset of each partition; then those that got no answer."""
+    """Return the leader's log end offset of each partition; then those without an answer."""
     led, leaderless = by_leader(partitions)
     answers, failures = await cluster.ask_each(
         {
@@ -41,7 +42,7 @@ async def log_end_offsets(
     )
     missing = [missing_broker(b, error, detail="log ends") for b, error in failures.items()]
     missing += [
-        Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, *_place(p))
+        Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, *_partition_of(p))
         for p in leaderless
     ]
     ends, refused = collect.told_offsets(answers, "the leader did not give its log end")
@@ -56,9 +57,9 @@ async def read_ends(
     In this order: records written before the watermark was read are in the log end.
     """
     facts, missing = await collect.partition_offsets(cluster, topics, partitions)
-    # where the leader moved meanwhile, facts know the new one
+    # if the leader moved meanwhile, facts know the new one
     led = [
-        p.but(leader=f.leader, leader_epoch=f.leader_epoch)
+        replace(p, leader=f.leader, leader_epoch=f.leader_epoch)
         for p, f in zip(partitions, facts, strict=True)
         if f.error is None
     ]
@@ -66,5 +67,5 @@ async def read_ends(
     return facts, ends, missing + more
 
 
-def _place(p: PartitionMetadata) -> TopicPartition:
+def _partition_of(p: PartitionMetadata) -> TopicPartition:
     return p.topic_partition

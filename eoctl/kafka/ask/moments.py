@@ -1,4 +1,4 @@
-"""A partition at one moment: its offsets and its producers, as its leader saw them together.
+"""Read a partition at one moment: its offsets and producers, as its leader saw them together.
 
 A busy partition moves on between two requests: a transaction that began after the offsets were
 given starts at or above their high watermark, and one that ended holds nothing. So a leader gets
@@ -34,7 +34,7 @@ Producers = dict[TopicPartition, tuple[ProducerFacts, ...]]
 async def at_one_moment(
     cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], Producers, list[Missing]]:
-    """Return offsets of `partitions`, in their order, and the producers that they had then.
+    """Return offsets of `partitions`, in their order, and the producers at that moment.
 
     Of a partition without producers in the second part, or with an error in the first, the third
     part says why. One that moved TRIES times has producers of a moment before its offsets.
@@ -51,19 +51,23 @@ async def at_one_moment(
         missing = [m for m in missing if m.topic_partition not in asked]
         new, states, more, steady = await _ask(cluster, ids, todo)
         facts |= new
-        producers = {place: rows for place, rows in producers.items() if place not in asked}
+        producers = {
+            topic_partition: rows
+            for topic_partition, rows in producers.items()
+            if topic_partition not in asked
+        }
         producers |= states
         missing += [m for m in more if m not in missing]
         if left:
             refused = {m.topic_partition for m in more if m.error in MOVED}
-            refused |= {place for place, f in new.items() if f.error in MOVED}
+            refused |= {topic_partition for topic_partition, f in new.items() if f.error in MOVED}
             moved = [p for p in todo if p.topic_partition in refused]
             on_the_move = [
                 p
                 for p in todo
-                if (place := p.topic_partition) not in refused
-                and new[place].error is None
-                and place not in steady
+                if (topic_partition := p.topic_partition) not in refused
+                and new[topic_partition].error is None
+                and topic_partition not in steady
             ]
             todo = [*(await led_now(cluster, ids, moved) if moved else ()), *on_the_move]
     in_order = [facts[p.topic_partition] for p in partitions]
@@ -95,7 +99,9 @@ async def _ask(
             describe(broker, mine),
             *(cluster.ask(broker, q, most=5) for q in (high, stable, start)),
         )
-        before.update({place: row.offset for place, row in offset_rows(first).items()})
+        before.update(
+            {topic_partition: row.offset for topic_partition, row in offset_rows(first).items()}
+        )
         if described is not None:
             states, more = producers_of(broker, described)
             producers.update(states)
@@ -103,5 +109,9 @@ async def _ask(
         return offsets
 
     facts, missing = await offsets_of(cluster, ids, partitions, ask)
-    steady = {place for place, f in facts.items() if f.last_stable_offset == before.get(place, -1)}
+    steady = {
+        topic_partition
+        for topic_partition, f in facts.items()
+        if f.last_stable_offset == before.get(topic_partition, -1)
+    }
     return facts, producers, [*missing, *refused], steady

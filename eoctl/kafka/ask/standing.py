@@ -1,4 +1,4 @@
-"""The partitions that ids in Ongoing or Prepare* name, and their coordinator's log."""
+"""Read the partitions that ids in Ongoing or Prepare* name, and their coordinator's log."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +16,7 @@ from recovery.facts import (
 )
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.id_facts import IdFacts, NamedPartition
+from recovery.values import replace
 
 MIN_IN_SYNC = "min.insync.replicas"
 
@@ -26,7 +27,7 @@ async def standing(
     now: int,
     recorded: Mapping[str, Sequence[TopicPartition]] | None = None,
 ) -> list[IdFacts]:
-    """Return the standing of each id, in the order of `rows`; clocks are left to the caller.
+    """Return the facts of each id, in the order of `rows`; clocks are left to the caller.
 
     now: our clock, epoch ms, when `rows` were described. recorded: the partitions of an id's newest
     record, asked about besides those of its description. The partitions are asked first and the
@@ -41,8 +42,12 @@ async def standing(
         )
         for t in rows
     }
-    places = await _places(cluster, sorted({tp for named in partitions.values() for tp in named}))
-    producers, missing = await collect.producers(cluster, [m for m, _ in places.values() if m])
+    by_partition = await _by_partition(
+        cluster, sorted({tp for named in partitions.values() for tp in named})
+    )
+    producers, missing = await collect.producers(
+        cluster, [m for m, _ in by_partition.values() if m]
+    )
     refusals = {m.topic_partition: m.error for m in missing}
     logs = await state_partitions(cluster)
     replicas = (
@@ -57,7 +62,9 @@ async def standing(
             here = producers.get(tp)
             producer = next((p for p in here or () if p.producer_id == t.producer_id), None)
             refusal = refusals.get(tp)
-            named.append(NamedPartition(places[tp][1], here is not None, producer, refusal=refusal))
+            named.append(
+                NamedPartition(by_partition[tp][1], here is not None, producer, refusal=refusal)
+            )
         count = 0 if isinstance(logs, Missing) else len(logs)
         home = coordinator_partition(t.transactional_id, count) if count else -1
         log = None if isinstance(logs, Missing) or not count else logs[home]
@@ -84,11 +91,12 @@ async def with_least_in_sync(cluster: Cluster, seen: Transactions) -> Transactio
     if not any(c.away for c in seen.coordinators):
         return seen
     least = await _min_in_sync(cluster)
-    return seen.but(
+    return replace(
+        seen,
         coordinators=tuple(
-            c if least is None or c.in_sync is None else c.but(least=_least(least, c))
+            c if least is None or c.in_sync is None else replace(c, least=_least(least, c))
             for c in seen.coordinators
-        )
+        ),
     )
 
 
@@ -100,17 +108,17 @@ async def leaderless(cluster: Cluster, seen: Transactions) -> dict[TopicPartitio
     if not cluster.silent and not any(c.away for c in seen.coordinators):
         return {}
     ongoing = [t for t in seen.rows if t.state == "Ongoing"]
-    places = {tp for t in ongoing for tp in t.partitions or ()}
-    if not places:
+    partitions = {tp for t in ongoing for tp in t.partitions or ()}
+    if not partitions:
         return {}
-    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
     return {
         p.topic_partition: PartitionFacts(
             p.topic, p.partition, replicas=p.replicas, error=p.error or "LEADER_NOT_AVAILABLE"
         )
         for t in metadata.topics.values()
         for p in t.partitions
-        if p.topic_partition in places
+        if p.topic_partition in partitions
         and (p.leader is None or p.leader not in cluster.brokers.keys() - cluster.silent)
     }
 
@@ -133,7 +141,7 @@ async def log_of(cluster: Cluster, transactional_id: str) -> CoordinatorFacts | 
         try:
             await cluster.connection(broker)
         except WireError:
-            continue  # it is among the silent ones now
+            continue  # the broker is among the silent ones now
     in_sync, away = replicas_of(cluster, log)
     one = CoordinatorFacts(log.partition, log.leader, seen=False, in_sync=in_sync, away=away)
     asked = await with_least_in_sync(cluster, Transactions(coordinators=(one,)))
@@ -144,7 +152,7 @@ def _decided(row: TransactionFacts) -> bool:
     return row.state.startswith("Prepare")
 
 
-async def _places(
+async def _by_partition(
     cluster: Cluster, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]]:
     """Return each partition's metadata (None: not described), and its offsets or the error."""
@@ -154,22 +162,22 @@ async def _places(
     known = {p.topic_partition: p for t in metadata.topics.values() for p in t.partitions}
     here = [known[tp] for tp in partitions if tp in known]
     facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), here)
-    by_place: dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]] = {
+    by_partition: dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]] = {
         f.topic_partition: (p, f) for p, f in zip(here, facts, strict=True)
     }
     for topic, number in partitions:
-        if (topic, number) not in by_place:
+        if (topic, number) not in by_partition:
             described = metadata.topics.get(topic)
             error = (described.error if described else None) or "UNKNOWN_TOPIC_OR_PARTITION"
-            by_place[TopicPartition(topic, number)] = (
+            by_partition[TopicPartition(topic, number)] = (
                 None,
                 PartitionFacts(topic, number, error=error),
             )
-    return by_place
+    return by_partition
 
 
 async def _min_in_sync(cluster: Cluster) -> int | None:
-    """Return min.insync.replicas of `__transaction_state`, None where it is hidden."""
+    """Return min.insync.replicas of `__transaction_state`, None if it is hidden."""
     values, _ = await configs.topic_configs(cluster, [TRANSACTION_STATE], [MIN_IN_SYNC])
     value = values.get(TRANSACTION_STATE, {}).get(MIN_IN_SYNC)
     return int(value) if value is not None and value.isdigit() else None

@@ -1,7 +1,7 @@
-"""A task carries these values to where it runs, to reach the same cluster from there.
+"""The values that a task carries to where it runs, to reach the same cluster from there.
 
-It travels pickled inside a task or a Data Source, never as an option, a conf or a command line,
-so that no list of those shows what it holds.
+They travel pickled inside a task or a Data Source, never as an option, a conf or a command line, so
+no list of those shows them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Access(Confidential):
     socks5: str | None = None
 
     def settings(self) -> "ClientSettings":
-        """Their meaning here, secrets read. Raises UsageError."""
+        """Return the client settings on this machine, secrets read. Raises UsageError."""
         from eoctl.kafka.connection.properties import client_settings
 
         return client_settings(self.properties, hosts=self.hosts, socks5=self.socks5)
@@ -40,8 +40,10 @@ class Access(Confidential):
         *,
         read_only: bool = False,
     ) -> T:
-        """The answer of an asynchronous function that is given an open cluster, from a thread
-        without a loop. seconds: for all of it. Raises what opening a cluster and `use` raise."""
+        """Call `use`, an asynchronous function, with an open cluster; for threads without a loop.
+
+        seconds: for everything. Raises what opening a cluster and `use` raise.
+        """
         from eoctl.kafka.connection.cluster import Cluster
         from eoctl.kafka.connection.failures import Deadline
 

@@ -1,10 +1,11 @@
-"""A cluster as seen over one connection per broker: bootstrap, metadata, asking many at once.
+"""Talk to a cluster over one connection per broker: bootstrap, metadata, asking many at once.
 
-A broker that does not answer costs its silence bound once and is then left alone for as long
-as this Cluster lives; what it could have said is reported as Missing, never left out silently.
+A broker that does not answer costs its silence bound once and is then left alone while this Cluster
+lives; facts that it could have given are reported as Missing, never omitted silently.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -15,7 +16,7 @@ from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.read_only import refuse_writing
 from eoctl.kafka.connection.wire import Connection, timed_out
 from recovery.errors import RefusedError, UnreachableError
-from recovery.facts import BrokerFacts, HasPartition, Missing, known
+from recovery.facts import BrokerFacts, HasPartition, Missing, TopicPartition, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 from recovery.values import Value
@@ -24,9 +25,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 PROBE_TOPIC = "eoctl-probe"
 """A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
-FIRST_SILENCES = 3  # that the first broker may take to accept a connection
-_BOOTSTRAP = -1  # stands for the id of the broker behind the first connection, which is not known
-STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
+SLOW_SILENCES = 3  # what a slow broker may take for its first connection, or as a new leader
+_BOOTSTRAP = -1  # the unknown id of the broker on the first connection
+STAGGER_SECONDS = 0.3  # between bootstrap attempts: the most that a dead first server costs
 
 
 class PartitionMetadata(HasPartition, Value, gc=False):
@@ -46,7 +47,7 @@ class PartitionMetadata(HasPartition, Value, gc=False):
 
 
 class TopicMetadata(Value):
-    """A topic as Metadata describes it. error: why it could not be (then no partitions)."""
+    """A topic as Metadata describes it. error: why it could not be (then without partitions)."""
 
     name: str
     topic_id: str | None
@@ -81,7 +82,9 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._silent: dict[int, WireError] = {}
-        self._patience = Patience(self._knock, self.silence)
+        silence = settings.request_timeout_ms / 1000
+        self._patience = Patience(self._knock, deadline, silence)
+        self.withheld: dict[TopicPartition, Deadline] = {}  # how long offsets are waited for
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
         self._forget_expanded: Callable[[], None] | None = None
@@ -97,7 +100,7 @@ class Cluster:
         return self
 
     async def _begin(self, servers: list[tuple[str, int]]) -> None:
-        """Learn the brokers from one of the servers; one that accepts us may die right after."""
+        """Learn the brokers from one of the servers, even if one dies right after accepting us."""
         while True:
             self._bootstrap_address = None
             self._bootstrap = await self._first_to_answer(servers)
@@ -140,22 +143,32 @@ class Cluster:
         return self._bootstrap.features.get("transaction.version", 0)
 
     def refuse_read_only(self, where: str | None = None) -> None:
-        """Raise RefusedError in a read-only context: called before another client writes."""
+        """Raise RefusedError in a read-only context; call this before another client writes."""
         if self.read_only:
             raise RefusedError("nothing is changed: the context is read-only", where=where)
 
     def silence(self) -> Deadline:
-        """Return how long one broker may stay silent: the request timeout, within the deadline."""
-        return self.deadline.within(self.settings.request_timeout_ms / 1000)
+        """Return how long one broker may stay silent from now on."""
+        return self._patience.silence()
+
+    def slowness(self) -> Deadline:
+        """Return how long a new leader may withhold offsets: half of the time is for the rest."""
+        most, left = (
+            SLOW_SILENCES * self.settings.request_timeout_ms / 1000,
+            self.deadline.seconds_left,
+        )
+        return Deadline(most if left is None else min(most, left / 2))
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
         """Try these servers, a moment apart, and keep the first that accepts us."""
-        # nobody has answered yet who could tell a slow broker from a silent one
-        bound = self.deadline.within(FIRST_SILENCES * self.settings.request_timeout_ms / 1000)
+        # nobody has answered yet, so a slow broker looks like a silent one
+        bound = self.deadline.within(SLOW_SILENCES * self.settings.request_timeout_ms / 1000)
 
         async def attempt(position: int, host: str, port: int) -> Connection:
             await asyncio.sleep(position * STAGGER_SECONDS)
+            asked = time.monotonic()
             connection = await Connection.open(host, port, self.settings.security, bound)
+            self._patience.heard(_BOOTSTRAP, asked)
             if self._bootstrap_address is None:
                 self._bootstrap_address = (host, port)
             return connection
@@ -184,9 +197,9 @@ class Cluster:
         return winner
 
     async def metadata(self, topics: Sequence[str] | None) -> ClusterMetadata:
-        """Ask for `topics` (None = all, [] = none) of any broker that answers; never creates one.
+        """Ask any broker that answers for `topics` (None = all, [] = none); never creates a topic.
 
-        Renews the list of brokers. Raises UnreachableError when no broker answers any more.
+        Renews the list of brokers. Raises UnreachableError if no broker answers any more.
         """
         request = messages.MetadataRequest
         request_topics = (
@@ -218,14 +231,14 @@ class Cluster:
         )
 
     def _adopt_bootstrap(self) -> None:
-        """Keep the bootstrap connection for a broker that has this very address."""
+        """Keep the bootstrap connection for the broker with its address."""
         for b in self.brokers.values():
             if self._bootstrap_address == (b.host, b.port) and b.id not in self._connections:
                 assert self._bootstrap is not None
                 self._connections[b.id] = self._bootstrap
 
     async def topic_operations(self) -> dict[str, int]:
-        """Bits of the operations allowed on each visible topic (KIP-430; Kafka 2.3 and above)."""
+        """Return bits of the allowed operations by visible topic (KIP-430; Kafka 2.3 and above)."""
         question = messages.MetadataRequest(
             topics=None,
             allow_auto_topic_creation=False,
@@ -242,7 +255,7 @@ class Cluster:
         most: int | None = None,
         absent: Callable[[Any], str | None] = lambda answer: None,
     ) -> Any:
-        """Send one request that any broker can answer. Raises UnreachableError when none does.
+        """Send one request that any broker can answer. Raises UnreachableError if none does.
 
         absent: returns what an answer lacks although it was asked for; None: nothing. An incomplete
         answer does not count.
@@ -253,7 +266,7 @@ class Cluster:
                 refuse_short(absent(answer))
                 return answer
             except WireError as error:
-                self._bootstrap.close()
+                self._bootstrap.close(error)
                 failures = [error]
         else:
             failures = []
@@ -280,6 +293,7 @@ class Cluster:
             known = self.brokers.get(broker)
             if known is None:
                 raise WireError("BROKER_NOT_AVAILABLE", "the cluster does not list this broker")
+            asked = time.monotonic()
             try:
                 new = await Connection.open(
                     known.host, known.port, self.settings.security, self.silence()
@@ -287,6 +301,7 @@ class Cluster:
             except WireError as error:
                 self._silent[broker] = error
                 raise
+            self._patience.heard(broker, asked)
             self._connections[broker] = new
             return new
 
@@ -299,11 +314,11 @@ class Cluster:
         most: int | None = None,
         seconds: float | None = None,
     ) -> Any:
-        """One question to one broker; its decoded answer. Raises WireError.
+        """Ask one broker one question; return the decoded answer. Raises WireError.
 
-        An answer that is late is waited for while the broker shows that it lives (`Patience`).
-        seconds: how long it may take where that is longer than its usual silence.
-        In a read-only context a request that could change something raises RefusedError.
+        Waits for a late answer while the broker shows that it lives (`Patience`). seconds: how long
+        it may take, if that is longer than its usual silence. In a read-only context a request that
+        could change something raises RefusedError.
         """
         if self.read_only:
             refuse_writing(question)
@@ -316,7 +331,7 @@ class Cluster:
         except WireError as error:
             if error.error != "UNSUPPORTED_VERSION":
                 self._silent[broker] = error
-                connection.close()
+                connection.close(error)
             raise
 
     async def _patiently(
@@ -329,13 +344,13 @@ class Cluster:
         most: int | None = None,
     ) -> Any:
         """Ask, and wait for a late answer while the broker shows that it lives."""
-        bound = self._patience.limit(self.deadline)
+        bound, asked = self._patience.limit(), time.monotonic()
         asking = asyncio.ensure_future(connection.ask(question, bound, least=least, most=most))
         try:
             if not await self._patience.outlasts(broker, asking):
                 raise timed_out(question)
             answer = await asking
-            self._patience.heard(broker)
+            self._patience.heard(broker, asked)
             return answer
         finally:
             asking.cancel()
@@ -372,7 +387,7 @@ class Cluster:
 
     @property
     def silent(self) -> frozenset[int]:
-        """Brokers that did not answer."""
+        """Return the brokers that did not answer."""
         return frozenset(self._silent)
 
     def forgive(self) -> None:
@@ -433,7 +448,7 @@ def _topic(t: Any) -> TopicMetadata:
 
 
 def topic_id_text(value: Any) -> str | None:
-    """A topic id as Kafka prints it: URL-safe base64 of the UUID without padding; zero is None."""
+    """Return a topic id as Kafka prints it: URL-safe base64, unpadded; None for the zero UUID."""
     if value is None or not value.int:
         return None
     from base64 import urlsafe_b64encode

@@ -31,10 +31,10 @@ def producer(
     config: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> "Producer":
-    """A confluent_kafka.Producer. config: librdkafka's own properties, before the settings'.
+    """Return a confluent_kafka.Producer. config: librdkafka's properties; the settings win.
 
     on_error gets what librdkafka reports in poll(), as WireError with its error name. Blocks until
-    a broker accepts us, so call it in a thread where a loop runs. Raises UnreachableError, and
+    a broker accepts us, so call it in a thread if a loop runs. Raises UnreachableError, and
     UsageError for a property that librdkafka refuses.
     """
     from confluent_kafka import Producer
@@ -59,7 +59,7 @@ def admin(
     config: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> "AdminClient":
-    """A confluent_kafka.admin.AdminClient, as `producer`. Keep it: its futures die with it."""
+    """Return a confluent_kafka.admin.AdminClient, as `producer`. Keep it for its futures."""
     from confluent_kafka.admin import AdminClient
 
     return _make(AdminClient, settings, config, on_error)
@@ -73,10 +73,10 @@ def _make(
 ) -> Any:
     from confluent_kafka import KafkaException
 
-    tokens: list[WireError] = []  # why there was none
+    tokens: list[WireError] = []  # why tokens were missing
     configuration = _configuration(
         settings, config, on_error, tokens
-    )  # first: it may refuse a host map
+    )  # first: this may refuse a host map
     asyncio.run(_first_contact(settings))
     try:
         return client(configuration)

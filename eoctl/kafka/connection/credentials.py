@@ -1,4 +1,4 @@
-"""Secret values: kept out of every text by their type, and read from where they are stored."""
+"""Keep secret values out of every text by their type, and read them from where they are stored."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ class Confidential(Value):
 
 
 class Secret(Confidential):
-    """A password, key or token. `reveal()` is the only way to it."""
+    """A password, key or token. Only `reveal()` returns it."""
 
     _value: str
 
@@ -27,14 +27,14 @@ class Secret(Confidential):
         return self._value
 
     def hidden_in(self, text: str) -> str:
-        """`text` without the secret, for what somebody else wrote and may have quoted."""
+        """Return `text` without the secret: its author may have quoted the secret."""
         return text.replace(self._value, "***") if self._value else text
 
 
 def resolve(value: str, where: str) -> str:
     """Return the value of `env:NAME`, `file:PATH` (one trailing newline cut), or `value` itself.
 
-    where: the property's name, for the error. Raises UsageError when there is nothing to read.
+    where: the property's name, for the error. Raises UsageError if nothing can be read.
     """
     kind, colon, name = value.partition(":")
     if not colon or not name:
@@ -50,7 +50,7 @@ def resolve(value: str, where: str) -> str:
 
 
 def resolved_if_there(value: str) -> str:
-    """Return the value as of `resolve`; "" where the variable or the file is missing here."""
+    """Return the value as `resolve` does; "" if the variable or the file is missing here."""
     try:
         return resolve(value, "").strip()
     except UsageError:

@@ -1,4 +1,4 @@
-"""The reasons why one broker did not answer, and how long anybody waits for it."""
+"""The reasons why one broker did not answer, and how long anybody waits for an answer."""
 
 import time
 

@@ -1,8 +1,8 @@
-"""Errors between a client and a broker's listener, each in one sentence with the remedy.
+"""Explain errors between a client and a broker's listener, each in one sentence with a remedy.
 
 Each function turns what was observed (an exception, an error code, the first bytes) into the
 WireError to raise. The cases are those of a port, a protocol or a credential set wrongly. TLS fails
-in the same ways elsewhere: a `Peer` says with whom, and which settings matter.
+in the same ways elsewhere: a `Peer` says who the other side is, and which settings matter.
 """
 
 import errno
@@ -16,12 +16,12 @@ from eoctl.kafka.connection.failures import WireError
 TLS_ALERT = b"\x15\x03"  # record type "alert", major version 3
 LONGEST_QUOTE = 300  # characters of a broker's own text
 HOSTNAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
-SAYS_WHO = (18, 19, 20, 21)  # X509_V_ERR_: self-signed, or an issuer that is not at hand
+SAYS_WHO = (18, 19, 20, 21)  # X509_V_ERR_: self-signed, or an issuer that is not available
 EXPIRED, NOT_YET_VALID = 10, 9
 
 
 class Peer(NamedTuple):
-    """Whom TLS is spoken with. The others are remedies: settings of the side that asks."""
+    """The other side of a TLS connection. All fields but the first are remedies: our settings."""
 
     name: str
     ca: str  # nobody we trust signed its certificate
@@ -38,7 +38,7 @@ BROKER = Peer(
 
 
 def not_kafka(first: bytes) -> WireError:
-    """Return the error for an answer whose first four bytes are no length of a Kafka frame."""
+    """Return the error for an answer that does not begin with a Kafka frame's length."""
     if first.startswith(TLS_ALERT):
         return speaks_tls()
     if first == b"HTTP":
@@ -59,7 +59,7 @@ def speaks_tls() -> WireError:
 
 
 def controller() -> WireError:
-    """A peer that speaks Kafka but knows no Metadata request."""
+    """Return the error for a peer that speaks Kafka but does not know Metadata requests."""
     return WireError(
         "UNSUPPORTED_VERSION",
         "this port does not answer Metadata: it looks like a KRaft controller's",
@@ -68,7 +68,7 @@ def controller() -> WireError:
 
 
 def closed_at_once(tls: bool) -> WireError:
-    """The connection ended before the first answer."""
+    """Return the error for a connection that ended before the first answer."""
     if tls:
         return WireError(
             "TLS_FAILED",
@@ -84,7 +84,7 @@ def closed_at_once(tls: bool) -> WireError:
 
 
 def closed_without_sasl(protocol: str) -> WireError:
-    """The connection ended at the first question after ApiVersions, and we did not log in."""
+    """Return the error for a connection that ended right after ApiVersions, without our login."""
     return WireError(
         "CONNECTION_CLOSED",
         "the broker closed the connection at the first question: it may want SASL",
@@ -118,7 +118,7 @@ def wrong_name(error: OSError) -> bool:
 def tls_failed(
     error: OSError, host: str = "", names: Iterable[str] = (), peer: Peer = BROKER
 ) -> WireError:
-    """TLS that did not succeed. host: the name asked for; names: what the certificate holds."""
+    """Return the error for failed TLS. host: the name asked for; names: the certificate's."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return WireError("TLS_FAILED", *_certificate(error, host, names, peer))
     if isinstance(error, ssl.SSLError):

@@ -1,17 +1,17 @@
-"""Chooses the SASL mechanism, and the source of its credentials, from client properties.
+"""Choose the SASL mechanism, and the source of its credentials, from client properties.
 
-Among them `sasl.jaas.config`, the line in which Java clients keep their credentials.
+Reads `sasl.jaas.config` too, the property in which Java clients keep their credentials.
 """
 
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection.credentials import Secret, resolve
 from eoctl.kafka.connection.sasl import Mechanism, OAuthBearer, Plain, Scram, TokenSource
 from recovery.errors import UsageError
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.tls import Tls
@@ -33,12 +33,14 @@ _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-@dataclass(frozen=True, slots=True)
-class LoginModule:
+class LoginModule(Value):
     """name: the Java class without its package. options: its key="value" pairs, with secrets."""
 
     name: str
-    options: dict[str, str] = field(repr=False)
+    options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"LoginModule({self.name!r})"
 
 
 def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:
@@ -90,7 +92,7 @@ def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:
 
 
 def _token_source(properties: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:
-    """Return one of: a command, an OIDC token endpoint, an unsecured token for a lab."""
+    """Return the token source: a command, an OIDC token endpoint, or unsecured (for a lab)."""
     from eoctl.kafka.connection import oauth
 
     if command := properties.get("token_command"):
@@ -123,7 +125,7 @@ def _token_source(properties: Mapping[str, str], options: Mapping[str, str]) -> 
 def _oidc_source(
     url: str, properties: Mapping[str, str], options: Mapping[str, str]
 ) -> TokenSource:
-    """Client credentials in Java's spelling (jaas or KIP-1139) or librdkafka's."""
+    """Return client credentials, in Java's spelling (jaas or KIP-1139) or librdkafka's."""
     from eoctl.kafka.connection.oidc import ClientCredentials
 
     grant = properties.get("sasl.oauthbearer.grant.type", "client_credentials")
@@ -168,7 +170,7 @@ def _oidc_source(
 
 
 def _endpoint_tls(properties: Mapping[str, str], options: Mapping[str, str]) -> "Tls":
-    """The CAs that may have signed the token endpoint's certificate: its own, else the system's.
+    """Return the CAs that may have signed the endpoint's certificate: its own, else the system's.
 
     librdkafka: https.ca.location and https.ca.pem; Java: ssl.truststore.* inside the jaas line.
     """
@@ -199,7 +201,7 @@ def _msk_source(options: Mapping[str, str], first_host: str) -> TokenSource:
 
 
 def _extensions(properties: Mapping[str, str], jaas: LoginModule) -> tuple[tuple[str, str], ...]:
-    """SASL extensions: librdkafka's "a=1,b=2", Java's extension_a="1" in the jaas line."""
+    """Return SASL extensions: librdkafka's "a=1,b=2", Java's extension_a="1" in the jaas line."""
     pairs: dict[str, str] = {}
     for part in properties.get("sasl.oauthbearer.extensions", "").split(","):
         name, equals, value = part.strip().partition("=")
@@ -229,11 +231,11 @@ def _seconds(text: str, where: str) -> int:
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """The one login module of a `sasl.jaas.config` value.
+    """Return the only login module of a `sasl.jaas.config` value.
 
-    Grammar and escapes are those of org.apache.kafka.common.security.JaasConfig, which reads
-    with java.io.StreamTokenizer; unquoted values may hold any character but blanks, `=`, `;`,
-    `/` and quotes. Raises UsageError, which never quotes the text: it holds passwords.
+    Grammar and escapes are those of org.apache.kafka.common.security.JaasConfig, which reads with
+    java.io.StreamTokenizer; unquoted values may hold any character but blanks, `=`, `;`, `/` and
+    quotes. Raises UsageError, which never quotes the text: it holds passwords.
     """
     tokens = _tokens(text)
     if len(tokens) < 2 or tokens[-1] != (";", False):
@@ -255,7 +257,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """(token, whether it was quoted) in their order."""
+    """Return (token, whether it was quoted), in order."""
     tokens: list[tuple[str, bool]] = []
     at = 0
     while at < len(text):

@@ -1,10 +1,10 @@
-"""Kafka's request and response classes, made on demand from kafka-python's copy of the schemas.
+"""Make Kafka's request and response classes on demand, from kafka-python's copy of the schemas.
 
-kafka-python serves eoctl to encode and decode only. `import kafka` would load its whole client
-(130 ms and 300 modules), so the bare package is planted and each message class is made from its
-schema when it is first named: `messages.MetadataRequest`. Schemas it lacks are in our own
-package `eoctl.kafka.connection.schemas`. Its reader of schemas is replaced too, because what that
-one reads with (`importlib.resources`) takes 3 ms to import.
+kafka-python serves eoctl to encode and decode only. `import kafka` would load its whole client (130
+ms and 300 modules), so a bare package takes its place, and each message class is made from its
+schema when it is first named: `messages.MetadataRequest`. Schemas it lacks are in our own package
+`eoctl.kafka.connection.schemas`. Its schema reader is replaced too, because that one imports
+`importlib.resources`, which takes 3 ms.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ else:
             raise AttributeError(name)
         _plant_bare_package()
         if name.startswith("ApiVersions"):
-            # its response header is never flexible: kafka-python has that in code
+            # its response header is never flexible: kafka-python handles that in code
             from kafka.protocol.metadata import api_versions
 
             message_class = getattr(api_versions, name)
@@ -52,7 +52,7 @@ else:
 
 
 def response_class(request: Any) -> Any:
-    """The class that decodes the answer to `request`, which must have a header and a version."""
+    """Return the class that decodes the answer to `request`, whose header and version are set."""
     name = type(request).__name__
     name = name.removesuffix("Request") + "Response"
     module = sys.modules[__name__]
@@ -86,8 +86,8 @@ _looked: dict[tuple[int, int], tuple[Any, _Looked]] = {}  # by a structure's id,
 
 
 def _looked_at(struct: Any, version: int) -> _Looked:
-    """The lists and strings of a structure: name, whether it may be null, the structure of its
-    items, if any."""
+    """Return the lists and strings of a structure: name, whether null is allowed, and the structure
+    of their items, if any."""
     if (known := _looked.get((id(struct), version))) is not None:
         return known[1]
     fields = []
@@ -102,7 +102,7 @@ def _looked_at(struct: Any, version: int) -> _Looked:
     return tuple(fields)
 
 
-# where kafka-python has an older name, or none
+# names that are older in kafka-python, or missing there
 _NAMES = {
     -1: "UNKNOWN_SERVER_ERROR",
     0: "NONE",
@@ -120,7 +120,7 @@ _NAMES = {
 
 
 def error_name(code: int) -> str:
-    """Kafka's own name of an error code (org.apache.kafka.common.protocol.Errors, 4.3)."""
+    """Return Kafka's own name of an error code (org.apache.kafka.common.protocol.Errors, 4.3)."""
     if code in _NAMES:
         return _NAMES[code]
     _plant_bare_package()
@@ -142,7 +142,7 @@ def read_schema(name: str, package: str | None = None) -> Any:
 
 
 def _fill_in(fields: Any, common: dict[str, Any]) -> None:
-    """Give each field that has a common structure as its type that structure's fields."""
+    """Expand a common structure into the fields of every field that has it as its type."""
     for field in fields:
         kind = field["type"].removeprefix("[]")
         if kind in common:

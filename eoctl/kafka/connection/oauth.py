@@ -1,4 +1,4 @@
-"""Sources of OAUTHBEARER tokens: a command, AWS, this process (lab); oidc.py has endpoints."""
+"""Get OAUTHBEARER tokens from a command, AWS, or this process (lab); oidc.py has endpoints."""
 
 import asyncio
 import base64
@@ -17,9 +17,9 @@ from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.sasl import Token
 from recovery.errors import UsageError
 
-FRESH_SHARE = 0.75  # of a token's life; sessions are renewed at 80%, with a new token
-PATIENCE_SECONDS = 30.0  # for a source without a bound of its own
-UNKNOWN_LIFE_SECONDS = 300.0  # of a token that does not say when it expires
+FRESH_SHARE = 0.75  # of a token's lifetime; sessions are renewed at 80%, with a new token
+PATIENCE_SECONDS = 30.0  # for a source without a limit of its own
+UNKNOWN_LIFE_SECONDS = 300.0  # for a token that does not say when it expires
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class CachedToken(ABC):
     @property
     @abstractmethod
     def what(self) -> str:
-        """The source in words, for errors."""
+        """Return the source in words, for errors."""
 
     @abstractmethod
     def _fetch(self, seconds: float) -> Token:
@@ -66,7 +66,7 @@ class CachedToken(ABC):
 
 @dataclass(eq=False)
 class UnsecuredToken(CachedToken):
-    """A token that nobody signed (RFC 7515 appendix A.5), as both clients make for a lab."""
+    """An unsigned token (RFC 7515 appendix A.5), as both clients make for a lab."""
 
     subject: str
     life_seconds: int = 3600
@@ -105,8 +105,8 @@ class TokenCommand(CachedToken):
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # tools write tokens and passwords there, too
-                start_new_session=True,  # to end it with its children
+                stderr=subprocess.DEVNULL,  # tools write tokens and passwords to stderr, too
+                start_new_session=True,  # to end the command with its children
             )
         except (OSError, IndexError) as error:
             reason = getattr(error, "strerror", None) or "it is empty"
@@ -159,7 +159,7 @@ class MskToken(CachedToken):
                 token = Signer.generate_auth_token_from_profile(self.region, self.profile)
             else:
                 token = Signer.generate_auth_token(self.region)
-        except Exception as error:  # botocore has many, all of them about credentials
+        except Exception as error:  # botocore has many, all about credentials
             raise failed(
                 f"{self.what} made no token: {error}", "check the AWS credentials"
             ) from None
@@ -168,7 +168,7 @@ class MskToken(CachedToken):
 
 
 def msk_region(host: str) -> str:
-    """AWS region from AWS_REGION or a broker's name (b-1.x.kafka.eu-west-1.amazonaws.com)."""
+    """Return the AWS region: AWS_REGION, or from a name (b-1.x.kafka.eu-west-1.amazonaws.com)."""
     match = re.search(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.", host)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if match is None and not region:
@@ -177,7 +177,7 @@ def msk_region(host: str) -> str:
 
 
 def made_token(text: str, life_seconds: object, expires: float | None = None) -> Token:
-    """Return a token that expires when said, else when its own claims say, else soon."""
+    """Return a token that expires as given, else as its own claims say, else soon."""
     claims = _claims(text)
     if expires is None and isinstance(claims.get("exp"), int | float):
         expires = float(claims["exp"])
@@ -224,5 +224,5 @@ def _base64url(data: bytes) -> str:
 
 
 def failed(detail: str, remedy: str | None) -> WireError:
-    """Return the error of a sign-in without a token."""
+    """Return the error of a sign-in for which no token was available."""
     return WireError("AUTHENTICATION_FAILED", detail, remedy)

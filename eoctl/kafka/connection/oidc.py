@@ -1,4 +1,4 @@
-"""Tokens from an OIDC endpoint by client credentials, over HTTPS with the standard library."""
+"""Get tokens from an OIDC endpoint with client credentials, over HTTPS (standard library only)."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ class ClientCredentials(CachedToken):
         import urllib.request
 
         class NoRedirect(urllib.request.HTTPRedirectHandler):
-            """The credentials go nowhere but to the endpoint that was named."""
+            """Sends the credentials only to the endpoint that was named."""
 
             def redirect_request(self, *args: object) -> None:
                 return None
@@ -89,7 +89,7 @@ class ClientCredentials(CachedToken):
 
 
 def _oauth_error(body: bytes) -> str:
-    """error and error_description (RFC 6749 section 5.2), "" if missing."""
+    """Return error and error_description (RFC 6749 section 5.2), "" if missing."""
     try:
         error = json.loads(body)
         words = [str(error[k]) for k in ("error", "error_description") if error.get(k)]

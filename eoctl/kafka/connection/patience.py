@@ -1,8 +1,9 @@
 """Wait for a late answer as long as its broker shows that it is alive.
 
 A broker under load answers late, one that hangs answers nobody. Another answer distinguishes them:
-to a pending request, or to a new connection, where a stopped process gets no further than its
-kernel's handshake.
+to a pending request, or to a new connection, where a stopped process gets no further than the
+kernel's handshake. The allowed time follows the slowest answer so far: if all brokers take seconds
+to answer, three seconds of silence mean nothing.
 """
 
 import asyncio
@@ -13,38 +14,50 @@ from eoctl.kafka.connection.failures import Deadline
 
 PERIODS = 10
 """Silences that a living broker may take for one answer: 30 s by default, as in Java."""
+TIMES_SLOWEST = 3
+"""A broker is silent if it takes this many times as long as the slowest answer so far."""
 
 
 class Patience:
     """What each broker answered, and when.
 
-    knock: opens another connection to a broker and closes it; never raises; heard: it answered.
-    silence: how long a broker may stay silent.
+    knock: opens another connection to a broker and closes it; never raises; True: it answered.
+    deadline: the command's. silence: seconds that a broker may stay silent if others are quick.
     """
 
     def __init__(
-        self, knock: Callable[[int, Deadline], Awaitable[bool]], silence: Callable[[], Deadline]
+        self,
+        knock: Callable[[int, Deadline], Awaitable[bool]],
+        deadline: Deadline,
+        silence: float,
     ) -> None:
         self._knock = knock
+        self._deadline = deadline
         self._silence = silence
+        self._slowest = 0.0  # seconds that an answer took
         self._heard: dict[int, float] = {}
         self._knocking: dict[int, asyncio.Task[None]] = {}
 
-    def heard(self, broker: int) -> None:
-        """Note that it has answered something just now."""
-        self._heard[broker] = time.monotonic()
+    def heard(self, broker: int, asked: float) -> None:
+        """Note that a broker has just answered what it was asked at `asked` (monotonic)."""
+        now = self._heard[broker] = time.monotonic()
+        self._slowest = max(self._slowest, now - asked)
 
-    def limit(self, deadline: Deadline) -> Deadline:
-        """Return when one answer is waited for no longer: half of the time is for others."""
-        silence, left = self._silence().seconds_left, deadline.seconds_left
-        assert silence is not None
-        most = PERIODS * silence
-        return deadline.within(most if left is None else max(silence, min(most, left / 2)))
+    def silence(self) -> Deadline:
+        """Return how long one broker may stay silent from now on."""
+        return self._deadline.within(max(self._silence, TIMES_SLOWEST * self._slowest))
+
+    def limit(self) -> Deadline:
+        """Return when to stop waiting for one answer: half of the time is for others."""
+        most, left = PERIODS * self._silence, self._deadline.seconds_left
+        return self._deadline.within(
+            most if left is None else max(self._silence, min(most, left / 2))
+        )
 
     async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
-        """Wait for an answer: True; or until the broker counts as silent: False."""
+        """Return True once the answer has come, False once the broker counts as silent."""
         while True:
-            period = self._silence()
+            period = self.silence()
             await asyncio.wait([answer], timeout=(period.seconds_left or 0) / 6)
             if answer.done():
                 return True
@@ -62,13 +75,14 @@ class Patience:
             self._knocking[broker] = task
 
     async def _knocked(self, broker: int, period: Deadline) -> None:
+        asked = time.monotonic()
         try:
             if await self._knock(broker, period):
-                self.heard(broker)
+                self.heard(broker, asked)
         finally:
             del self._knocking[broker]
 
     def end(self) -> None:
-        """Knock no longer."""
+        """Stop knocking."""
         for task in self._knocking.values():
             task.cancel()

@@ -1,7 +1,7 @@
-"""Client properties, Java's or librdkafka's, and the one set of settings that both clients get.
+"""Turn client properties, Java's or librdkafka's, into one set of settings for both clients.
 
-`read_properties` reads a file, `client_settings` gives it meaning, `librdkafka_properties`
-writes the same meaning down for confluent-kafka.
+`read_properties` reads a file, `client_settings` gives it meaning, `librdkafka_properties` writes
+the same meaning down for confluent-kafka.
 """
 
 import re
@@ -36,11 +36,11 @@ class Properties(dict[str, str]):
 
 
 class ClientSettings(Value):
-    """The settings by which both clients reach a cluster. Made by `client_settings`.
+    """The settings with which both clients reach a cluster. Made by `client_settings`.
 
     bootstrap_servers: (host, port). protocol: one of PROTOCOLS. request_timeout_ms: how long one
-    broker may stay silent. tls and sasl are None where the protocol has none. security: what the
-    wire connection does with them, and with hosts and socks5, which it alone has. most_expanded:
+    broker may stay silent. tls and sasl are None if the protocol has none. security: what the wire
+    connection does with them, and with hosts and socks5, which only it supports. most_expanded:
     bytes that the records of one batch may expand to, None: as many as usual. client_rack: the
     reader's rack (KIP-392), "": none.
     """
@@ -56,11 +56,11 @@ class ClientSettings(Value):
 
 
 def read_properties(text: str, path: str) -> Properties:
-    """The properties in a client's file. path: for errors only.
+    """Return the properties in a client's file. path: for errors only.
 
-    Java's format (java.util.Properties: escapes, continuation lines, `=`, `:` or blanks, `#`
-    and `!` comments), or librdkafka's (`key=value` lines, backslashes mean themselves) when a
-    key in it is one that only librdkafka knows. Raises UsageError, which quotes no value.
+    Java's format (java.util.Properties: escapes, continuation lines, `=`, `:` or blanks, `#` and
+    `!` comments), or librdkafka's (`key=value` lines, backslashes mean themselves) if the file has
+    a key that only librdkafka knows. Raises UsageError, which quotes no value.
     """
     properties = Properties()
     for number, line in _logical_lines(text):
@@ -88,7 +88,7 @@ _BLANKS = " \t\f"
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """(number of the first line, text) with continuation lines joined, comments left out."""
+    """Return (number of the first line, text) with continuation lines joined, without comments."""
     lines: list[tuple[int, str]] = []
     held, held_number = "", 0
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
@@ -125,7 +125,7 @@ def _unescape(text: str, path: str, number: int) -> str:
         return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(letter, letter)
 
     plain = re.sub(r"\\(u[0-9a-fA-F]{0,4}|.)", one, text)
-    # two \u escapes may be one character outside the first 65,536 (surrogates)
+    # two \u escapes may form one character above U+FFFF (surrogates)
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -139,8 +139,8 @@ def client_settings(
 
     hosts: {"advertised:port": "reachable:port"}; socks5: "[user:password@]host:port".
     `token_command` among the properties is a command line that prints a token. Properties of
-    producers and consumers only are ignored, but for client.rack; unknown ones about security are
-    not. Raises UsageError. Nothing is sent and nothing but named files is read.
+    producers and consumers only are ignored, except client.rack; unknown ones about security are
+    not. Raises UsageError. Sends nothing and reads only named files.
     """
     refuse_misspelt(properties)
     given = {key: value.strip() for key, value in properties.items()}
@@ -174,13 +174,13 @@ def client_settings(
             socks=_socks(socks5) if socks5 else None,
         ),
         most_expanded=_most_expanded(given),
-        # the driver may lack the variable that its executors have
+        # the driver may lack a variable that its executors have
         client_rack=resolved_if_there(given.get(RACK_PROPERTY, "")),
     )
 
 
 def _most_expanded(given: Mapping[str, str]) -> int | None:
-    """eoctl's own property, the only one of its kind."""
+    """Return eoctl's own property, the only one of its kind."""
     for key in given:
         if key.startswith("eoctl.") and key != EXPANDED_PROPERTY:
             raise UsageError(
@@ -224,7 +224,7 @@ _SERVER = re.compile(r"(?:[A-Za-z][A-Za-z0-9+._-]*://)?(?:\[([^\]]+)\]|([^:\[\]]
 
 
 def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
-    """(host, port) of each in "host:port,[::1]:9093,host". Raises UsageError."""
+    """Return (host, port) of each server in "host:port,[::1]:9093,host". Raises UsageError."""
     servers: dict[tuple[str, int], None] = {}
     for entry in (part.strip() for part in text.split(",")):
         if entry:

@@ -1,4 +1,4 @@
-"""The names that Kafka's clients give to security properties: a misspelt one is found here."""
+"""Kafka clients' names of security properties, to find misspelt ones."""
 
 import re
 from collections.abc import Mapping
@@ -36,8 +36,8 @@ LIBRDKAFKA_ONLY = frozenset(
         "https.ca.pem",
     ]
 )
-# The rest of what either client's documentation lists under ssl, sasl and security, less what
-# is refused below. Most change nothing here; none is a misspelling.
+# The other names in either client's documentation under ssl, sasl and security, without those
+# refused below. Most change nothing here; none is a misspelling.
 KNOWN = LIBRDKAFKA_ONLY | frozenset(
     [
         "security.protocol",
@@ -129,11 +129,11 @@ def refuse_misspelt(properties: Mapping[str, str]) -> None:
 
 
 def in_clear(properties: Mapping[str, str]) -> list[str]:
-    """Return the properties that hold a secret itself, not where it is kept."""
+    """Return the properties that hold a secret itself, not a reference to one."""
     return [
         key
         for key, value in properties.items()
         if SECRET_KEY.search(key)
         and not ELSEWHERE.match(value)
-        and not key.endswith((".location", ".url"))  # where a key or a token is, is none
+        and not key.endswith((".location", ".url"))  # a key's or a token's location is not secret
     ]

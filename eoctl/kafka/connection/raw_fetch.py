@@ -1,4 +1,4 @@
-"""Fetch answers without copies: envelope and records of versions 4 to 11, straight from the frame.
+"""Decode Fetch answers of versions 4 to 11 without copies: envelope and records in the frame.
 
 kafka-python's decoder copies every answer twice, which costs as much as reading it. Its schema
 still encodes the request: `messages.RawFetchRequest` is a FetchRequest answered by this class.
@@ -6,10 +6,10 @@ Source: Kafka's FetchResponse.json; KIP-98, KIP-227, KIP-392.
 """
 
 import struct
-from dataclasses import dataclass
 
 from recovery.facts import HasPartition
 from recovery.plurals import counted
+from recovery.values import Value
 
 _PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, LSO
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
@@ -20,12 +20,11 @@ _I64 = struct.Struct(">q")
 LEAST, MOST = 4, 11  # LSO and aborted transactions; names instead of topic ids, not flexible
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionData(HasPartition):
-    """One answer's part about one partition. log_start_offset: -1 below version 5.
+class PartitionData(HasPartition, Value):
+    """One partition's part of an answer. log_start_offset: -1 below version 5.
 
     aborted: (producer id, first offset); empty at read_uncommitted. records: a view of the frame,
-    which it keeps alive. preferred_replica: the broker that the leader would rather have read
+    which it keeps alive. preferred_replica: the broker that the leader prefers us to read from
     (KIP-392, version 11), -1: none.
     """
 
@@ -40,9 +39,8 @@ class PartitionData(HasPartition):
     preferred_replica: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
-    """error_code: of the whole answer (version 7 and above)."""
+class FetchAnswer(Value):
+    """error_code: of the complete answer (version 7 and above)."""
 
     error_code: int
     partitions: tuple[PartitionData, ...]
@@ -58,7 +56,7 @@ class RawFetchResponse:
         return cls(version)
 
     def decode(self, frame: memoryview, *, header: bool = True) -> FetchAnswer:
-        """The answer in a frame. Raises struct.error or ValueError where the bytes end early."""
+        """Return a frame's answer. Raises struct.error or ValueError if the bytes end early."""
         at = (4 if header else 0) + 4  # correlation id; throttle time
         error = 0
         if self._version >= 7:

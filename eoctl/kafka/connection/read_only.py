@@ -1,4 +1,4 @@
-"""The requests that a read-only context may send: a list, for a new one may change something."""
+"""The requests that a read-only context may send: a list, since a new one may change something."""
 
 from recovery.errors import RefusedError
 

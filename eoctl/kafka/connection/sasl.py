@@ -1,7 +1,7 @@
-"""SASL mechanisms as generators: what the client says, given what the broker answered.
+"""SASL mechanisms as generators: what the client sends, given the broker's answers.
 
-Each `exchange` yields the client's bytes and receives the broker's; the last answer is sent in
-too, so that a mechanism can check it. Moving the bytes is security.py's work.
+Each `exchange` yields the client's bytes and receives the broker's; the last answer is sent in too,
+so that a mechanism can check it. security.py moves the bytes.
 """
 
 import base64
@@ -10,16 +10,16 @@ import hmac
 import json
 import secrets
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from eoctl.kafka.connection.credentials import Secret
 from eoctl.kafka.connection.failures import Deadline, WireError
 from recovery.plurals import counted
+from recovery.values import Value
 
 Exchange = Generator[bytes, bytes, None]
 
-LEAST_ITERATIONS = 4096  # RFC 5802 section 5.1, and Kafka's own least
+LEAST_ITERATIONS = 4096  # RFC 5802 section 5.1, and Kafka's own minimum
 MOST_ITERATIONS = 1_000_000  # half a second of PBKDF2: no broker may stall us for longer
 
 
@@ -30,17 +30,16 @@ class Mechanism(Protocol):
     def name(self) -> str: ...
 
     async def exchange(self, deadline: Deadline) -> Exchange:
-        """A new conversation. Raises WireError when its token cannot be had."""
+        """Yield a new conversation. Raises WireError if no token can be had."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(Value):
     """RFC 4616."""
 
     username: str
     password: Secret
-    name: str = field(default="PLAIN", init=False)
+    name: str = "PLAIN"
 
     async def exchange(self, deadline: Deadline) -> Exchange:
         return self._say()
@@ -49,8 +48,7 @@ class Plain:
         yield b"\0" + self.username.encode() + b"\0" + self.password.reveal().encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Scram:
+class Scram(Value):
     """RFC 5802 and RFC 7677 without channel binding. name: SCRAM-SHA-256 or SCRAM-SHA-512.
 
     Passwords are UTF-8 and not otherwise prepared, as in Kafka's ScramFormatter.normalize.
@@ -107,9 +105,8 @@ class Scram:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A bearer token. expires: epoch seconds; principal: whom it names, "" if not known."""
+class Token(Value):
+    """A bearer token. expires: epoch seconds; principal: the name in the token, "" if not known."""
 
     text: Secret
     expires: float
@@ -120,7 +117,7 @@ class TokenSource(Protocol):
     """A source of tokens; it keeps one while it is fresh, for all connections."""
 
     async def token(self, deadline: Deadline) -> Token:
-        """Raises WireError AUTHENTICATION_FAILED."""
+        """Return a token. Raises WireError AUTHENTICATION_FAILED."""
         ...
 
     def token_now(self, seconds: float | None) -> Token:
@@ -128,13 +125,12 @@ class TokenSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthBearer:
-    """RFC 7628. extensions: SASL extensions (KIP-342) sent beside the token."""
+class OAuthBearer(Value):
+    """RFC 7628. extensions: SASL extensions (KIP-342) sent with the token."""
 
     source: TokenSource
     extensions: tuple[tuple[str, str], ...] = ()
-    name: str = field(default="OAUTHBEARER", init=False)
+    name: str = "OAUTHBEARER"
 
     async def exchange(self, deadline: Deadline) -> Exchange:
         return self._say(await self.source.token(deadline))

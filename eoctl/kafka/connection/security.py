@@ -1,4 +1,4 @@
-"""TLS, SASL, host maps and SOCKS of a connection, from one set of properties."""
+"""Set up TLS, SASL, host maps and SOCKS of a connection, from one set of properties."""
 
 import asyncio
 import os
@@ -29,8 +29,8 @@ Exchange = Callable[[Any, Deadline], Awaitable[Any]]
 class Security(Value):
     """The values of `security.protocol` and its companions. PLAINTEXT by default.
 
-    hosts: advertised address -> where it is reached; the certificate is still checked
-    against the advertised name. socks: a proxy, which then resolves the names.
+    hosts: advertised address -> reachable address; the certificate is still checked against the
+    advertised name. socks: a proxy, which then resolves the names.
     """
 
     tls: "Tls | None" = None
@@ -72,7 +72,7 @@ class Security(Value):
             raise
 
     async def _dial(self, host: str, port: int, deadline: Deadline) -> socket.socket:
-        """A TCP connection to host:port, by way of the host map and the proxy."""
+        """Return a TCP connection to host:port, by way of the host map and the proxy."""
         reached = self.hosts.get((host, port), (host, port))
         first = (self.socks.host, self.socks.port) if self.socks else reached
         way = "" if first == (host, port) else f" by way of {first[0]}:{first[1]}"
@@ -104,7 +104,7 @@ class Security(Value):
             ) from None
 
     async def _names(self, host: str, port: int, deadline: Deadline) -> tuple[str, ...]:
-        """The names in the certificate that host:port shows, () when it cannot be had again."""
+        """Return the names in host:port's certificate, () if it cannot be fetched again."""
         assert self.tls is not None
         try:
             opened = await self._dial(host, port, deadline)
@@ -130,7 +130,7 @@ class Security(Value):
     ) -> float | None:
         """Run the SASL exchange, if there is one. Raises WireError AUTHENTICATION_FAILED.
 
-        exchange: sends a request and gives its answer. supports: a request at a version or above.
+        exchange: sends a request and returns its answer. supports: a request at a version or above.
         Return when to authenticate again (monotonic); None: never.
         """
         if self.sasl is None:
@@ -166,7 +166,7 @@ class Security(Value):
             raise diagnosis.mechanism_refused(answer.error_code, mechanism, answer.mechanisms or ())
 
     def explain(self, error: WireError, answers: int, cause: Exception | None) -> WireError:
-        """An error with its likely cause, where this is known.
+        """Return an error with its likely cause, if known.
 
         answers: how many came before; cause: what ended the connection, if an exception did.
         """

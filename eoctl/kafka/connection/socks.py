@@ -1,13 +1,13 @@
-"""SOCKS version 5 (RFC 1928, RFC 1929): a TCP connection through a jump host's proxy."""
+"""Connect through a jump host's proxy with SOCKS version 5 (RFC 1928, RFC 1929)."""
 
 import asyncio
 import ipaddress
 import socket
 import struct
-from dataclasses import dataclass
 
 from eoctl.kafka.connection.credentials import Secret
 from eoctl.kafka.connection.failures import WireError
+from recovery.values import Value
 
 NO_LOGIN, LOGIN = 0, 2
 REPLIES = {
@@ -22,8 +22,7 @@ REPLIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Socks:
+class Socks(Value):
     """A proxy at host:port, with a login or without."""
 
     host: str

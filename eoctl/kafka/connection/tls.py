@@ -1,4 +1,4 @@
-"""TLS from the properties of either client: which files, checked how, as one ssl.SSLContext."""
+"""Set up TLS from either client's properties: files and checks become one ssl.SSLContext."""
 
 import re
 import shlex
@@ -6,18 +6,18 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from eoctl.kafka.connection.credentials import Secret, read_file, resolve
 from recovery.errors import UsageError
+from recovery.values import Value
 
 PEM_BEGIN = "-----BEGIN"
 
 
-@dataclass(frozen=True, slots=True)
-class Pem:
-    """PEM text and the property it came from; path: its file, None when given inline."""
+class Pem(Value):
+    """PEM text and the property it came from; path: its file, None if given inline."""
 
     key: str
     path: str | None
@@ -25,7 +25,7 @@ class Pem:
 
     @contextmanager
     def file(self) -> Iterator[str]:
-        """A file with the text: its own, or one that lives as long as the context."""
+        """Yield a file with the text: its own, or one that lives as long as the context."""
         if self.path is not None:
             yield self.path
             return
@@ -35,13 +35,12 @@ class Pem:
             yield file.name
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The files and names by which brokers are checked and we show who we are.
+class Tls(Value, dict=True):
+    """The files and names with which we check brokers and identify ourselves.
 
-    ca: trusted certificates, a Pem or a folder of them; None = those of the system.
-    certificate, private_key: ours, None without mTLS; both may be the same file.
-    check_hostname: the certificate must name the host; verify: it must be signed by `ca`.
+    ca: trusted certificates, a Pem or a folder of them; None = those of the system. certificate,
+    private_key: ours, None without mTLS; both may be the same file. check_hostname: the certificate
+    must name the host; verify: it must be signed by `ca`.
     """
 
     ca: Pem | str | None = None
@@ -50,14 +49,18 @@ class Tls:
     key_password: Secret | None = None
     check_hostname: bool = True
     verify: bool = True
-    context: ssl.SSLContext = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Build the context. Raises UsageError for what OpenSSL cannot read."""
-        object.__setattr__(self, "context", self._build())
+        _ = self.context
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """The context of every connection."""
+        return self._build()
 
     def without_hostname_check(self) -> ssl.SSLContext:
-        """A second context, only to ask a peer which names its certificate holds."""
+        """Return a second context, only to ask a peer which names its certificate holds."""
         context = self._build()
         context.check_hostname = False
         return context
@@ -159,7 +162,7 @@ def tls_settings(properties: Mapping[str, str]) -> Tls:
 
 
 def _pem(properties: Mapping[str, str], stem: str) -> Pem | None:
-    """librdkafka's STEM.location (a file) or STEM.pem (inline)."""
+    """Return librdkafka's STEM.location (a file) or STEM.pem (inline)."""
     if path := properties.get(f"{stem}.location"):
         return _pem_file(f"{stem}.location", path)
     if text := properties.get(f"{stem}.pem"):
@@ -181,7 +184,7 @@ def _trusted(properties: Mapping[str, str]) -> Pem | str | None:
 
 
 def _java_keystore(properties: Mapping[str, str]) -> tuple[Pem | None, Pem | None]:
-    """Java's certificate and key: inline in two properties, or one file with both."""
+    """Return Java's certificate and key: inline in two properties, or one file with both."""
     chain = properties.get("ssl.keystore.certificate.chain")
     key = properties.get("ssl.keystore.key")
     if chain or key:
@@ -253,7 +256,7 @@ def _pem_inline(key: str, value: str) -> Pem:
 
 
 def _unfold(text: str) -> str:
-    """Put PEM that was written on one line back on many."""
+    """Split PEM that was written on one line into lines again."""
 
     def block(match: "re.Match[str]") -> str:
         begin, body, end = match.groups()

@@ -1,8 +1,8 @@
 """One connection to one broker: frames, correlation ids, versions, deadlines.
 
-Requests and repairs go over this and not over a client library, because those lose errors, hang,
-and hide missing brokers. kafka-python's message classes encode and decode. Requests may be
-pipelined: a broker answers one connection's requests in their order.
+Requests and repairs use this and no client library, because those lose errors, hang, and hide
+missing brokers. kafka-python's message classes encode and decode. Requests may be pipelined: a
+broker answers one connection's requests in their order.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.security import Security
 
 CLIENT_ID = "eoctl"
-MAX_FRAME = 1 << 28  # bytes; more is not a Kafka broker speaking
-FIRST_BYTES = 4 << 20  # room for a frame before any of it has come: its length is only a claim
+MAX_FRAME = 1 << 28  # bytes; no Kafka broker sends more
+FIRST_BYTES = 4 << 20  # allocated before any of a frame has come: its length is only a claim
 
 
 class _Frames(asyncio.BufferedProtocol):
-    """Cuts the byte stream into length-prefixed frames without copying them."""
+    """Cuts the byte stream into length-prefixed frames without copying."""
 
     def __init__(self) -> None:
         self.pending: deque[tuple[int, asyncio.Future[memoryview]]] = deque()
@@ -50,7 +50,7 @@ class _Frames(asyncio.BufferedProtocol):
             body, self._body, self._got = self._body, None, 0
             self._deliver(memoryview(body))
         elif self._got == len(self._body):
-            more = min(self._claimed - self._got, self._got)  # as much as has come
+            more = min(self._claimed - self._got, self._got)  # as much as has already come
             self._body = self._body + bytes(more)
 
     def _begin_frame(self) -> None:
@@ -79,20 +79,20 @@ class _Frames(asyncio.BufferedProtocol):
         self.fail(WireError("CONNECTION_CLOSED", f"the broker closed the connection{reason}"))
 
     def fail(self, error: WireError) -> None:
-        """End the connection; every question still open gets `error`."""
+        """End the connection; every open question gets `error`."""
         if self.closed is None:
             self.closed = error
         while self.pending:
             _, future = self.pending.popleft()
             if not future.done():
                 future.set_exception(self.closed)
-                future.exception()  # seen: its asker may have gone at its deadline
+                future.exception()  # mark as seen: its asker may have left at the deadline
         if self.transport is not None:
             self.transport.abort()
 
 
 def timed_out(request: Any) -> WireError:
-    """Return the failure of a request that got no answer in time."""
+    """Return the error of a request that got no answer in time."""
     name = type(request).__name__.removesuffix("Request")
     return WireError("TIMED_OUT", f"no answer to {name} in time")
 
@@ -135,8 +135,9 @@ class Connection:
     def closed(self) -> bool:
         return self._frames.closed is not None
 
-    def close(self) -> None:
-        self._frames.fail(WireError("CONNECTION_CLOSED", "closed by eoctl"))
+    def close(self, cause: WireError | None = None) -> None:
+        """End the connection; what is still asked gets the cause."""
+        self._frames.fail(cause or WireError("CONNECTION_CLOSED", "closed by eoctl"))
 
     def supports(self, request_class: Any, version: int = 0) -> bool:
         """Return True if the broker answers this request at `version` or above."""
@@ -146,10 +147,10 @@ class Connection:
     async def ask(
         self, request: Any, deadline: Deadline, *, least: int = 0, most: int | None = None
     ) -> Any:
-        """Send `request` at the highest version both sides know, in [least, most]; its answer.
+        """Return the answer to `request` at the highest version both sides know, in [least, most].
 
-        The answer's own error codes are left to the caller. Raises WireError when there is
-        no common version, no answer before the deadline, or the connection is lost.
+        The answer's own error codes are left to the caller. Raises WireError for no common version,
+        no answer before the deadline, or a lost connection.
         """
         self._choose_version(request, least, most)
         await self._keep_authenticated(deadline)
@@ -162,8 +163,8 @@ class Connection:
     async def _keep_authenticated(self, deadline: Deadline) -> None:
         """Authenticate again before the session's lifetime ends (KIP-368).
 
-        Nothing else may be under way meanwhile: pending answers are awaited, and other requests
-        wait here.
+        Nothing else may be under way then: pending answers are awaited, and other requests wait
+        here.
         """
         if self.renew_at is None or time.monotonic() < self.renew_at:
             return
@@ -175,7 +176,7 @@ class Connection:
                 try:
                     await self._authenticate(deadline)
                 except BaseException:
-                    self.close()  # half of an exchange: the connection is unusable
+                    self.close()  # an incomplete exchange makes the connection unusable
                     raise
         except TimeoutError:
             raise WireError("TIMED_OUT", "not authenticated again in time") from None

@@ -1,1 +1,1 @@
-"""Read record batches, and what can be found in them: counts, evidence, commits, cuts."""
+"""Read record batches, and find in them counts, evidence, commits and cuts."""

@@ -1,16 +1,16 @@
-"""A reader of record batches gets ranges, yields chunks, and says how each range ended."""
+"""What a reader of record batches takes and gives: ranges, chunks, and how each range ended."""
 
 from dataclasses import dataclass, field
 
 from recovery.facts import HasPartition
+from recovery.values import Value
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ENOUGH = "ENOUGH"  # as many chunks as requested
-ABOVE = "ABOVE_END"  # the range reaches beyond what this isolation level shows
+ABOVE = "ABOVE_END"  # the range extends beyond what this isolation level shows
 
 
-@dataclass(frozen=True, slots=True)
-class Range(HasPartition):
+class Range(HasPartition, Value):
     """Offsets [start, end) of one partition."""
 
     topic: str
@@ -19,15 +19,14 @@ class Range(HasPartition):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk(HasPartition):
-    """One response's part about one partition.
+class Chunk(HasPartition, Value):
+    """One partition's part of a response.
 
     records: complete batches and perhaps a cut one at the end; the first may begin before
-    `fetch_offset`, the last may reach beyond the range. next_offset: after the last complete batch.
-    aborted: (producer id, first offset) as listed with this response; None at read_uncommitted.
-    broker: which one gave it. by_follower: the broker did not lead the partition; its high
-    watermark and last stable offset lag the leader's.
+    `fetch_offset`, the last may extend beyond the range. next_offset: after the last complete
+    batch. aborted: (producer id, first offset) as listed with this response; None at
+    read_uncommitted. broker: the sender. by_follower: the broker did not lead the partition; its
+    high watermark and last stable offset lag the leader's.
     """
 
     topic: str
@@ -60,14 +59,13 @@ class Givers:
             self.by_followers += len(item.records)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended(HasPartition):
+class Ended(HasPartition, Value):
     """The end of a range's answers: read up to `position`.
 
-    error None: the range was read to its end; an offset without a record in any chunk has none.
-    ABOVE_END: it reaches beyond the LSO (read_committed) or the high watermark. LOG_TRUNCATED: the
+    error None: the range was read to its end; an offset that no chunk has is without a record.
+    ABOVE_END: it extends beyond the LSO (read_committed) or the high watermark. LOG_TRUNCATED: the
     new leader does not have what was read. Otherwise Kafka's error name or why a broker was silent.
-    broker: which one had no more records up to its limit, all of them compacted; -1: none.
+    broker: the one with no more records up to its limit, all being compacted; -1: none.
     """
 
     topic: str

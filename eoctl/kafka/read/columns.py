@@ -1,7 +1,7 @@
-"""Reading a range of a partition as columns: `fetch.read` and the vectorised decoder, in step.
+"""Read a range of a partition as columns: `fetch.read` and the vectorised decoder, in step.
 
 Rebuild, the audits and the Spark source all read like this. Memory is bounded by a few responses,
-whatever the size of the range. What could not be read to its end is an error, never a part.
+whatever the size of the range. An incomplete range is an error, never a partial result.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ def read_columns(
     givers: Givers | None = None,
     epochs: RecordEpochs | None = None,
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """Yield the records of these offsets, by rising offset, a few MiB at a time.
+    """Yield the records of these offsets, in ascending order, a few MiB at a time.
 
     last_stable_offset: transactional records at or above it are OPEN; None: the current one. Below
-    it every outcome is final, wherever the marker is. control: give markers too. max_rate: bytes
-    per second and broker. nearest: see `fetch.read`; givers: notes the source of all that is read.
+    it every outcome is final, wherever the marker is. control: yield markers too. max_rate: bytes
+    per second and broker. nearest: see `fetch.read`; givers: notes the sources of the records.
     epochs: notes the leader epochs of each response's batches before their records are yielded.
-    Raises IncompleteError when the range can't be read to its end or is corrupt, RefusedError for
+    Raises IncompleteError if the range cannot be read to its end or is corrupt, RefusedError for
     messages of the old format.
     """
 
@@ -87,7 +87,7 @@ def read_headers(
     max_rate: float | None = None,
     nearest: bool = False,
 ) -> AsyncGenerator[Batches, None]:
-    """Yield the headers of all batches that reach into these offsets, markers too, undecoded.
+    """Yield the headers of all batches that overlap these offsets, markers too, undecoded.
 
     The first batch may begin before them, the last end after them. Otherwise as `read_columns`.
     """
@@ -112,7 +112,7 @@ async def _read(
     givers: Givers | None = None,
     epochs: RecordEpochs | None = None,
 ) -> AsyncGenerator[Part, None]:
-    """Up to the last stable offset with the lists of aborted transactions, then without."""
+    """Read up to the last stable offset with the lists of aborted transactions, then without."""
     if stable is None:
         stable = await _last_stable_offset(cluster, range_)
     loop = asyncio.get_running_loop()
@@ -161,8 +161,8 @@ async def _read(
 
 
 def _within(error: CorruptError | RefusedError, range_: Range) -> EoctlError:
-    place = f"{range_.topic}-{range_.partition}"
-    where = f"{place}, {error.where}" if error.where else place
+    partition = f"{range_.topic}-{range_.partition}"
+    where = f"{partition}, {error.where}" if error.where else partition
     return type(error)(error.what, where=where, remedy=error.remedy)
 
 

@@ -1,4 +1,4 @@
-"""Offsets that groups committed (OffsetFetch), those pending, and the groups past a place.
+"""Read the offsets that groups committed (OffsetFetch), and those pending.
 
 Every offset is asked twice, without and with `require_stable` (KIP-447): a commit that waits in an
 open transaction answers UNSTABLE_OFFSET_COMMIT the second time, and the first answer is the last
@@ -22,6 +22,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.records import records
 from recovery.inspect.observation import OpenTransaction
 from recovery.quoting import quoted
+from recovery.values import replace
 
 Rows = dict[TopicPartition, tuple[str, Any]]
 """Kafka's error name or NONE, and the answer's row."""
@@ -42,7 +43,7 @@ async def with_offsets(
     """Return `groups` with their committed offsets, on all partitions or on those named.
 
     A partition without a commit, decided or pending, is left out. Share groups: their start offset
-    (KIP-932). Brokers leave out commits for topics that we may not see, without an error: then one
+    (KIP-932). Brokers omit commits for topics that we may not see, without an error: then one
     Missing says so. decided_only: ask once; pending newer commits and hidden topics are not
     reported.
     """
@@ -55,11 +56,11 @@ async def with_offsets(
         uncertain, everywhere, missing = await _maybe_pending(cluster, others)
 
     async def ask(broker: int, mine: list[str]) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-        places = {
+        topic_partitions = {
             name: everywhere if partitions is None and name in uncertain else partitions
             for name in mine
         }
-        return await (_decided if decided_only else _committed)(cluster, broker, places)
+        return await (_decided if decided_only else _committed)(cluster, broker, topic_partitions)
 
     results = await asyncio.gather(
         at_coordinators(cluster, others, ask),
@@ -74,7 +75,7 @@ async def with_offsets(
             for o in rows
             if o.error is not None
         ]
-    return [g.but(offsets=tuple(by_group.get(g.group, ()))) for g in groups], missing
+    return [replace(g, offsets=tuple(by_group.get(g.group, ()))) for g in groups], missing
 
 
 def _problem(error: str) -> str:
@@ -86,11 +87,11 @@ def _problem(error: str) -> str:
 async def _maybe_pending(
     cluster: Cluster, names: Sequence[str]
 ) -> tuple[set[str], list[TopicPartition], list[Missing]]:
-    """Groups that may have a first commit pending, and all partitions it could be for.
+    """Return groups that may have a first commit pending, and all partitions it could be for.
 
     Asked for all topics, a coordinator lists only what was committed before: a pending first commit
     shows only on a named partition. It can exist only while a transaction is open on the group's
-    partition of `__consumer_offsets`, that is while its LSO is below its watermark.
+    partition of `__consumer_offsets`, while the LSO is below the watermark.
     """
     homes = await offsets_partitions(cluster)
     metadata = await cluster.metadata([PROBE_TOPIC])
@@ -116,7 +117,7 @@ async def _maybe_pending(
 async def _committed(
     cluster: Cluster, broker: int, groups: Mapping[str, Sequence[TopicPartition] | None]
 ) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-    # a commit between the two answers makes the value the older one, never `pending` wrong
+    # a commit between the two answers makes the value older, never `pending` wrong
     (value, _), (stable, version) = await asyncio.gather(
         _offset_fetch(cluster, broker, groups, stable=False),
         _offset_fetch(cluster, broker, groups, stable=True),
@@ -146,10 +147,10 @@ async def _decided(
 
 def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> list[GroupOffsetFacts]:
     rows = []
-    for place, (error, row) in sorted(stable.items(), key=lambda item: item[0]):
+    for topic_partition, (error, row) in sorted(stable.items(), key=lambda item: item[0]):
         pending = error == UNSTABLE
         if pending:
-            error, row = value.get(place, ("NONE", None))
+            error, row = value.get(topic_partition, ("NONE", None))
         is_known = row is not None and row.committed_offset >= 0
         if not is_known and not pending and error == "NONE":
             continue
@@ -157,8 +158,8 @@ def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> lis
         rows.append(
             GroupOffsetFacts(
                 group=group,
-                topic=place.topic,
-                partition=place.partition,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
                 committed_offset=row.committed_offset if is_known else None,
                 leader_epoch=known(epoch),
                 metadata=row.metadata if is_known else None,
@@ -176,7 +177,7 @@ async def _offset_fetch(
     *,
     stable: bool,
 ) -> tuple[dict[str, tuple[str, Rows]], int]:
-    """Group → (error, its rows), and the version that was spoken."""
+    """Return group → (error, its rows), and the version that was used."""
     request = messages.OffsetFetchRequest
     connection = await cluster.connection(broker)
     if connection.supports(request, SEVERAL_GROUPS):
@@ -210,7 +211,7 @@ async def _offset_fetch(
 def _absent(
     groups: Mapping[str, Sequence[TopicPartition] | None], by_group: Mapping[str, tuple[str, Rows]]
 ) -> str | None:
-    """The first group or partition that an answer leaves out, which is not one without a commit."""
+    """Return the first group or partition that an answer omits, although it may have a commit."""
     for name, named in groups.items():
         if name not in by_group:
             return f"group {quoted(name)}"
@@ -278,19 +279,19 @@ async def _share_offsets(
     }
 
 
-CommitPlace = tuple[str, str, int]
+CommitKey = tuple[str, str, int]
 """A group's commit: group, topic, partition."""
 
 
 async def pending_holders(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[CommitPlace, tuple[OpenTransaction, ...]]:
-    """Return open transactions on `__consumer_offsets` that hold newer commits of these places.
+) -> dict[CommitKey, tuple[OpenTransaction, ...]]:
+    """Return open transactions on `__consumer_offsets` that hold newer commits of these partitions.
 
     Read from the open batches of each producer, from the first offset of its transaction on: one
     partition serves many groups, so an open transaction there proves nothing on its own, and the
-    same producer id may be open elsewhere. Without READ on that topic, or where much lies above the
-    LSO, some are left out.
+    same producer id may be open elsewhere. Without READ on that topic, or with much above the LSO,
+    some are left out.
     """
     homes = await offsets_partitions(cluster) if pending else ()
     if isinstance(homes, Missing) or not homes:
@@ -312,7 +313,7 @@ async def pending_holders(
     ]
     chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
     named = {(o.group, o.topic, o.partition) for o in pending}
-    by_commit: dict[CommitPlace, dict[OpenTransaction, None]] = {}
+    by_commit: dict[CommitKey, dict[OpenTransaction, None]] = {}
     for where, mine in chunks.items():
         for chunk in mine:
             for header in batch_headers(chunk.records):
@@ -327,12 +328,12 @@ async def pending_holders(
                     if commit in named:
                         holder = OpenTransaction(*where, header.producer_id, start)
                         by_commit.setdefault(commit, {})[holder] = None
-    return {place: tuple(holders) for place, holders in by_commit.items()}
+    return {commit: tuple(holders) for commit, holders in by_commit.items()}
 
 
 async def pending_producers(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[CommitPlace, int]:
+) -> dict[CommitKey, int]:
     """Return the producer id of the newest open transaction that holds each of these commits."""
     by_commit = await pending_holders(cluster, pending)
     return {

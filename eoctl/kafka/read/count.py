@@ -1,4 +1,4 @@
-"""Exact counting over the wire: the outcome of the offsets between given cuts of many partitions.
+"""Count exactly, over the wire: the outcome of the offsets between cuts of many partitions.
 
 All partitions at once, leaders in parallel; decoding runs in its own thread alongside reading.
 Below the last stable offset a read_committed Fetch gives the list of aborted transactions; above it
@@ -6,7 +6,6 @@ a second pass at read_uncommitted counts what is open. The rules: `recovery.form
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from eoctl.host.extras import need
@@ -17,13 +16,13 @@ from eoctl.kafka.read.visible import commit_markers, data_batches
 from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.formats.counting import Counts, ExactCount
 from recovery.restart.producers import ProducerRuns
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Cuts(HasPartition):
-    """The ranges to count: between each two neighbours of `offsets`, which ascend.
+class Cuts(HasPartition, Value):
+    """The ranges to count: between neighbours in `offsets`, which ascend.
 
-    log_start_offset, last_stable_offset: as observed before; the answer is that of this moment.
+    log_start_offset, last_stable_offset: as observed before; the counts are of that moment.
     producers: gets every data batch between the outermost cuts, and the first COMMIT marker.
     """
 
@@ -32,17 +31,16 @@ class Cuts(HasPartition):
     offsets: tuple[int, ...]
     log_start_offset: int
     last_stable_offset: int
-    producers: ProducerRuns | None = field(default=None, compare=False)
+    producers: ProducerRuns | None = None
 
 
 async def count(
     cluster: Cluster, cuts: Iterable[Cuts], reading: Reading = Reading()
 ) -> tuple[dict[TopicPartition, list[Counts]], list[Missing]]:
-    """Counts of each piece of each partition; partitions that could not be counted as a whole are
-    only in the second part.
+    """Return the counts of each piece of each partition.
 
-    Memory is bounded whatever the size of the topics.
-    Raises UsageError if the extra `data` is not installed.
+    A partition that could not be counted completely is only in the second part. Memory is bounded
+    whatever the size of the topics. Raises UsageError if the extra `data` is not installed.
     """
     need("data", "counting records")
     partitions = {w.topic_partition: _Pieces(w) for w in cuts}
@@ -52,7 +50,7 @@ async def count(
 
     pump = Pump(cluster, reading, sum(p.end - p.position for p in partitions.values()))
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
-        # up to the last stable offset with the aborted transactions, then all that is left
+        # up to the last stable offset with the aborted transactions, then the rest
         ranges = {
             key: Range(*key, p.position, p.stable if isolation == READ_COMMITTED else p.end)
             for key, p in partitions.items()
@@ -83,7 +81,7 @@ class _Pieces:
 
     @property
     def position(self) -> int:
-        """The next offset to count."""
+        """Return the next offset to count."""
         return next((piece.next_offset for piece in self.all if not piece.done), self.end)
 
     def skip_to(self, offset: int) -> None:
@@ -94,7 +92,7 @@ class _Pieces:
         for piece in self.all:
             if not piece.done and piece.next_offset < chunk.next_offset:
                 piece.add(chunk.fetch_offset, chunk.records, chunk.aborted, check_crc=check_crc)
-                check_crc = False  # once for each chunk
+                check_crc = False  # once per chunk
         if self._producers is not None:
             for header, visible in data_batches(chunk):
                 # open records are no output yet, no matter who wrote them

@@ -1,4 +1,4 @@
-"""A cut's parts, from the brokers: offsets, instants, and what follows an end."""
+"""Read a cut's parts from the brokers: offsets, instants, and what follows an end."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ LEADER_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
 
 
 async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFacts]:
-    """Log start, LSO and high watermark of every partition. Raises IncompleteError for a gap."""
+    """Return log start, LSO and high watermark of every partition. Raises IncompleteError."""
     metadata = await cluster.metadata(list(topics))
     for name in topics:
         if (error := metadata.topics[name].error) is not None:
@@ -30,23 +30,26 @@ async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFact
     facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     if missing:
         m = missing[0]
-        place = m.topic if m.partition is None else f"{m.topic}-{m.partition}"
-        raise IncompleteError(f"{m.detail} ({m.error})", where=place or "cluster")
+        where = m.topic if m.partition is None else f"{m.topic}-{m.partition}"
+        raise IncompleteError(f"{m.detail} ({m.error})", where=where or "cluster")
     return facts
 
 
 async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
     """Return a cut's partitions as they are now; deleted ones are not in the result.
 
-    Waits for a new leader where the old one has died. Raises IncompleteError if none gives offsets:
+    Waits for a new leader if the old one has died. Raises IncompleteError if none gives offsets:
     that says nothing about the log.
     """
-    places = cut.places()
+    by_partition = cut.by_partition()
     bound = time.monotonic() + LEADER_SECONDS
     while True:
         metadata = await cluster.metadata([t.topic for t in cut.topics])
         partitions = [
-            p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if p.topic_partition in by_partition
         ]
         ends, _ = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
         unknown = next((f for f in ends if f.log_start_offset is None), None)
@@ -70,13 +73,13 @@ async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> li
     done: dict[TopicPartition, PartitionFacts] = {}
     while True:
         for f in await offsets(cluster, topics):
-            place = f.topic_partition
+            partition = f.topic_partition
             assert f.high_watermark is not None
             assert f.last_stable_offset is not None
-            first.setdefault(place, f.high_watermark)
-            if place not in done and f.last_stable_offset >= f.high_watermark:
-                done[place] = f
-            elif place not in done and time.monotonic() > bound:
+            first.setdefault(partition, f.high_watermark)
+            if partition not in done and f.last_stable_offset >= f.high_watermark:
+                done[partition] = f
+            elif partition not in done and time.monotonic() > bound:
                 raise IncompleteError(
                     f"a transaction is still open below the high watermark {f.high_watermark}, "
                     f"after {format_duration(seconds)}",
@@ -84,7 +87,7 @@ async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> li
                     remedy="wait longer, or cut at lso",
                 )
         if len(done) == len(first):
-            return [done[place] for place in first]
+            return [done[partition] for partition in first]
         await asyncio.sleep(PAUSE_SECONDS)
 
 
@@ -98,13 +101,13 @@ async def behind(
 
     That is its first data and first marker, up to the high watermark that the cut saw.
     """
-    by_place: dict[TopicPartition, dict[int, Behind]] = {}
-    for place, p in cut.places().items():
+    by_partition: dict[TopicPartition, dict[int, Behind]] = {}
+    for partition, p in cut.by_partition().items():
         if p.high_watermark <= p.end:
             continue
         first: dict[int, Behind] = {}
         stream = read_headers(
-            cluster, Range(*place, p.end, p.high_watermark), check_crc=False, max_rate=max_rate
+            cluster, Range(*partition, p.end, p.high_watermark), check_crc=False, max_rate=max_rate
         )
         async with aclosing(stream):
             async for batches in stream:
@@ -130,8 +133,8 @@ async def behind(
                         begun = at if known.open_from is None else known.open_from
                         known = known._replace(data=known.data or (at, epoch), open_from=begun)
                     first[producer] = known
-        by_place[place] = first
-    return by_place
+        by_partition[partition] = first
+    return by_partition
 
 
 async def offsets_at(

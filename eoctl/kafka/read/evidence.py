@@ -1,13 +1,12 @@
-"""Evidence for a verdict beyond offsets and coordinators: start batches.
+"""Read evidence for a verdict beyond offsets and coordinators: start batches.
 
-Each function answers for many transactions at once. What could not be read is None or carries
-its error; nothing is guessed.
+Each function answers for many transactions at once. What could not be read is None or carries its
+error; nothing is guessed.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -18,6 +17,7 @@ from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
 from recovery.formats.records import records
 from recovery.inspect.observation import OpenTransaction, StartBatch
+from recovery.values import replace
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it
@@ -28,7 +28,7 @@ MARKER_CHUNKS = 16
 
 
 class StartBatches(NamedTuple):
-    """The batches at the start offsets, and of those that were not read why (`Missing`)."""
+    """The batches at the start offsets, and why others were not read (`Missing`)."""
 
     read: dict[OpenTransaction, StartBatch]
     unread: dict[OpenTransaction, Missing]
@@ -42,9 +42,9 @@ async def start_batches(
 ) -> StartBatches:
     """Read the batch at each transaction's start offset, and the marker times around it.
 
-    Of one partition, starts near each other are read together: a busy partition has many. Where the
-    start was deleted, the producer's first batch that is left serves. epochs: of each producer's
-    last batch, as its leader describes it: all that is known once every batch is deleted.
+    Starts near each other in one partition are read together: a busy partition has many. If the
+    start was deleted, the producer's first remaining batch serves. epochs: of each producer's last
+    batch, as its leader describes it: nothing else is known once every batch is deleted.
     """
 
     def is_deleted(w: OpenTransaction) -> bool:
@@ -98,9 +98,9 @@ async def _peeked(
     groups: Sequence[Sequence[OpenTransaction]],
     partitions: Mapping[TopicPartition, PartitionFacts],
 ) -> tuple[dict[OpenTransaction, StartBatch], dict[OpenTransaction, Missing]]:
-    """Read around the starts of each group, which are of one partition and in order.
+    """Read around the starts of each group, which share a partition and are in order.
 
-    One that PEEK_CHUNKS did not reach is unread by ENOUGH.
+    A start that PEEK_CHUNKS did not reach is unread by ENOUGH.
     """
     batches: dict[OpenTransaction, StartBatch] = {}
     unread: dict[OpenTransaction, Missing] = {}
@@ -114,23 +114,23 @@ async def _peeked(
             after.append(Range(w.topic, w.partition, first, max(end, last + 1)))
             if least < first:
                 before.append(Range(w.topic, w.partition, least, first))
-        # the two stretches of one partition at once: they are of different reads
+        # both stretches of a partition at once: they belong to different reads
         (follow, ended), (precede, _) = await asyncio.gather(
             read_all(cluster, after, partition_bytes=PEEK_BYTES, most_chunks=PEEK_CHUNKS),
             read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=PEEK_CHUNKS),
         )
         for w in (w for first in firsts for w in of_first[first]):
-            place = w.topic_partition
-            batch_read = _start_batch(w, follow[place], precede.get(place, ()))
+            topic_partition = w.topic_partition
+            batch_read = _start_batch(w, follow[topic_partition], precede.get(topic_partition, ()))
             if batch_read is not None:
                 batches[w] = batch_read
             else:
-                unread[w] = _why_unread(w, partitions[place], ended[place])
+                unread[w] = _why_unread(w, partitions[topic_partition], ended[topic_partition])
     return batches, unread
 
 
 def _why_unread(w: OpenTransaction, p: PartitionFacts, ended: Ended) -> Missing:
-    """Return the answer by which a start batch is not there; ENOUGH: it was not reached yet."""
+    """Return the reason why a start batch is missing; ENOUGH: reading has not reached it yet."""
     start = w.start_offset or 0
     error, detail = ended.error, ended.detail
     if error == ENOUGH and ended.position <= start:
@@ -167,17 +167,19 @@ async def _survivors(
         filled = [r for r in ranges.values() if r.start < r.end]
         chunks, ended = await read_all(cluster, filled, most_chunks=MARKER_CHUNKS)
         for w in batch_of:
-            place = w.topic_partition
-            read_here = chunks.get(place, [])
-            found = _first_left(w, read_here, ranges[place].start)
-            end = ended.get(place)
-            is_complete = end is None or (end.error is None and end.position >= ranges[place].end)
+            topic_partition = w.topic_partition
+            read_here = chunks.get(topic_partition, [])
+            found = _first_left(w, read_here, ranges[topic_partition].start)
+            end = ended.get(topic_partition)
+            is_complete = end is None or (
+                end.error is None and end.position >= ranges[topic_partition].end
+            )
             if found is not None:
                 batches[w] = replace(found, groups=_groups(w, read_here))
             elif is_complete and w in epochs and w.producer_id is not None:
                 batches[w] = StartBatch(w.producer_id, epochs[w], deleted=True)
             elif end is not None:
-                unread[w] = _why_unread(w, partitions[place], end)
+                unread[w] = _why_unread(w, partitions[topic_partition], end)
     return batches, unread
 
 
@@ -192,7 +194,7 @@ def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartB
 
 
 def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
-    """Return rounds with each partition at most once: one read serves one range per partition."""
+    """Return rounds with each partition at most once: one read takes one range per partition."""
     rounds: list[list[OpenTransaction]] = []
     counted: Counter[TopicPartition] = Counter()
     for w in transactions:
@@ -207,7 +209,7 @@ def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[Open
 def _start_batch(
     w: OpenTransaction, after: Iterable[Chunk], before: Iterable[Chunk]
 ) -> StartBatch | None:
-    """after: from the start batch or before it on. before: what precedes those."""
+    """Return the start batch. after: from it or earlier; before: what precedes those."""
     assert w.start_offset is not None
     first: BatchHeader | None = None
     marker_after: int | None = None
@@ -219,7 +221,7 @@ def _start_batch(
                     marker_before = known(h.max_timestamp)
             elif first is None:
                 if h.base_offset > w.start_offset:
-                    return None  # that batch was deleted
+                    return None  # the start batch was deleted
                 first = h
             elif h.is_control and marker_after is None:
                 marker_after = known(h.max_timestamp)

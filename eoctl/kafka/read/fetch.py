@@ -1,6 +1,6 @@
-"""Reading record batches: raw Fetch over the wire connection, many ranges at once.
+"""Read record batches: raw Fetch over the wire connection, many ranges at once.
 
-The one reader: history, counting, audit, rebuild and the Spark source all use it. It gives the
+The only reader: history, counting, audit, rebuild and the Spark source all use it. It yields the
 bytes as the broker sent them; `recovery.formats` decodes. Leaders are read in parallel; when one
 moves or dies, reading continues at the same offset from the next one, its leader epoch checked.
 Followers are read if the caller allows it, `client.rack` is set, and the leader names one.
@@ -51,7 +51,7 @@ async def read(
 
     most_chunks: this many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
     broker. nearest: a follower in the rack of `client.rack` may be read; replicas are compacted
-    independently, so not where deleted records are judged. Ends early only by the cluster's
+    independently, so do not set it to judge deleted records. Ends early only at the cluster's
     deadline.
     """
     by_key = {r.topic_partition: r for r in ranges}

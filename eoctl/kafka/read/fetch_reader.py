@@ -1,13 +1,12 @@
 """The internals of `fetch.read`: a task per leader, answers cut into chunks, ranges that move on.
 
-The next question is under way while an answer is handed on, and answers grow as long as they come
+The next request is under way while an answer is passed on, and answers grow as long as they come
 quickly. What one leader could not give is requested from the next one at the same offset.
 """
 
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from eoctl.kafka.connection import messages, raw_fetch
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,8 +18,9 @@ from eoctl.kafka.read.nearest import MOST_PARTITIONS, Followers, question
 from recovery.facts import TopicPartition
 from recovery.formats.batches import OldMessageFormatError, last_batch
 from recovery.formats.reader import CorruptError
+from recovery.values import replace
 
-RESPONSE_BYTES = 4 << 20  # on the way at one time, of all leaders together
+RESPONSE_BYTES = 4 << 20  # in transit at one time, from all leaders together
 FIRST_BYTES = 1 << 20
 LEAST_BYTES = 64 << 10
 ANSWER_SECONDS = 10.0
@@ -70,12 +70,12 @@ class Reader:
         self._max_rate = max_rate
         self._queue = queue
         self._chunks: dict[TopicPartition, int] = {}
-        self._empty: dict[TopicPartition, int] = {}  # answers in a row without any record
+        self._empty: dict[TopicPartition, int] = {}  # successive answers without any record
         self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch read
         self._moved: set[TopicPartition] = set()
-        self._limits: dict[TopicPartition, int] = {}  # the highest reported of each
-        self._passed: dict[TopicPartition, int] = {}  # who has nothing more below the limit
-        self._unsure: set[TopicPartition] = set()  # not read on before the leader has answered
+        self._limits: dict[TopicPartition, int] = {}  # the highest reported, per partition
+        self._passed: dict[TopicPartition, int] = {}  # the broker with nothing more below the limit
+        self._unsure: set[TopicPartition] = set()  # wait for the leader's answer before reading on
         self._followers = Followers(cluster, rack)
         self._progress = time.monotonic()
         self._taken = False
@@ -91,16 +91,16 @@ class Reader:
             await self._queue.put(error)
 
     def taken(self) -> None:
-        """Note that the reader has a chunk now; it may block the whole event loop meanwhile."""
+        """Note that the reader has a chunk now; its code may block the event loop meanwhile."""
         self._taken = True
 
     def back(self) -> None:
-        """End the pause: the time that it took is not the cluster's."""
+        """End the pause: its duration does not count against the cluster."""
         self._taken = False
         self._moved_on()
 
     async def _run(self, todo: dict[TopicPartition, Range]) -> None:
-        """Read from the leaders as they are now; what moved is tried again with new ones."""
+        """Read from the current leaders; what moved is tried again with new ones."""
         for key, r in list(todo.items()):
             if r.start >= r.end:
                 await self._queue.put(Ended(r.topic, r.partition, r.start))
@@ -164,7 +164,7 @@ class Reader:
         error: str,
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> str | None:
-        """Say that remote storage failed and not the leader's disk, where that is so."""
+        """Return a sentence if remote storage failed, and not the leader's disk; else None."""
         leader = leaders[r.topic_partition][0]
         if error not in NOT_GIVEN or leader is None:
             return None
@@ -175,7 +175,7 @@ class Reader:
     async def _leaders(
         self, todo: Mapping[TopicPartition, Range]
     ) -> tuple[dict[TopicPartition, tuple[int | None, int]], dict[TopicPartition, tuple[str, str]]]:
-        """Leader and leader epoch of each partition, and why some have none for good."""
+        """Return leader and leader epoch of each partition, and why some have none for good."""
         metadata = await self._cluster.metadata(sorted({topic for topic, _ in todo}))
         leaders: dict[TopicPartition, tuple[int | None, int]] = {
             p.topic_partition: (
@@ -199,11 +199,11 @@ class Reader:
     ) -> dict[TopicPartition, tuple[str, str]]:
         """Return the partitions whose leader lacks records that another leader or a follower gave.
 
-        What it did not answer is asked again before anything more is read: about records that it
-        gives itself it would only say that it has them. A new leader that always refuses the
-        question, as old brokers do, is believed. One that answers with an earlier epoch has no
-        record of the one that was read: after two unclean elections, say, the second back to the
-        first leader.
+        Unanswered questions are repeated before anything more is read: about records that the
+        leader itself has given it would only say that it has them. A new leader that always refuses
+        the question, as old brokers do, is believed. A leader that answers with an earlier epoch
+        has no record of the epoch that was read: after two unclean elections, say, the second back
+        to the first leader.
         """
         epochs = {
             key: (leader, epoch, self._epochs[key])
@@ -214,9 +214,9 @@ class Reader:
         }
         told, missing = await log_checks.told_epochs(self._cluster, epochs)
         errors = {
-            place: m
+            partition: m
             for m in missing
-            if (place := m.topic_partition) is not None and m.error in MOVED
+            if (partition := m.topic_partition) is not None and m.error in MOVED
         }
         silent = {m.broker: m for m in missing if m.topic is None and m.error != UNSUPPORTED}
         errors |= {k: silent[leader] for k, (leader, _, _) in epochs.items() if leader in silent}
@@ -285,7 +285,7 @@ class Reader:
                     mine.clear()
                 if mine:
                     pending = self._asking(broker, mine, leaders, size, pause)
-                del answer  # its buffer: the chunks are copies
+                del answer  # free its buffer: the chunks are copies
                 for item in items:
                     await self._queue.put(item)
                     self._moved_on()  # its consumer may take long
@@ -333,7 +333,7 @@ class Reader:
         self._why[key] = (error, detail)
         if key in self._followers.of:
             self._followers.leave(key)
-            self._moved_on()  # it was waited for, and no leader was asked meanwhile
+            self._moved_on()  # waiting for it asked no leader meanwhile
         else:
             self._moved.add(key)
 
@@ -352,7 +352,7 @@ class Reader:
         mine: dict[TopicPartition, Range],
         moved: dict[TopicPartition, Range],
     ) -> Iterator[Chunk | Ended]:
-        """Return what to hand on of one partition's answer, and leave the rest in `mine`."""
+        """Yield what to pass on from one partition's answer, and keep the rest in `mine`."""
         key = p.topic_partition
         r = mine.pop(key)
         follows = key in self._followers.of

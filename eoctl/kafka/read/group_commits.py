@@ -1,6 +1,5 @@
-"""Offset commits of groups, from their partitions of `__consumer_offsets`; and the last batches of
-outputs, beside which they are held.
-"""
+"""Read groups' offset commits from `__consumer_offsets`, and the last batches of outputs, with
+which the commits are compared."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -42,9 +41,9 @@ async def last_commits(
 async def group_times(
     cluster: Cluster, groups: Sequence[str], since: int
 ) -> tuple[dict[str, GroupTimes], list[Missing]]:
-    """When these groups committed last and changed their state, as far as that was since then.
+    """Return when these groups last committed and changed their state, if that was since `since`.
 
-    since: epoch ms. Reads the groups' partitions of `__consumer_offsets` from there on, which needs
+    since: epoch ms. Reads the groups' partitions of `__consumer_offsets` from then on, which needs
     READ on that topic. A group that could not be seen is not in the first part.
     """
     homes = await offsets_partitions(cluster) if groups else ()
@@ -113,14 +112,19 @@ async def _read(
     failed: dict[int, _Unread] = {}
     ranges: list[Range] = []
     for p in facts:
-        start, end, place = p.log_start_offset, p.high_watermark, p.topic_partition
-        if p.error or start is None or end is None or (since is not None and place not in first):
+        start, end, partition = p.log_start_offset, p.high_watermark, p.topic_partition
+        if (
+            p.error
+            or start is None
+            or end is None
+            or (since is not None and partition not in first)
+        ):
             error = p.error or "NO_ANSWER"
             failed[p.partition] = _Unread(error, _why(p.error or "its leader did not answer"))
             continue
-        if since is not None:  # an instant after all records has no offset: there is none to read
-            start = first[place].get(since, end)
-        ranges.append(Range(*place, start, end))
+        if since is not None:  # no offset: no record is that young, so nothing is left to read
+            start = first[partition].get(since, end)
+        ranges.append(Range(*partition, start, end))
     async for item in read(cluster, ranges):
         if item.partition in failed:
             continue
@@ -143,14 +147,14 @@ def _why(error: str) -> str:
 async def tails(
     cluster: Cluster, outputs: Mapping[TopicPartition, tuple[int, int]]
 ) -> tuple[dict[TopicPartition, list[bytes]], dict[TopicPartition, str]]:
-    """The last batches of these partitions (log start, end), and why others could not be read."""
+    """Return the last batches of these partitions (log start, end), and why others are unread."""
     ranges = [
-        Range(*place, max(start, end - TAIL), end)
-        for place, (start, end) in outputs.items()
+        Range(*partition, max(start, end - TAIL), end)
+        for partition, (start, end) in outputs.items()
         if start < end
     ]
     chunks, ended = await read_all(cluster, ranges)
     return (
-        {place: [bytes(c.records) for c in mine] for place, mine in chunks.items()},
-        {place: e.error for place, e in ended.items() if e.error is not None},
+        {partition: [bytes(c.records) for c in mine] for partition, mine in chunks.items()},
+        {partition: e.error for partition, e in ended.items() if e.error is not None},
     )

@@ -23,20 +23,20 @@ EpochAnswer = tuple[int, int]
 async def record_epoch_ends(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> dict[TopicPartition, int | None]:
-    """Return the ends of epochs that records carry; None if the leader has no such record."""
+    """Return where records of these epochs end; None if the leader has no such record."""
     told, _ = await told_epochs(cluster, epochs)
     return {
-        place: None if latest is None or 0 <= latest[0] < epochs[place][2] else latest[1]
-        for place, latest in told.items()
+        partition: None if latest is None or 0 <= latest[0] < epochs[partition][2] else latest[1]
+        for partition, latest in told.items()
     }
 
 
 async def told_epochs(
     cluster: Cluster, epochs: LeaderEpochs
 ) -> tuple[dict[TopicPartition, EpochAnswer | None], list[Missing]]:
-    """Return what leaders say of epochs: (the latest known one up to that one; its end).
+    """Return what leaders say about epochs: (the latest known one up to that one; its end).
 
-    None where it knows none; and which leaders did not answer. A log that has records of an epoch
+    None if they know none; and which leaders did not answer. A log that has records of an epoch
     knows it: if the answer is an earlier one, the records that were read elsewhere are not in that
     log, or were compacted away before this replica was made.
     """
@@ -62,36 +62,38 @@ async def told_epochs(
     for broker, answer in answers.items():
         for t in answer.topics:
             for p in t.partitions:
-                place = TopicPartition(t.topic, p.partition)
+                topic_partition = TopicPartition(t.topic, p.partition)
                 if p.error_code:
                     name = messages.error_name(p.error_code)
-                    text = "the leader did not return where the leader epoch ends"
-                    missing.append(Missing("partition", name, text, broker, *place))
+                    text = "the leader did not tell where the leader epoch ends"
+                    missing.append(Missing("partition", name, text, broker, *topic_partition))
                 else:
                     end = known(p.end_offset)
-                    told[place] = None if end is None else (p.leader_epoch, end)
+                    told[topic_partition] = None if end is None else (p.leader_epoch, end)
     return told, missing
 
 
-async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
+async def is_local(cluster: Cluster, broker: int, partition: TopicPartition, offset: int) -> bool:
     """Return True if the log from `offset` on is on the broker's own disk."""
-    start = await _local_start(cluster, broker, place)
+    start = await _local_start(cluster, broker, partition)
     return start is not None and start <= offset
 
 
-async def is_remote(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """Return True if the broker says that `offset` is in remote storage and not on its own disk."""
-    start = await _local_start(cluster, broker, place)
+async def is_remote(cluster: Cluster, broker: int, partition: TopicPartition, offset: int) -> bool:
+    """Return True if the broker has `offset` in remote storage and not on its own disk."""
+    start = await _local_start(cluster, broker, partition)
     return start is not None and start > offset
 
 
-async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> int | None:
+async def _local_start(cluster: Cluster, broker: int, partition: TopicPartition) -> int | None:
     """Return the start of the log on the broker's own disk (ListOffsets -4, KIP-405), if known."""
-    named = PartitionMetadata(*place, broker, None, (), None)
+    named = PartitionMetadata(*partition, broker, None, (), None)
     question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
     try:
         answer = await cluster.ask(broker, question, least=8, most=9)
-    except WireError as error:  # a broker older than tiered storage has nothing elsewhere
+    except WireError as error:  # a broker older than tiered storage has everything on its disk
         return 0 if error.error == "UNSUPPORTED_VERSION" else None
-    rows = [p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == place]
+    rows = [
+        p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == partition
+    ]
     return None if not rows or rows[0].error_code else int(rows[0].offset)

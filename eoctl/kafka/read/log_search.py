@@ -1,7 +1,7 @@
-"""Single answers that need records: the k-th visible one, times, the tip of a changelog.
+"""Answer questions that need records: the k-th visible one, times, the tip of a changelog.
 
 Each question is asked of many partitions at once and reads no more of a log than it must. What
-could not be read is reported beside the answers, with the reason.
+could not be read is reported with the answers, and with the reason.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,16 +35,16 @@ class SearchAnswers(Generic[W, A]):
 
 
 def in_turn(wants: Iterable[W]) -> list[dict[TopicPartition, W]]:
-    """Questions in rounds that ask each partition once."""
+    """Return the questions in rounds that ask each partition once."""
     rounds: list[dict[TopicPartition, W]] = []
     for want in wants:
-        place = want.topic_partition
+        partition = want.topic_partition
         for one in rounds:
-            if place not in one:
-                one[place] = want
+            if partition not in one:
+                one[partition] = want
                 break
         else:
-            rounds.append({place: want})
+            rounds.append({partition: want})
     return rounds
 
 
@@ -55,7 +55,7 @@ def _why(ended: Ended) -> str:
 async def walk(
     cluster: Cluster, wants: Sequence[Walk], tops: Mapping[TopicPartition, tuple[int, int]]
 ) -> SearchAnswers[Walk, int | None]:
-    """The offset after the k-th visible record. tops: (last stable offset, high watermark)."""
+    """Return the offset after the k-th visible record. tops: last stable offset, high watermark."""
     answers: SearchAnswers[Walk, int | None] = SearchAnswers()
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         mine = [w for w in wants if w.uncommitted == (isolation == READ_UNCOMMITTED)]
@@ -72,7 +72,7 @@ async def walk(
 
 @dataclass(slots=True)
 class _Step:
-    """One step of a walk: `left` records are still to be passed, the next read is `window`."""
+    """One step of a walk: `left` records remain to be passed, the next read is `window`."""
 
     position: int
     left: int
@@ -89,38 +89,38 @@ async def _walk(
     steps = {p: _Step(w.start, w.records, max(w.records, LEAST_WALK)) for p, w in wants.items()}
     while True:
         ranges = []
-        for place, step in list(steps.items()):
-            if step.position >= tops[place]:
-                answers.answers[wants[place]] = None
-                del steps[place]
+        for partition, step in list(steps.items()):
+            if step.position >= tops[partition]:
+                answers.answers[wants[partition]] = None
+                del steps[partition]
             else:
-                # k records need at least k offsets: little is read for nothing
-                end = min(tops[place], step.position + max(step.left, step.window))
-                ranges.append(Range(*place, step.position, end))
+                # k records need at least k offsets: little is read in vain
+                end = min(tops[partition], step.position + max(step.left, step.window))
+                ranges.append(Range(*partition, step.position, end))
                 step.window *= 2
         if not steps:
             return
         async for item in fetch.read(cluster, ranges, isolation=isolation):
-            place = item.topic_partition
-            if place not in steps:
+            partition = item.topic_partition
+            if partition not in steps:
                 continue
-            step, want = steps[place], wants[place]
+            step, want = steps[partition], wants[partition]
             if isinstance(item, Chunk):
-                offset = _pass(item, step, tops[place])
+                offset = _pass(item, step, tops[partition])
                 if offset is not None:
                     answers.answers[want] = offset
-                    del steps[place]
+                    del steps[partition]
             elif item.error is not None:
                 answers.unseen[want] = _why(item)
-                del steps[place]
+                del steps[partition]
             else:
-                # for a range with nothing left there was no chunk
-                end = next(r.end for r in ranges if r.topic_partition == place)
+                # a range with nothing left has no chunk
+                end = next(r.end for r in ranges if r.topic_partition == partition)
                 step.position = max(step.position, end)
 
 
 def _pass(chunk: Chunk, step: _Step, top: int) -> int | None:
-    """Pass a chunk's records; the offset after the last one wanted, if it is here."""
+    """Pass a chunk's records; return the offset after the last one wanted, None before it."""
     for header, visible in data_batches(chunk):
         if not visible or header.last_offset < step.position or header.base_offset >= top:
             continue
@@ -140,22 +140,22 @@ def _pass(chunk: Chunk, step: _Step, top: int) -> int | None:
 async def times(
     cluster: Cluster, wants: Sequence[TimeAt], ends: Mapping[TopicPartition, int]
 ) -> SearchAnswers[TimeAt, int | None]:
-    """The timestamp of the first data record at or after an offset. ends: high watermarks."""
+    """Return the timestamp of the first data record from an offset on. ends: high watermarks."""
     answers: SearchAnswers[TimeAt, int | None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.offset, ends[p]) for p, w in one.items() if w.offset < ends[p]]
         chunks, ended = await fetch.read_all(
             cluster, ranges, partition_bytes=TIME_BYTES, most_chunks=TIME_CHUNKS
         )
-        for place, want in one.items():
-            at_end = place not in ended
-            if not at_end and ended[place].error not in (None, fetch.ENOUGH, fetch.ABOVE):
-                answers.unseen[want] = _why(ended[place])
+        for partition, want in one.items():
+            at_end = partition not in ended
+            if not at_end and ended[partition].error not in (None, fetch.ENOUGH, fetch.ABOVE):
+                answers.unseen[want] = _why(ended[partition])
                 continue
             data = (
                 r
-                for c in chunks.get(place, ())
-                for r in visible_records(c, want.offset, ends[place])
+                for c in chunks.get(partition, ())
+                for r in visible_records(c, want.offset, ends[partition])
             )
             first = next(data, None)
             answers.answers[want] = None if first is None else first.timestamp
@@ -165,7 +165,7 @@ async def times(
 async def last_records(
     cluster: Cluster, wants: Sequence[ChangelogTip], starts: Mapping[TopicPartition, int]
 ) -> SearchAnswers[ChangelogTip, Record | None]:
-    """Return the last visible record below an end. starts: log starts; None: there is none."""
+    """Return the last visible record below an end, None without one. starts: log starts."""
     answers: SearchAnswers[ChangelogTip, Record | None] = SearchAnswers()
     for one in in_turn(wants):
         size, left = LEAST_TAIL, dict(one)
@@ -191,7 +191,7 @@ async def last_records(
 async def tails(
     cluster: Cluster, wants: Sequence[MergeTail], each: Callable[[MergeTail, Record], None]
 ) -> SearchAnswers[MergeTail, None]:
-    """Calls `each` with every visible record of every stretch, in offset order."""
+    """Call `each` with every visible record of every stretch, in offset order."""
     answers: SearchAnswers[MergeTail, None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.start, w.end) for p, w in one.items()]

@@ -1,4 +1,4 @@
-"""Followers that leaders name for a reader in a rack (KIP-392), and how their records are proven.
+"""Choose followers that leaders name for a reader's rack (KIP-392), and prove their records.
 
 A follower gives bytes and judges nothing: what it refuses, lacks or has damaged is requested from
 the leader, which is also asked, after a range was read, whether its log has those records. Kafka's
@@ -16,11 +16,11 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.raw_fetch import PartitionData
 from eoctl.kafka.read.chunks import Range
 from recovery.facts import TopicPartition
-from recovery.formats.batches import header_places, verify_crcs
+from recovery.formats.batches import header_positions, verify_crcs
 
-PLACED_SECONDS = 300.0  # Kafka's metadata.max.age.ms: then the leaders are asked again
+PLACED_SECONDS = 300.0  # Kafka's metadata.max.age.ms: after it the leaders are asked again
 BEHIND_SECONDS = 1.5  # a follower in sync learns a high watermark within 0.5 s
-MOST_PARTITIONS = 200  # in one question
+MOST_PARTITIONS = 200  # per request
 
 Leaders = Mapping[TopicPartition, tuple[int | None, int]]
 """Leader and leader epoch of each partition."""
@@ -30,7 +30,7 @@ class Followers:
     """The followers that one Reader reads from.
 
     of: the follower that now serves each partition; the leader serves the others. unproven:
-    partitions with records of a follower that no leader was asked about since.
+    partitions with a follower's records that no leader was asked about since.
     """
 
     def __init__(self, cluster: Cluster, rack: str) -> None:
@@ -47,8 +47,8 @@ class Followers:
     ) -> None:
         """Ask the leaders which follower to read for each range, if any.
 
-        Only one that, as the leader says, has the range's start: below the leader's log start, and
-        at the end of what it shows, the leader answers.
+        Only one that, says the leader, has the range's start: below the leader's log start, and at
+        the end of what it shows, the leader answers.
         """
         self.of = {}
         self._placed = now = time.monotonic()
@@ -81,7 +81,7 @@ class Followers:
             for leader, ranges in by_leader.items()
             for at in range(0, len(ranges), MOST_PARTITIONS)
         }
-        answers, _ = await self._cluster.ask_each(questions)  # the silent are met when read
+        answers, _ = await self._cluster.ask_each(questions)  # silent ones show when read
         for (leader, _), answer in answers.items():
             for p in answer.partitions:
                 key = TopicPartition(p.topic, p.partition)
@@ -104,13 +104,13 @@ class Followers:
         self._behind_since.pop(key, None)
 
     def is_behind(self, key: TopicPartition) -> bool:
-        """Return True if a follower that again gave nothing is not worth waiting for any longer."""
+        """Return True if a follower that gave nothing again is not worth any more waiting."""
         now = time.monotonic()
         return now - self._behind_since.setdefault(key, now) > BEHIND_SECONDS
 
     def gave(self, p: PartitionData) -> None:
-        """Take note of records from a follower. Raises CorruptError for a damaged copy."""
-        verify_crcs(p.records, header_places(p.records))
+        """Note records from a follower. Raises CorruptError for a damaged copy."""
+        verify_crcs(p.records, header_positions(p.records))
         self._behind_since.pop(p.topic_partition, None)
         self.unproven.add(p.topic_partition)
 

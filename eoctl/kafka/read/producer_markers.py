@@ -1,10 +1,9 @@
-"""The markers of producers in data logs, around the start batches of their transactions.
+"""Read producers' markers in data logs, around the start batches of their transactions.
 
 What could not be read is left open; nothing is guessed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.evidence import MARKER_CHUNKS, high_watermark, one_per_partition
@@ -14,12 +13,12 @@ from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.records import ControlType, marker
 from recovery.inspect.history import Marker
 from recovery.inspect.observation import OpenTransaction
+from recovery.values import Value
 
-MARKER_WINDOW = 100_000  # offsets before a start batch in which its producer's markers are sought
+MARKER_WINDOW = 100_000  # offsets before a start batch to search for its producer's markers
 
 
-@dataclass(frozen=True, slots=True)
-class Markers:
+class Markers(Value):
     """A producer's markers in a data log, from `first` on without a missing offset."""
 
     found: tuple[Marker, ...]
@@ -33,7 +32,7 @@ async def markers(
 ) -> dict[OpenTransaction, Markers]:
     """Read each producer's markers in the data log before and after its start batch.
 
-    At most MARKER_WINDOW offsets back and MARKER_CHUNKS responses; `first` says from where.
+    At most MARKER_WINDOW offsets back and MARKER_CHUNKS responses; `first` says from which offset.
     Transactions of one partition are read together as far as these responses reach.
     """
     by_partition = grouped(
@@ -51,7 +50,7 @@ async def _marked(
     groups: Sequence[Sequence[OpenTransaction]],
     partitions: Mapping[TopicPartition, PartitionFacts],
 ) -> dict[OpenTransaction, Markers]:
-    """Read the markers of each group, which is of one partition; first None: not reached."""
+    """Read the markers of each group, which shares a partition; first None: not reached."""
     found: dict[OpenTransaction, Markers] = {}
     of_first = {group[0]: group for group in groups}
     for firsts in one_per_partition(of_first):
@@ -77,17 +76,17 @@ async def _marked(
 
 
 class _MarkerScan:
-    """The markers of one producer in a stretch of its partition, taken batch by batch."""
+    """Collects one producer's markers in a stretch of its partition, batch by batch."""
 
     def __init__(self, about: OpenTransaction, begin: int) -> None:
         self.about = about
         self._start = about.start_offset or 0
         self._begin = self._first = self._expected = begin
-        self._wrote: bool | None = False if begin == 0 else None  # since the marker before
+        self._wrote: bool | None = False if begin == 0 else None  # since the previous marker
         self._rows: list[Marker] = []
 
     def add(self, h: BatchHeader, chunk: bytes) -> None:
-        """Take the next batch of the chunk. Batches may come twice."""
+        """Add the next batch of the chunk. Batches may repeat."""
         if h.last_offset < self._expected:
             return
         if h.base_offset <= self._start:
@@ -124,7 +123,7 @@ class _MarkerScan:
         self._wrote = False
 
     def markers(self, position: int) -> Markers:
-        """Return what was found. position: up to which the partition was read."""
+        """Return what was found. position: where reading the partition stopped."""
         if position <= self._start:
-            return Markers((), None)  # not read as far as the batch
+            return Markers((), None)  # reading has not reached the batch
         return Markers(tuple(self._rows), self._first)

@@ -1,11 +1,10 @@
-"""The records of single transactions in the logs: how many, where, and which marker ended them.
+"""Read single transactions' records in the logs: how many, where, and which marker ended them.
 
-A transaction is meant by (producer id, producer epoch), which names one alone where its producer
-calls initTransactions for each, as Flink's sink does.
+A transaction is identified by (producer id, producer epoch). The pair is unique if the producer
+calls initTransactions for each transaction, as Flink's sink does.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.chunks import READ_UNCOMMITTED, Chunk, Range
@@ -13,20 +12,20 @@ from eoctl.kafka.read.fetch import read
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import MAX_SEQUENCE, batch_headers
 from recovery.formats.records import ControlType, marker
+from recovery.values import Value, replace
 
 Transaction = tuple[int, int]
 """Producer id and producer epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Value):
     """One transaction's records in one partition. first, last: offsets of its records.
 
     outcome: `commit` or `abort` of the marker at offset `marker` that ended it here, appended at
-    `ended_at` (epoch ms, the broker's clock); None = none was read. lacking: missing records, by
-    their sequences: the first of a producer epoch is 0, and each record has its own. next: the
+    `ended_at` (epoch ms, the broker's clock); None = no marker was read. lacking: missing records,
+    by their sequences: the first of a producer epoch is 0, and each record has its own. next: the
     sequence that follows. behind: records of the same producer id and epoch after that marker, so
-    that these two name more than one transaction.
+    these two identify more than one transaction.
     """
 
     records: int
@@ -43,7 +42,7 @@ class Written:
 async def written(
     cluster: Cluster, ranges: Collection[Range], wanted: Collection[Transaction]
 ) -> tuple[dict[Transaction, dict[TopicPartition, Written]], list[Missing]]:
-    """Return what each transaction wrote in these ranges; read exactly, batch by batch.
+    """Return what each transaction wrote in these ranges, read batch by batch.
 
     What could not be read is named in the second part: then the numbers are "at least".
     """
@@ -67,7 +66,7 @@ async def written(
 
 
 def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chunk) -> None:
-    place = chunk.topic_partition
+    partition = chunk.topic_partition
     producers = {pid for pid, _ in found}
     for header in batch_headers(chunk.records):
         if header.producer_id not in producers or header.base_offset < chunk.fetch_offset:
@@ -76,13 +75,13 @@ def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chun
             said = marker(chunk.records, header)
             if said is None or said.type is ControlType.OTHER:
                 continue
-            for (pid, epoch), places in found.items():
-                ended = places.get(place)
+            for (pid, epoch), by_partition in found.items():
+                ended = by_partition.get(partition)
                 # the first marker after its records, with its epoch or a later one, ends it
                 if pid != header.producer_id or ended is None or ended.outcome is not None:
                     continue
                 if header.producer_epoch >= epoch:
-                    places[place] = replace(
+                    by_partition[partition] = replace(
                         ended,
                         outcome=said.type.value,
                         marker=header.base_offset,
@@ -92,10 +91,10 @@ def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chun
         one = (header.producer_id, header.producer_epoch)
         if not header.is_transactional or one not in found:
             continue
-        before = found[one].get(place) or Written(0, header.base_offset, header.last_offset)
+        before = found[one].get(partition) or Written(0, header.base_offset, header.last_offset)
         count, span = header.records_count, header.last_offset - header.base_offset + 1
         gap = (header.base_sequence - before.next) & MAX_SEQUENCE
-        found[one][place] = replace(
+        found[one][partition] = replace(
             before,
             records=before.records + count,
             last=header.last_offset,

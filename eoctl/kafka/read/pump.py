@@ -1,6 +1,6 @@
-"""Give every chunk of many partitions to one function, beside the reading.
+"""Give every chunk of many partitions to one function, in parallel with reading.
 
-Counts and audits read so: what cannot be read of a partition is said of it, the others go on.
+Counts and audits read so: a partition that cannot be read is reported, and the others continue.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from eoctl.kafka.read import fetch
 from eoctl.kafka.read.fetch import READ_UNCOMMITTED, Chunk, Range
 from recovery.errors import EoctlError
 from recovery.facts import Missing, TopicPartition
+from recovery.values import Value
 
 ChunkProgress = Callable[[int, int, int], None]
 """Called with bytes read, offsets done and offsets in all, after each chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The way logs are read. max_rate: bytes per second and broker, None = as fast as it goes.
+class Reading(Value):
+    """How to read logs. max_rate: bytes per second and broker, None = as fast as possible.
 
-    most: offsets to read in all where many logs are asked for, the shortest first; None = no end.
-    nearest: see `fetch.read`.
+    most: offsets to read in total from many logs, the shortest first; None = no limit. nearest: see
+    `fetch.read`.
     """
 
     check_crc: bool = True
@@ -35,7 +35,7 @@ class Reading:
 
 @dataclass
 class Pump:
-    """One or more passes over partitions. total: offsets of all passes, for reporting progress.
+    """One or more passes over partitions. total: offsets in all passes, for progress.
 
     failed: the partitions that could not be read, and why.
     """
@@ -54,9 +54,8 @@ class Pump:
         *,
         isolation: int = READ_UNCOMMITTED,
     ) -> None:
-        """Call `add` with each chunk, one at a time, in a thread; its EoctlError fails the
-        partition, whose other chunks are skipped.
-        """
+        """Call `add` with each chunk, one at a time, in a thread. If `add` raises EoctlError, the
+        partition fails and its other chunks are skipped."""
         left = {r.topic_partition: r for r in ranges}
         position = {key: r.start for key, r in left.items()}
         stream = fetch.read(

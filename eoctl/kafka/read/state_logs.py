@@ -1,12 +1,12 @@
-"""Reading `__transaction_state`: new batches since an earlier reading, and what both say of ids.
+"""Read `__transaction_state`: new batches since an earlier reading, and what both say of ids.
 
-Memory does not follow the log: batches go to the cache as they arrive, and a question reads the
+Memory does not grow with the log: batches go to the cache as they arrive, and a question reads only
 extents that may answer it, one at a time.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from eoctl.kafka.ask import collect
@@ -19,18 +19,19 @@ from recovery.formats.reader import CorruptError
 from recovery.inspect.history import StateLog
 from recovery.inspect.log_part import LogPart, part_of
 from recovery.inspect.state_log import Former, KeptBatches, state_log
+from recovery.values import Value, replace
 
 
 class Reading(Protocol):
-    """One reading of a partition, which continues what is kept of an earlier one."""
+    """One reading of a partition, which continues what an earlier one kept."""
 
     @property
     def last(self) -> BatchHeader | None:
-        """The last batch that was kept before; None = none was."""
+        """Return the last batch that was kept before; None = none was."""
         ...
 
     def add(self, part: LogPart) -> None:
-        """Take the next batches; those that are known are left out."""
+        """Add the next batches, without known ones."""
         ...
 
     def ended(self, end: int) -> None:
@@ -59,14 +60,14 @@ class Cache(Protocol):
 
     @property
     def has_earlier(self) -> bool:
-        """Something is kept under this cluster id of another topic than the present one."""
+        """Return True if another topic than the present one was kept under this cluster id."""
         ...
 
     def former(self, present: Mapping[str, str]) -> Iterable[Former]:
         """Return all logs set aside, and those kept of earlier topics of this cluster.
 
-        Each can be read until the next one is asked for. present: topic → id now, of all topics:
-        they distinguish this cluster from another one with its id.
+        Each can be read until the next one is requested. present: topic → id now, of all topics:
+        these distinguish this cluster from another one with its id.
         """
         ...
 
@@ -99,8 +100,7 @@ class Unkept:
         self._log = TemporaryLog()
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(Value):
     """The requested records, as `state_log` takes them."""
 
     producer_ids: Collection[int]
@@ -108,7 +108,7 @@ class _Question:
     newest: int | None
 
     def of(self, partition: int, log: KeptBatches, end: int) -> StateLog:
-        """Return the answer of one log. Raises CorruptError."""
+        """Return one log's answer. Raises CorruptError."""
         ids, newest = self.transactional_ids, self.newest
         return state_log(partition, log, end, self.producer_ids, ids, newest)
 
@@ -139,7 +139,7 @@ class _Partition:
     def compare(self, first: BatchHeader) -> None:
         """Compare the first batch read with the last one kept, if they are at the same offset.
 
-        Compaction takes batches, and it notes in one with a tombstone when that may go.
+        Compaction removes batches, and notes in a batch with a tombstone when that may be removed.
         """
         last = self.reading.last
         if last is None:
@@ -148,7 +148,7 @@ class _Partition:
             self.goes_on = first.crc == last.crc
 
     def take(self, chunk: Chunk) -> None:
-        """Take the batches of one response, where the log is known to go on."""
+        """Add the batches of one response, if the log is known to continue."""
         try:
             part = part_of(chunk.records)
             verify_crcs(chunk.records, part.scan)
@@ -189,7 +189,7 @@ async def noted_state_logs(
     cache: Cache | None,
     newest: int | None = None,
 ) -> list[StateLog]:
-    """Read `state_logs`, and note the topics beside them: they identify its cluster later."""
+    """Read `state_logs` and record the topics then: they identify the logs' cluster later."""
     topics = await topic_ids(cluster) if cache is not None else {}
     logs = await state_logs(cluster, partitions, producer_ids, transactional_ids, cache, newest)
     if cache is not None:
@@ -208,9 +208,9 @@ async def state_logs(
     """Read these partitions of `__transaction_state` from log start to high watermark.
 
     With the records of these producer ids and transactional ids (None = of all), as `state_log`
-    says. What the cache has is not read again: its last batch is, and must be the same. If it is
-    gone, the leader shows whether compaction took it (the rest is kept with what is new) or the log
-    diverged; then all is read again, and what the cache knew is in `former`.
+    says. Of what the cache has, only the last batch is read again, and must be equal. If it is
+    gone, the leader shows whether compaction removed it (the rest is kept with what is new) or the
+    log diverged; then everything is read again, and what the cache knew is in `former`.
     """
     if not partitions:
         return []
@@ -282,9 +282,9 @@ async def _go_on(cluster: Cluster, doubted: Sequence[_Partition]) -> None:
             epochs[p.topic_partition] = p.leader, present, last.leader_epoch
     ends = await record_epoch_ends(cluster, epochs) if epochs else {}
     for r in doubted:
-        last, place = r.reading.last, r.leader.topic_partition
-        if place in ends and last is not None:
-            end = ends[place]
+        last, partition = r.reading.last, r.leader.topic_partition
+        if partition in ends and last is not None:
+            end = ends[partition]
             r.goes_on = end is not None and end > last.last_offset
         else:
             r.fail("NOT_SEEN")

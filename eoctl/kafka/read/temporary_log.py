@@ -1,24 +1,23 @@
-"""A partition of `__transaction_state` that is kept for one reading, if there is no cache.
+"""Keep a partition of `__transaction_state` for one reading, if there is no cache.
 
-Its batches are in an unlinked temporary file, so that memory does not follow the log.
+Its batches are in an unlinked temporary file, so memory does not grow with the log.
 """
 
 import tempfile
 import weakref
 from array import array
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import IO
 
 from recovery.inspect.log_part import LogPart, Wholeness, part_of
 from recovery.inspect.log_tokens import tokens
 from recovery.inspect.state_log import Extent, Fetched
+from recovery.values import Value
 
 MOST_IN_MEMORY = 64 << 10  # bytes of one log
 
 
-@dataclass(frozen=True, slots=True)
-class _Extent:
+class _Extent(Value):
     """The batches of one `add`. hashes: of the ids in it."""
 
     file: IO[bytes]
@@ -36,18 +35,18 @@ class _Extent:
 
 
 class TemporaryLog:
-    """`KeptBatches` that end with this object; in memory where no temporary file can be made."""
+    """`KeptBatches` that end with this object; in memory if no temporary file can be created."""
 
     def __init__(self, wholeness: Wholeness | None = None) -> None:
         self.extents: list[Extent] = []
         self.wholeness = wholeness or Wholeness()
         self._size = 0
-        # it ends with this object, not with a block
+        # ends with this object, not with a block
         self._file: IO[bytes] | None = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
 
     def add(self, part: LogPart, begun: int | None) -> None:
-        """Add batches, except those that are known. begun: as in `Wholeness`."""
+        """Add batches, without known ones. begun: as in `Wholeness`."""
         new = part.after(self.wholeness.end - 1)
         if new is not None:
             self.wholeness.add(new, begun)
@@ -57,7 +56,7 @@ class TemporaryLog:
         return 0
 
     def _written(self, part: LogPart) -> _Extent | None:
-        """Write the batches; None where that cannot be, now or later."""
+        """Write the batches; return None if that is impossible, now or later."""
         if self._file is None:
             return None
         size = part.scan.end
@@ -65,7 +64,7 @@ class TemporaryLog:
             self._file.seek(self._size)
             self._file.write(memoryview(part.data)[:size])
         except OSError:
-            if not self._size:  # earlier batches are still read
+            if not self._size:  # earlier batches can still be read
                 self._file.close()
             self._file = None
             return None

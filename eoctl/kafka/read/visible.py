@@ -9,9 +9,9 @@ from recovery.formats.records import ControlType, Record, marker, records
 
 
 def data_batches(chunk: Chunk) -> Iterator[tuple[BatchHeader, bool]]:
-    """The data batches of a chunk, each with whether it is visible.
+    """Yield the data batches of a chunk, each with whether it is visible.
 
-    At read_uncommitted, where no aborted transactions are listed, all are. Raises CorruptError.
+    At read_uncommitted, which lists no aborted transactions, all are visible. Raises CorruptError.
     """
     aborted = AbortedTransactions(chunk.aborted or ())
     for header in batch_headers(chunk.records):

@@ -1,28 +1,28 @@
-"""Committing, deleting and forgetting a group's offsets from outside, as admin tools do it.
+"""Commit, delete and forget a group's offsets from outside, as admin tools do.
 
-No member and no generation: the coordinator takes such a commit only while the group has no
-members. Each request is sent once; it is repeated only if the answer says that it came to the wrong
-broker, or too early. `ready` is awaited right before each of them.
+No member and no generation: the coordinator accepts such a commit only while the group has no
+members. Each request is sent once; it is repeated only if the answer says that it reached the wrong
+broker, or came too early. `ready` is awaited right before each request.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from recovery.facts import TopicPartition
+from recovery.values import Value
 
 NOT_THERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"})
 NOT_YET = NOT_THERE | {"COORDINATOR_NOT_AVAILABLE"}
-PATIENCE_SECONDS = 10.0  # a coordinator that starts has its groups to load
+PATIENCE_SECONDS = 10.0  # a starting coordinator has its groups to load
 PAUSE_SECONDS = 0.2
 ANSWER_SECONDS = 8.0  # a broker waits 5 s for its replicas (offsets.commit.timeout.ms)
 BY_NAME = 9  # version 10 of OffsetCommit names topics by id only
 
-ErrorsByPlace = Mapping[TopicPartition, str]
+ErrorsByPartition = Mapping[TopicPartition, str]
 """Kafka's error name of each partition; NONE = done."""
 
 Ready = Callable[[bool], Awaitable[None]]
@@ -30,8 +30,7 @@ Ready = Callable[[bool], Awaitable[None]]
 sent before? Then it may have been done: NOT_COORDINATOR can also follow an append."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Value):
     """One offset commit. leader_epoch: None = not known; metadata: empty = none."""
 
     offset: int
@@ -49,7 +48,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
     bound = cluster.deadline.within(PATIENCE_SECONDS)
     while True:
         answer = await cluster.ask_any(question, most=4)
-        home = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
+        home = answer.coordinators[0] if answer.coordinators else answer  # version 4; earlier ones
         error = messages.error_name(home.error_code)
         if error == "NONE":
             try:
@@ -64,8 +63,8 @@ async def coordinator(cluster: Cluster, group: str) -> int:
 
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
-) -> ErrorsByPlace:
-    """OffsetCommit without a member. Raises NotSentError; WireError: outcome unknown."""
+) -> ErrorsByPartition:
+    """Send OffsetCommit without a member. Raises NotSentError; WireError: outcome unknown."""
     request = messages.OffsetCommitRequest
     topic, partition = (
         request.OffsetCommitRequestTopic,
@@ -87,7 +86,7 @@ async def commit_offsets(
         for name, mine in _by_topic(offsets).items()
     ]
 
-    async def ask(broker: int) -> ErrorsByPlace:
+    async def ask(broker: int) -> ErrorsByPartition:
         question = request(
             group_id=group,
             generation_id_or_member_epoch=-1,
@@ -103,33 +102,33 @@ async def commit_offsets(
 
 
 async def delete_offsets(
-    cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
-) -> ErrorsByPlace:
-    """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: outcome unknown."""
-    groups_places = dict.fromkeys(places, None)
+    cluster: Cluster, group: str, topic_partitions: Iterable[TopicPartition], ready: Ready
+) -> ErrorsByPartition:
+    """Send OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: outcome unknown."""
+    groups_partitions = dict.fromkeys(topic_partitions, None)
     request = messages.OffsetDeleteRequest
     topic = request.OffsetDeleteRequestTopic
     partition = topic.OffsetDeleteRequestPartition
     rows = [
         topic(name=name, partitions=[partition(partition_index=number) for number in mine])
-        for name, mine in _by_topic(groups_places).items()
+        for name, mine in _by_topic(groups_partitions).items()
     ]
 
-    async def ask(broker: int) -> ErrorsByPlace:
+    async def ask(broker: int) -> ErrorsByPartition:
         answer = await cluster.ask(
             broker, request(group_id=group, topics=rows), seconds=ANSWER_SECONDS
         )
         if answer.error_code:
-            return dict.fromkeys(groups_places, messages.error_name(answer.error_code))
-        return _errors_of(answer, groups_places)
+            return dict.fromkeys(groups_partitions, messages.error_name(answer.error_code))
+        return _errors_of(answer, groups_partitions)
 
     return await _at_coordinator(cluster, group, ask, ready)
 
 
 async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
-    """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: outcome unknown."""
+    """Send DeleteGroups; return its error. Raises NotSentError; WireError: outcome unknown."""
 
-    async def ask(broker: int) -> ErrorsByPlace:
+    async def ask(broker: int) -> ErrorsByPartition:
         question = messages.DeleteGroupsRequest(groups_names=[group])
         answer = await cluster.ask(broker, question, seconds=ANSWER_SECONDS)
         [result] = answer.results
@@ -140,8 +139,8 @@ async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
 
 
 async def _at_coordinator(
-    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[ErrorsByPlace]], ready: Ready
-) -> ErrorsByPlace:
+    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[ErrorsByPartition]], ready: Ready
+) -> ErrorsByPartition:
     bound = cluster.deadline.within(PATIENCE_SECONDS)
     sent = doubtful = False
     while True:
@@ -152,29 +151,29 @@ async def _at_coordinator(
                 raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {failure}") from None
             raise
         await ready(sent)
-        errors_by_place = await ask(broker)
+        errors_by_partition = await ask(broker)
         sent = True
-        errors = set(errors_by_place.values())
+        errors = set(errors_by_partition.values())
         if not errors & NOT_THERE or bound.passed:
             if doubtful and errors != {"NONE"}:
                 then = ", ".join(sorted(errors - {"NONE"}))
                 raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {then}")
-            return errors_by_place
+            return errors_by_partition
         doubtful = doubtful or "NOT_COORDINATOR" in errors
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-def _by_topic(places: Mapping[TopicPartition, Any]) -> dict[str, dict[int, Any]]:
+def _by_topic(topic_partitions: Mapping[TopicPartition, Any]) -> dict[str, dict[int, Any]]:
     grouped: dict[str, dict[int, Any]] = {}
-    for (topic, partition), value in places.items():
+    for (topic, partition), value in topic_partitions.items():
         grouped.setdefault(topic, {})[partition] = value
     return grouped
 
 
-def _errors_of(answer: Any, places: Iterable[TopicPartition]) -> ErrorsByPlace:
+def _errors_of(answer: Any, partitions: Iterable[TopicPartition]) -> ErrorsByPartition:
     errors = {
         (t.name, p.partition_index): messages.error_name(p.error_code)
         for t in answer.topics
         for p in t.partitions
     }
-    return {place: errors.get(place, "NO_ANSWER") for place in places}
+    return {partition: errors.get(partition, "NO_ANSWER") for partition in partitions}

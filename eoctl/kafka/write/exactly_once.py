@@ -1,9 +1,9 @@
-"""Writing records and the position they came from in one transaction (KIP-98, KIP-447).
+"""Write records and the position they came from in one transaction (KIP-98, KIP-447).
 
-`merge replay`, `dedup` and Spark jobs' sink write so. The order is the rule: `Writer.open` first,
-which ends every earlier transaction of the id and fences its producer; only then `committed` may
-be read. The other way round a process that still lives could commit between the two, and its
-records come twice.
+`merge replay`, `dedup` and Spark jobs' sink write this way. The order matters: `Writer.open` first,
+which ends every earlier transaction of the id and fences its producer; only then may `committed` be
+read. In the opposite order a process that is still alive could commit between the two, and its
+records would be written twice.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from recovery.shared.log_position import LogPosition
 from recovery.times import format_duration
 
 CALL_SECONDS = 60.0
-DECIDED_SECONDS = 90.0  # a writer's timeout of 60 s, and the coordinator looks every 10 s
+DECIDED_SECONDS = 90.0  # a writer's timeout of 60 s, and the coordinator checks every 10 s
 _LATE_SECONDS = 5.0
 _QUEUE_SECONDS = 0.5
 _STABLE_SECONDS = 0.3
@@ -43,10 +43,10 @@ class FencedError(RefusedError):
 
 
 class CommittedPosition(NamedTuple):
-    """A committed offset: the next one to read. metadata: what its writer put beside it.
+    """A committed offset: the next one to read. metadata: what its writer committed with it.
 
-    leader_epoch: of the record before the offset; None: not known, or the offset is none of a log
-    (a sink's marker, a delivery's row).
+    leader_epoch: of the record before the offset; None: not known, or not an offset in a log (a
+    sink's marker, a delivery's row).
     """
 
     offset: int
@@ -55,21 +55,21 @@ class CommittedPosition(NamedTuple):
 
     @property
     def in_log(self) -> LogPosition:
-        """Return the position, to be checked against the log that it is of."""
+        """Return the position, to be checked against its log."""
         return LogPosition(self.offset, self.leader_epoch)
 
 
 async def committed(
-    cluster: Cluster, group: str, places: Sequence[TopicPartition]
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, CommittedPosition]:
-    """Return the group's commits, none of them pending; a place without one is left out.
+    """Return the group's commits, none of them pending; a partition without one is left out.
 
-    Waits while a transaction that holds a newer one is being decided. Raises IncompleteError when
-    that does not end, or they cannot be read.
+    Waits while a transaction that holds a newer commit is being decided. Raises IncompleteError if
+    that does not end, or if commits cannot be read.
     """
     end = time.monotonic() + DECIDED_SECONDS
     while True:
-        positions, pending = await last_committed(cluster, group, places)
+        positions, pending = await last_committed(cluster, group, partitions)
         if not pending:
             return positions
         if time.monotonic() > end or cluster.deadline.passed:
@@ -78,16 +78,16 @@ async def committed(
 
 
 async def last_committed(
-    cluster: Cluster, group: str, places: Sequence[TopicPartition]
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition]
 ) -> tuple[dict[TopicPartition, CommittedPosition], bool]:
     """Return the group's last commits, and whether an open transaction holds newer ones.
 
     For a check before `Writer.open`, which ends that transaction: a killed process leaves it open
-    until its timeout. Raises IncompleteError when they cannot be read.
+    until its timeout. Raises IncompleteError if they cannot be read.
     """
     end = time.monotonic() + CALL_SECONDS
     while True:
-        groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], places)
+        groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], partitions)
         rows = [row for g in groups for row in g.offsets]
         if not missing:
             # librdkafka commits a NUL after the metadata
@@ -112,15 +112,15 @@ def _unreadable(group: str, why: str) -> IncompleteError:
 class Writer:
     """One transactional producer. Every call blocks: use a thread in an event loop.
 
-    Raises FencedError when another process took the id over, RefusedError when a right is missing
-    (nothing of the open transaction was written), UnverifiedError when it is unknown whether a
-    commit happened, and IncompleteError for what may be tried again from the committed position.
+    Raises FencedError if another process took the id over, RefusedError if a right is missing
+    (nothing of the open transaction was written), UnverifiedError if it is unknown whether a commit
+    happened, and IncompleteError for what may be tried again from the committed position.
     """
 
     def __init__(
         self, settings: ClientSettings, transactional_id: str, group: str, *, timeout_ms: int
     ) -> None:
-        """timeout_ms: after it the coordinator ends a transaction (transaction.timeout.ms)."""
+        """timeout_ms: then the coordinator ends a transaction (transaction.timeout.ms)."""
         self.transactional_id, self._group = transactional_id, group
         self._settings, self._timeout_ms = settings, timeout_ms
         self._config = {
@@ -128,7 +128,7 @@ class Writer:
             "transaction.timeout.ms": timeout_ms,
             "delivery.timeout.ms": timeout_ms,
             "linger.ms": 20,
-            "partitioner": "murmur2_random",  # as Java's producer
+            "partitioner": "murmur2_random",  # like Java's producer
             "message.max.bytes": 1_000_000_000,  # the broker decides what is too large
             # A record that some producer compressed into its topic has to fit again. librdkafka
             # counts a batch before compression: with this, only one large record exceeds 1 MB.
@@ -140,7 +140,7 @@ class Writer:
         self._membership: Any = None
 
     def open(self) -> None:
-        """init_transactions: earlier transactions of this id are over when it returns."""
+        """Call init_transactions: earlier transactions of this id are over when it returns."""
         self._producer = confluent.producer(self._settings, self._config)
         consumer = confluent.consumer(self._settings, {"group.id": self._group})
         try:
@@ -163,11 +163,10 @@ class Writer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp: int | None = None,
     ) -> None:
-        """Add a record. partition: None = by the key's hash. timestamp: epoch ms, None = now. Its
-        failure shows at `commit`.
+        """Add a record. partition: None = by the key's hash. timestamp: epoch ms, None = now.
 
-        No callback: a transaction with a record that was not taken cannot be committed, and a
-        fatal error inside a callback would come as a SystemError.
+        `commit` reports a failure. No callback: a transaction with a record that was not accepted
+        cannot be committed, and a fatal error inside a callback would come as a SystemError.
         """
         if timestamp == 0:
             raise RefusedError(
@@ -193,18 +192,20 @@ class Writer:
 
     def commit(self, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
         """Commit the records sent since `begin` together with these positions."""
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as ConfluentPartition
 
         self._call("the records were not taken", self._producer.flush, CALL_SECONDS)
-        places = [
-            Place(*place, p.offset, p.metadata, -1 if p.leader_epoch is None else p.leader_epoch)
-            for place, p in positions.items()
+        partitions = [
+            ConfluentPartition(
+                *partition, p.offset, p.metadata, -1 if p.leader_epoch is None else p.leader_epoch
+            )
+            for partition, p in positions.items()
         ]
         self._call(
             "its position was not taken",
             self._bounded,
             self._producer.send_offsets_to_transaction,
-            places,
+            partitions,
             self._membership,
             CALL_SECONDS,
         )
@@ -233,15 +234,15 @@ class Writer:
                 self.close()
 
     def _bounded(self, function: Any, *given: Any) -> None:
-        """Call librdkafka where it may never return, whatever timeout it is given: it ignores that
-        while it looks for a coordinator (librdkafka issue 5456). Raises KafkaException."""
+        """Call librdkafka where it may never return: it ignores any timeout while it looks for a
+        coordinator (librdkafka issue 5456). Raises KafkaException."""
         from confluent_kafka import KafkaError, KafkaException
 
         call = asyncio.wait_for(in_thread(partial(function, *given)), CALL_SECONDS + _LATE_SECONDS)
         try:
             asyncio.run(call)
         except TimeoutError:
-            self._producer = None  # it stays in that call and is not used again
+            self._producer = None  # stuck in that call, and not used again
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _call(self, what: str, function: Any, *given: Any) -> None:

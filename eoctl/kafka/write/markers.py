@@ -1,16 +1,15 @@
-"""The requests that change a transaction: markers, ends, fences. Each is sent once, to one broker.
+"""Send the requests that change a transaction: markers, ends, fences. Each goes once to one broker.
 
 Their answers prove nothing (a marker for nothing gets NONE too, and NOT_COORDINATOR may come after
 the change was written): callers must check afterwards. Only the names in MARKER_REFUSED and
 END_REFUSED say that nothing was changed.
 """
 
-from dataclasses import dataclass
-
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from recovery.remedy.repairs import EndRequest, InitRequest, MarkerRequest
+from recovery.values import Value
 
 MARKER_REFUSED = frozenset(
     {
@@ -55,10 +54,10 @@ RETRIABLE = frozenset(
 
 
 async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> str:
-    """WriteTxnMarkers for one producer on one partition, to that partition's leader only.
+    """Send WriteTxnMarkers for one producer on one partition, only to the partition's leader.
 
-    The broker's error name, NONE when it wrote the marker. Raises WireError when no answer came:
-    the marker may have been written all the same.
+    Return the broker's error name, NONE if it wrote the marker. Raises WireError if no answer came:
+    the marker may have been written nevertheless.
     """
     request = messages.WriteTxnMarkersRequest
     entry, topic = request.WritableTxnMarker, request.WritableTxnMarker.WritableTxnMarkerTopic
@@ -87,8 +86,7 @@ async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> 
     raise WireError("NO_ANSWER", "the broker did not answer for this partition")
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Value):
     """The answer of a coordinator. error: Kafka's name or NONE.
 
     producer_id, producer_epoch: the id's from now on; None = not given (EndTxn below version 5).
@@ -100,7 +98,7 @@ class Answered:
 
 
 async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -> Answered:
-    """EndTxn at exactly this version, with the observed producer id and epoch.
+    """Send EndTxn at exactly this version, with the observed producer id and epoch.
 
     Return the coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed
     nothing.
@@ -123,10 +121,10 @@ async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -
 
 
 async def initialise_producer(cluster: Cluster, coordinator: int, init: InitRequest) -> Answered:
-    """InitProducerId with the expected producer id and epoch (KIP-360), sent once.
+    """Send InitProducerId once, with the expected producer id and epoch (KIP-360).
 
     Only after `end_transaction`, or on an id seen idle: with a stale epoch it aborts an open
-    transaction all the same. Expecting the id's last epoch but one it answers the present one
+    transaction nevertheless. If the last epoch but one is expected, the answer is the present one,
     unraised.
     """
     answer = await cluster.ask(

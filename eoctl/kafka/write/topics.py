@@ -1,4 +1,4 @@
-"""Creating a topic (CreateTopics)."""
+"""Create a topic (CreateTopics)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,17 +51,17 @@ async def create(
     replication: int,
     settings: Mapping[str, str | None],
 ) -> None:
-    """Create a topic: a KRaft broker forwards the request, of ZooKeeper's only the controller acts.
+    """Create a topic. A KRaft broker forwards the request; with ZooKeeper only the controller acts.
 
-    Raises RefusedError: it is not created. UnverifiedError: the answer was lost or leaves it open;
-    the topic may have been created.
+    Raises RefusedError: the topic is not created. UnverifiedError: the answer was lost or leaves it
+    open; the topic may have been created.
     """
     question = creation(name, partitions, replication, settings)
     reason = "no broker answers"
     for broker in sorted(cluster.brokers):
         try:
             await cluster.connection(broker)
-        except WireError as error:  # nothing was sent there
+        except WireError as error:  # nothing was sent
             reason = error.detail
             continue
         try:

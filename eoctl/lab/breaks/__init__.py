@@ -1,7 +1,7 @@
-"""`eoctl lab break KIND`: real trouble in a lab's Kafka, and the ground truth of what was done.
+"""`eoctl lab break KIND`: create a real fault in a lab's Kafka, and report the ground truth.
 
-`KINDS` lists them; `break_` makes one. What each kind needs is checked first, so that a break
-either is made or changes nothing.
+`KINDS` lists the kinds; `break_` makes one. The needs of a kind are checked first, so that a break
+is either made or changes nothing.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,16 +46,16 @@ OWNER_SECONDS = 120.0
 
 
 def break_(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
-    """Make a trouble of this kind; the truth of each. For use outside an event loop.
+    """Create a fault of this kind; return the truth of each. For use outside an event loop.
 
-    options: fields of Options. Raises UsageError (unknown kind or option), RefusedError (the lab
-    lacks a setting or a broker: which), UnverifiedError (the trouble did not come about).
+    options: fields of Options. Raises UsageError (unknown kind or option), RefusedError (names the
+    setting or broker that the lab lacks), UnverifiedError (the fault did not arise).
     """
     return asyncio.run(make(lab, kind, **options))
 
 
 async def make(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
-    """Like `break_`, within an event loop."""
+    """Do what `break_` does, within an event loop."""
     checked = _checked(kind, options)
     if KINDS[kind].leaves_open(checked):
         return await _in_owner(lab, kind, checked)
@@ -70,7 +69,7 @@ def _checked(kind: str, options: dict[str, Any]) -> Options:
             f"{kind!r} is not a kind of break", remedy=f"one of {', '.join(KINDS)}"
         )
     chosen = KINDS[kind]
-    known = {field.name for field in fields(Options)}
+    known = set(Options.__struct_fields__)
     for name in options:
         if name not in known:
             raise errors.UsageError(f"{name!r} is no option of a break")
@@ -100,8 +99,8 @@ async def making(
 
 
 async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth]:
-    """Make it in its own process, which stays until `lab down` ends it."""
-    spec = {"lab": lab.name, "kind": kind, "options": asdict(options) | {"hold": False}}
+    """Make a break in its own process, which stays until `lab down` ends it."""
+    spec = {"lab": lab.name, "kind": kind, "options": options.as_dict() | {"hold": False}}
     process, answer = start_owner(lab, spec)
     end = time.monotonic() + OWNER_SECONDS
     while not answer.exists():
@@ -117,7 +116,7 @@ async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth
 def start_owner(lab: "Lab", spec: Mapping[str, Any]) -> tuple[Process, Path]:
     """Start a process of `eoctl.lab.breaks.owner`; return it and the file for its answer.
 
-    Neither its command line nor its files say what it does: it deletes the spec that it reads.
+    Neither its command line nor its files reveal the kind: it deletes the spec that it reads.
     """
     name = f"owner-{uuid.uuid4().hex[:8]}"
     answer = owners_folder(lab.folder) / f"{name}.json"

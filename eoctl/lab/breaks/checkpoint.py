@@ -1,8 +1,8 @@
-"""What a Flink job that died between a checkpoint and its commits leaves, without Flink.
+"""Create what a Flink job leaves that died between a checkpoint and its commits, without Flink.
 
-The transactions are real ones under ids as Flink's Kafka sink makes them. The checkpoint is written
-by the lab, in the format that Flink's own classes read (`_metadata`, format 3): it holds the sink's
-committables and writers and nothing else, so that no job could be restored from it.
+The transactions are real, with ids as Flink's Kafka sink makes them. The lab writes the checkpoint,
+in the format that Flink's own classes read (`_metadata`, format 3). It holds the sink's
+committables and writers and nothing else, so no job could be restored from it.
 """
 
 import struct
@@ -21,14 +21,14 @@ Promised = tuple[str, int, int]
 
 
 async def make_checkpoint(stage: Stage) -> list[GroundTruth]:
-    """Make two open transactions a subtask: one that checkpoint 7 promises, one begun after it."""
+    """Make two open transactions per subtask: one in checkpoint 7, one begun after it."""
     timeout_ms = await longest_timeout(stage)
-    places = await stage.places()
-    prefix = stage.options.transactional_id or places[0].topic
+    targets = await stage.targets()
+    prefix = stage.options.transactional_id or targets[0].topic
     folder = stage.lab.folder / "checkpoints" / prefix / f"chk-{CHECKPOINT}"
     promised, open_ones = [], []
-    for subtask, place in enumerate(places):
-        ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+    for subtask, target in enumerate(targets):
+        ledger = await Ledger.begin(stage.client, target.topic, target.partition)
         for number in (CHECKPOINT, CHECKPOINT + 1):
             name = f"{prefix}-{subtask}-{number}"
             producer = await Producer.init(stage.client, name, timeout_ms)
@@ -55,7 +55,7 @@ async def make_checkpoint(stage: Stage) -> list[GroundTruth]:
 
 
 def write_checkpoint(folder: Path, prefix: str, promised: Sequence[Promised]) -> None:
-    """Write a folder `chk-N` with the `_metadata` of a checkpoint that promises these.
+    """Write a folder `chk-N` with the `_metadata` of a checkpoint with these promises to commit.
 
     Source of the format: `recovery.formats.flink_metadata` and `flink_checkpoint`, which read it.
     """
@@ -83,7 +83,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _list(version: int, item: bytes) -> bytes:
-    """A versioned list of one item."""
+    """Return a versioned list of one item."""
     return struct.pack(">ii", version, 1) + _sized(item)
 
 
@@ -91,27 +91,27 @@ def _committer(one: Promised, checkpoint: int) -> bytes:
     name, producer_id, epoch = one
     committable = struct.pack(">hq", epoch, producer_id) + _text(name)
     request = struct.pack(">i", 1) + _sized(committable) + struct.pack(">ii", 0, 0)
-    # a subtask's number, its requests, how many are over and how many failed
+    # subtask number, requests, how many of them are finished and failed
     subtask = struct.pack(">i", 0) + _list(0, request) + struct.pack(">ii", 0, 0)
     collector = _list(1, struct.pack(">qi", checkpoint, 1) + _list(2, subtask))
     return struct.pack(">i", 2) + _sized(struct.pack(">I", 0xB91F252C) + collector)
 
 
 def _writer(prefix: str, subtask: int, of: int) -> bytes:
-    """The state of a writer that names its ids by checkpoints (INCREMENTING)."""
+    """Return the state of a writer that derives its ids from checkpoints (INCREMENTING)."""
     state = _text(prefix) + struct.pack(">iiii", subtask, of, 0, 0)
     return struct.pack(">i", 2) + _sized(state)
 
 
 def _operator(at: int, state: str, items: Sequence[bytes]) -> bytes:
-    """Return an operator with one list state, with one item of each subtask."""
+    """Return an operator with one list state that holds one item per subtask."""
     subtasks = b"".join(_subtask(n, state, item) for n, item in enumerate(items))
     head = struct.pack(">qqiibi", 0, at, len(items), 128, 0, len(items))
     return head + subtasks
 
 
 def _subtask(number: int, state: str, item: bytes) -> bytes:
-    content = struct.pack(">i", 2) + _sized(item)  # after the version of operator state
+    content = struct.pack(">i", 2) + _sized(item)  # follows the version of the operator state
     handle = struct.pack(">bi", 4, 1) + _text(state) + struct.pack(">biq", 0, 1, 4)
     handle += b"\x01" + _text("lab") + _sized(content)
     return struct.pack(">ii", number, 1) + handle + struct.pack(">ibbii", 0, 0, 0, 0, 0)

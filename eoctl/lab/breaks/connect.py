@@ -1,9 +1,9 @@
-"""What a worker of Kafka Connect leaves that died inside a transaction, made without Connect.
+"""Create what a Kafka Connect worker leaves that died inside a transaction, without Connect.
 
 The source is Kafka's own file connector, with exactly-once support: a task reads lines of a file
 that the lab writes. Keys and values are those of Connect 4.3.1's JSON converter: a worker of the
-group that is started later takes the connector over, fences its id and reads the rest.
-Source: Connect's KafkaConfigBackingStore, KafkaStatusBackingStore, OffsetStorageWriter; KIP-618.
+group that is started later takes the connector over, fences its id and reads the rest. Source:
+Connect's KafkaConfigBackingStore, KafkaStatusBackingStore, OffsetStorageWriter; KIP-618.
 """
 
 import json
@@ -23,21 +23,21 @@ from recovery.errors import UsageError
 from recovery.plurals import counted
 
 WORKERS = "etl"
-WORKER = "127.0.0.1:8083"  # where nobody answers any longer
+WORKER = "127.0.0.1:8083"  # an address where nobody answers any longer
 _SOURCE = "org.apache.kafka.connect.file.FileStreamSource"
 _COMPACTED = {"cleanup.policy": "compact"}
 _SESSION_MS = 10_000
 
 
 async def make_connect(stage: Stage) -> list[GroundTruth]:
-    """For each connector a committed transaction with its source offset, and one that is open."""
+    """Make, per connector, a committed transaction with its source offset, and an open one."""
     if stage.options.transactional_id is not None:
         raise UsageError(
             "the id is `<group>-<connector>-<task>`", remedy="name --group and --topic instead"
         )
     group, client = stage.options.group or WORKERS, stage.client
     timeout_ms = await longest_timeout(stage)
-    places = await stage.places()
+    targets = await stage.targets()
     topics = {name: f"{group}-{name}" for name in ("configs", "offsets", "status")}
     there = await client.topics()
     for name in topics.values():
@@ -46,18 +46,18 @@ async def make_connect(stage: Stage) -> list[GroundTruth]:
             await admin.create_topic(client, name, 1, replication, _COMPACTED)
     leader = await Producer.init(client, f"connect-cluster-{group}")
     truths = []
-    for place in places:
-        connector = place.topic if len(places) == 1 else place.transactional_id
+    for target in targets:
+        connector = target.topic if len(targets) == 1 else target.transactional_id
         file = group_folder(stage.lab.folder, group) / f"{connector}.txt"
         lines = [f"order {n} of {connector}" for n in range(1, 2 * stage.options.records + 1)]
         _write_source(file, lines)
         before, behind = lines[: stage.options.records], lines[stage.options.records :]
-        for record in configs(connector, place.topic, file):  # a transaction each, as its leader's
+        for record in configs(connector, target.topic, file):  # a transaction each, as its leader's
             await leader.send(topics["configs"], 0, [record])
             await leader.commit()
-        await client.plain(topics["status"], 0, statuses(connector, place.topic))
+        await client.plain(topics["status"], 0, statuses(connector, target.topic))
 
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         name = f"{group}-{connector}-0"
         task = await Producer.init(client, name, timeout_ms)
         producer_id = task.producer_id
@@ -91,9 +91,9 @@ def _write_source(file: Path, lines: Sequence[str]) -> None:
 
 
 def configs(connector: str, topic: str, file: Path) -> list[NewRecord]:
-    """Return the records of the topic of configurations, in their order.
+    """Return the records of the configuration topic, in order.
 
-    The workers' session key is not among them: a leader without one makes it.
+    They lack the workers' session key: a leader without a key makes one.
     """
     given = {
         "connector.class": f"{_SOURCE}Connector",
@@ -102,7 +102,7 @@ def configs(connector: str, topic: str, file: Path) -> list[NewRecord]:
         "file": str(file),
         "name": connector,
     }
-    task = {  # the order is that of a Java HashMap
+    task = {  # in the order of a Java HashMap
         "connector.class": f"{_SOURCE}Connector",
         "file": str(file),
         "task.class": f"{_SOURCE}Task",
@@ -119,7 +119,7 @@ def configs(connector: str, topic: str, file: Path) -> list[NewRecord]:
 
 
 def statuses(connector: str, topic: str) -> list[NewRecord]:
-    """Return the records of the topic of states: without a record that it stopped."""
+    """Return the records of the status topic: none says that the connector stopped."""
     running = {
         "state": "RUNNING",
         "trace": None,
@@ -136,7 +136,7 @@ def statuses(connector: str, topic: str) -> list[NewRecord]:
 
 
 def source_offset(connector: str, file: Path, position: int) -> NewRecord:
-    """Return the record of the offsets topic. position: how many bytes of the file were read."""
+    """Return the record of the offsets topic. position: the bytes read from the file."""
     return _record(_json([connector, {"filename": str(file)}]), {"position": position})
 
 
@@ -153,9 +153,9 @@ def _json(value: object) -> str:
 
 
 async def _leave_group(stage: Stage, group: str) -> None:
-    """Let a member of the protocol `connect` join the group and leave it: it is empty then.
+    """Let a member with the protocol `connect` join and leave the group: it is then empty.
 
-    Kafka forgets an empty group without offsets within its retention's interval (10 min).
+    Kafka forgets an empty group without offsets within its retention check interval (10 min).
     """
     client = stage.client
     protocol = messages.JoinGroupRequest.JoinGroupRequestProtocol
@@ -187,7 +187,7 @@ async def _leave_group(stage: Stage, group: str) -> None:
 
 
 def _metadata() -> bytes:
-    """What a worker says of itself: version 2, its address, the end of the configurations."""
+    """Return a worker's metadata: version 2, its address, the end of the configurations."""
     url = f"http://{WORKER}/".encode()
     return b"".join(
         (

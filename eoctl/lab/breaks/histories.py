@@ -1,7 +1,7 @@
-"""Histories that are not what they seem: a recreated log, moved homes, a recreated topic.
+"""Break histories so that they mislead: a recreated log, moved homes, a recreated topic.
 
-In each a COMMIT was decided, and `__transaction_state` no longer shows it, or shows it under a name
-that means something else by now.
+In each case a COMMIT was decided, and `__transaction_state` no longer shows it, or shows it under a
+name that means something else by now.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ NOT_PROVEN = (
 async def _lose_commits(stage: Stage, victim: int) -> list[Begun]:
     """Lose the victim's COMMIT markers, as `marker-lost` does."""
     begun = []
-    for place in await stage.places(replicas=[victim]):
+    for target in await stage.targets(replicas=[victim]):
         timeout_ms = await longest_timeout(stage)
-        producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
-        begun.append(await begin(stage, place, producer))
+        producer = await Producer.init(stage.client, target.transactional_id, timeout_ms)
+        begun.append(await begin(stage, target, producer))
     await decide_while_stopped(stage, victim, begun)
     return begun
 
 
 async def make_replaced_history(stage: Stage) -> list[GroundTruth]:
-    """Lost COMMITs, then `__transaction_state` is deleted; Kafka recreates it, from offset 0."""
+    """Lose COMMIT markers, then delete `__transaction_state`; Kafka recreates it, from offset 0."""
     async with stoppable(stage) as victim:
         begun = await _lose_commits(stage, victim)
         await admin.delete_topic(stage.client, TRANSACTION_STATE)
@@ -45,14 +45,14 @@ async def make_replaced_history(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_grown_history(stage: Stage) -> list[GroundTruth]:
-    """Lost COMMITs, then `__transaction_state` gets partitions: the ids' hashes point elsewhere.
+    """Lose COMMIT markers, then add partitions to `__transaction_state`, which moves ids' homes.
 
     Coordinators count the partitions when they start: every broker is restarted.
     """
     async with stoppable(stage) as victim:
         client, lab = stage.client, stage.lab
         begun = await _lose_commits(stage, victim)
-        names = [b.place.transactional_id for b in begun]
+        names = [b.target.transactional_id for b in begun]
         before = len(await client.partitions(TRANSACTION_STATE))
         after = before + 1
         while any(
@@ -78,33 +78,33 @@ async def make_grown_history(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_topic_made_anew(stage: Stage) -> list[GroundTruth]:
-    """An id (v1) committed in a topic; the topic is recreated, and the same epoch writes there.
+    """Let an id (v1) commit in a topic, recreate the topic, and write there with that epoch.
 
-    open: its next transaction, alive. orphan: a write that no coordinator knows of.
+    open: its next transaction, with a live owner. orphan: a write that no coordinator knows of.
     """
     variant = stage.variant("open", "orphan")
     client = stage.client
-    places = await stage.places()
+    targets = await stage.targets()
     producers = []
-    for place in places:
+    for target in targets:
         timeout_ms = await longest_timeout(stage)
-        producer = await Producer.init(client, place.transactional_id, timeout_ms, version=1)
-        await producer.send(place.topic, place.partition, batch(stage.options.records, "before"))
+        producer = await Producer.init(client, target.transactional_id, timeout_ms, version=1)
+        await producer.send(target.topic, target.partition, batch(stage.options.records, "before"))
         await producer.commit()
         producer.sequences.clear()
         producers.append(producer)
-    for topic in {place.topic for place in places}:
+    for topic in {target.topic for target in targets}:
         size = len(await client.partitions(topic))
         await admin.delete_topic(client, topic)
         await admin.create_topic(client, topic, size, min(3, len(client.cluster.brokers)))
     truths = []
-    for place, producer in zip(places, producers, strict=True):
+    for target, producer in zip(targets, producers, strict=True):
         if variant == "open":
-            begun = await begin(stage, place, producer)
+            begun = await begin(stage, target, producer)
             repair = "wait: it is alive; fence it only if its owner is gone"
             truths.append(await begun.truth(stage, "open", repair, variant=variant))
             continue
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         async with unverified(client):
             truths.append(
                 await stray(

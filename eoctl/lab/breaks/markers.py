@@ -1,6 +1,6 @@
-"""Decided transactions whose markers are not where they belong: lost, or not written yet.
+"""Make decided transactions without their markers: lost, or not written yet.
 
-Both need a broker that leads the data and nothing else: it is stopped (or frozen) while the
+Both need a broker that only leads the data: that broker is stopped (or frozen) while the
 coordinator, elsewhere, decides the transaction.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.owned import Begun, begin, longest_timeout
-from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakTarget, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, refuse
 from eoctl.lab.producer import Producer
@@ -30,14 +30,14 @@ WAIT_FOR_NEXT = (
 )
 
 
-# A broker that comes back is let in when its old session has ended (it tries for a minute).
+# A returning broker is admitted once its old session has ended (it tries for a minute).
 SESSION_TIMEOUT = "broker.session.timeout.ms"
 LONGEST_SESSION_MS = 30_000
 
 
 @asynccontextmanager
 async def stoppable(stage: Stage) -> AsyncIterator[int]:
-    """Yield a broker that may be stopped and comes back; the stage needs it only as a leader."""
+    """Yield a broker that may be stopped and returns; the stage needs it only as a leader."""
     victim = await stoppable_broker(stage.client)
     settings = await admin.broker_settings(stage.client, victim, [SESSION_TIMEOUT])
     if int(settings[SESSION_TIMEOUT] or 0) > LONGEST_SESSION_MS:
@@ -52,7 +52,7 @@ async def stoppable(stage: Stage) -> AsyncIterator[int]:
 
 
 async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
-    """Transactions decided while their partition had no leader: markers are skipped for good.
+    """Make transactions decided while their partition had no leader: their markers are lost.
 
     The broker that holds the only replica is stopped cleanly and started again.
     """
@@ -63,22 +63,22 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
         raise UsageError(f"{outcome!r} is no outcome", remedy="commit or abort")
     async with stoppable(stage) as victim:
         client = stage.client
-        # one more place each, where the id's next transaction goes
+        # one more target each, for the id's next transaction
         per_trouble = 2 if later == "elsewhere" else 1
-        places = await stage.places(replicas=[victim], per_trouble=per_trouble)
+        targets = await stage.targets(replicas=[victim], per_trouble=per_trouble)
         timeout_ms = await longest_timeout(stage)
         begun = []
-        for place in places[::per_trouble]:
-            ledger = await Ledger.begin(client, place.topic, place.partition)
+        for target in targets[::per_trouble]:
+            ledger = await Ledger.begin(client, target.topic, target.partition)
             if client.transaction_version < 2:
-                await _session_before(stage, place, ledger)
-            producer = await Producer.init(client, place.transactional_id, timeout_ms)
-            begun.append(await begin(stage, place, producer, ledger))
+                await _session_before(stage, target, ledger)
+            producer = await Producer.init(client, target.transactional_id, timeout_ms)
+            begun.append(await begin(stage, target, producer, ledger))
         await decide_while_stopped(stage, victim, begun)
         truths = []
         for number, b in enumerate(begun):
             if later == "elsewhere":
-                other = places[2 * number + 1]
+                other = targets[2 * number + 1]
                 await b.producer.send(other.topic, other.partition, batch(1, "next-transaction"))
                 await b.producer.commit()
             elif later == "open":
@@ -96,39 +96,39 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
         return truths
 
 
-async def _session_before(stage: Stage, place: BreakPlace, ledger: Ledger) -> None:
-    """The application has committed here before it was started again.
+async def _session_before(stage: Stage, target: BreakTarget, ledger: Ledger) -> None:
+    """Let the application commit here once before its restart.
 
-    Under v1 this commit's marker shows that later decisions mean this topic, and not an earlier one
-    of its name.
+    Under v1 this commit's marker shows that later decisions are about this topic, and not about an
+    earlier one of that name.
     """
-    producer = await Producer.init(stage.client, place.transactional_id)
+    producer = await Producer.init(stage.client, target.transactional_id)
     await ledger.send(producer, batch(stage.options.records, "session-before"))
     await producer.commit()
     await ledger.ended(producer.producer_id, commit=True)
 
 
 async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
-    """Two commits of one epoch (v1): the first one's marker is there twice, the second's nowhere.
+    """Commit twice in one epoch (v1): the first marker is written twice, the second one is missing.
 
-    A coordinator that did not get an answer writes a marker again. Here a client does so.
+    A coordinator that got no answer writes a marker again. Here a client does so.
     """
     async with stoppable(stage) as victim:
         begun = []
-        for place in await stage.places(replicas=[victim]):
+        for target in await stage.targets(replicas=[victim]):
             timeout_ms = await longest_timeout(stage)
             producer = await Producer.init(
-                stage.client, place.transactional_id, timeout_ms, version=1
+                stage.client, target.transactional_id, timeout_ms, version=1
             )
-            ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+            ledger = await Ledger.begin(stage.client, target.topic, target.partition)
             await ledger.send(producer, batch(stage.options.records, "first"))
             await producer.commit()
             await ledger.ended(producer.producer_id, commit=True)
-            rows = await stage.client.producers(place.topic, place.partition)
+            rows = await stage.client.producers(target.topic, target.partition)
             epoch = rows[producer.producer_id].coordinator_epoch or 0
-            await write_marker(stage.client, place, producer, commit=True, coordinator_epoch=epoch)
+            await write_marker(stage.client, target, producer, commit=True, coordinator_epoch=epoch)
             await ledger.marked()
-            begun.append(await begin(stage, place, producer, ledger))
+            begun.append(await begin(stage, target, producer, ledger))
         await decide_while_stopped(stage, victim, begun)
         return [
             await b.truth(
@@ -143,11 +143,11 @@ async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
 
 
 async def write_marker(
-    client: Client, place: BreakPlace, producer: Producer, *, commit: bool, coordinator_epoch: int
+    client: Client, target: BreakTarget, producer: Producer, *, commit: bool, coordinator_epoch: int
 ) -> None:
-    """A marker as a coordinator of transactions v1 writes it, of this coordinator epoch."""
+    """Write a marker as a coordinator of transactions v1 does, with this coordinator epoch."""
     marker = messages.WriteTxnMarkersRequest.WritableTxnMarker
-    topic = marker.WritableTxnMarkerTopic(name=place.topic, partition_indexes=[place.partition])
+    topic = marker.WritableTxnMarkerTopic(name=target.topic, partition_indexes=[target.partition])
     question = messages.WriteTxnMarkersRequest(
         markers=[
             marker(
@@ -159,29 +159,29 @@ async def write_marker(
             )
         ]
     )
-    broker = await client.leader(place.topic, place.partition)
+    broker = await client.leader(target.topic, target.partition)
     answer = await client.cluster.ask(broker, question, most=1)
     refuse(answer.markers[0].topics[0].partitions[0].error_code, "WriteTxnMarkers")
 
 
 @asynccontextmanager
 async def stopped(stage: Stage, victim: int) -> AsyncIterator[None]:
-    """The broker is stopped cleanly, and started again at the end of the block."""
+    """Stop the broker cleanly, and start it again at the end of the block."""
     lab, client = stage.lab, stage.client
     try:
         await asyncio.to_thread(lab.terminate, victim)
         client.cluster.forgive()
         yield
     finally:
-        # one that did not stop in time still would, after `start` had seen it alive
-        with suppress(UsageError):  # it has stopped, as it should
+        # a broker that missed the deadline would still stop, after `start` had seen it alive
+        with suppress(UsageError):  # the broker has stopped, as it should
             await asyncio.to_thread(lab.kill, victim)
         await asyncio.to_thread(lab.start, victim)
     client.cluster.forgive()
 
 
 async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
-    """Stop the broker, end the transactions, start it again; their markers were skipped."""
+    """Stop the broker, end the transactions, start it again: their markers were skipped."""
     async with stopped(stage, victim):
         for b in begun:
             await b.producer.end(commit=stage.options.outcome == "commit")
@@ -192,7 +192,7 @@ async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) ->
 
 
 async def stoppable_broker(client: Client) -> int:
-    """A broker the quorum does not need: not its leader."""
+    """Return a broker that the quorum does not need: not its leader."""
     leader = await admin.quorum_leader(client)
     return max(broker for broker in client.cluster.brokers if broker != leader)
 
@@ -201,7 +201,7 @@ TRY_AGAIN = "try again"
 
 
 async def _still_held(client: Client, ledger: Ledger) -> None:
-    """Raises UnverifiedError when the marker came after all."""
+    """Raise UnverifiedError if the marker was written after all."""
     _, stable, end = await client.until(lambda: client.offsets(ledger.topic, ledger.partition))
     if (stable, end) != (ledger.stable, ledger.end):
         raise UnverifiedError(
@@ -213,10 +213,10 @@ async def _still_held(client: Client, ledger: Ledger) -> None:
 
 
 async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
-    """COMMITs decided while the broker that leads their partition is frozen.
+    """Make COMMITs decided while the broker that leads their partition is frozen.
 
-    The id's own partition of __transaction_state is moved off that broker first: with a frozen
-    replica in its ISR the decision itself could not be written.
+    The id's own partition of __transaction_state is moved off that broker first: a frozen replica
+    in its ISR would prevent the decision from being written.
     """
     lab = stage.lab
     victim = await stoppable_broker(stage.client)
@@ -224,19 +224,19 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
     async with stage.client.without(victim) as client:
         stage.client = client
         begun = []
-        for place in await stage.places(replicas=[victim]):
-            await client.until(partial(client.coordinator, place.transactional_id))
+        for target in await stage.targets(replicas=[victim]):
+            await client.until(partial(client.coordinator, target.transactional_id))
             size = len(await client.partitions(TRANSACTION_STATE))
-            home = coordinator_partition(place.transactional_id, size)
+            home = coordinator_partition(target.transactional_id, size)
             await admin.set_replicas(client, TRANSACTION_STATE, home, others)
             timeout_ms = await longest_timeout(stage)
-            producer = await Producer.init(client, place.transactional_id, timeout_ms)
-            begun.append(await begin(stage, place, producer))
+            producer = await Producer.init(client, target.transactional_id, timeout_ms)
+            begun.append(await begin(stage, target, producer))
         lab.freeze(victim)
         truths = []
         for b in begun:
             await b.producer.end(commit=True)
-            await prepared(client, b.place.transactional_id)
+            await prepared(client, b.target.transactional_id)
             b.ledger.decided(b.producer_id)
             truths.append(
                 await b.truth(
@@ -251,7 +251,7 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
 
 
 async def prepared(client: Client, name: str) -> None:
-    """Raises UnverifiedError unless the id is PrepareCommit."""
+    """Raise UnverifiedError unless the id is PrepareCommit."""
     transaction = await client.until(lambda: client.transaction(name))
     if transaction is None or transaction.state != "PrepareCommit":
         raise UnverifiedError(f"{name!r} is {transaction and transaction.state}, not PrepareCommit")

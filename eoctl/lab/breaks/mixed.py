@@ -1,6 +1,5 @@
-"""A partition with everything in it: plain, idempotent, committed, aborted, open, control records,
-and holes that compaction left. Each offset's truth is known before it is looked at.
-"""
+"""Fill a partition with everything: plain, idempotent, committed, aborted, open, control records,
+and holes left by compaction. Each offset's truth is known before eoctl reads it."""
 
 import asyncio
 
@@ -8,7 +7,7 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
 from eoctl.lab.breaks.owned import HOLD, held, longest_timeout
-from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakTarget, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
@@ -23,11 +22,11 @@ CLEANER_PAUSE = "log.cleaner.backoff.ms"  # 15 s by default
 
 
 async def make_mixed(stage: Stage) -> list[GroundTruth]:
-    """Write, compact, verify the remaining records, write the same kinds again, leave one open."""
+    """Write, compact, verify the remaining records, write each kind again, leave one open."""
     client, truths = stage.client, []
     brokers = list(client.cluster.brokers)
-    places = await stage.places(configs=COMPACTED)
-    written = [await _write_what_compaction_thins(stage, place) for place in places]
+    targets = await stage.targets(configs=COMPACTED)
+    written = [await _write_what_compaction_thins(stage, target) for target in targets]
     await asyncio.sleep(1.1)
     for ledger in written:
         await ledger.plain(batch(1, "rolls-the-segment"))
@@ -39,14 +38,14 @@ async def make_mixed(stage: Stage) -> list[GroundTruth]:
     finally:
         for broker in brokers:
             await admin.set_config(client, BROKER, str(broker), {CLEANER_PAUSE: None})
-    for topic in {place.topic for place in places}:  # what follows is to stay
+    for topic in {target.topic for target in targets}:  # later records must stay
         await admin.set_config(client, TOPIC, topic, dict.fromkeys(COMPACTED))
-    for place, ledger in zip(places, written, strict=True):
-        producer, start = await _write_what_stays(stage, place, ledger)
+    for target, ledger in zip(targets, written, strict=True):
+        producer, start = await _write_what_stays(stage, target, ledger)
         truths.append(
             await stage.truth(
                 ledger,
-                place.transactional_id,
+                target.transactional_id,
                 producer,
                 start,
                 verdict="open",
@@ -56,12 +55,12 @@ async def make_mixed(stage: Stage) -> list[GroundTruth]:
     return truths
 
 
-async def _write_what_compaction_thins(stage: Stage, place: BreakPlace) -> Ledger:
-    """Every second key is written again later, so that the first version goes; aborted ones go."""
+async def _write_what_compaction_thins(stage: Stage, target: BreakTarget) -> Ledger:
+    """Write every second key again later, so that its first version vanishes like aborted ones."""
     client, count = stage.client, 2 * max(1, stage.options.records)
-    ledger = await Ledger.begin(client, place.topic, place.partition)
+    ledger = await Ledger.begin(client, target.topic, target.partition)
     idempotent = await Producer.init(client)
-    transactional = await Producer.init(client, f"{place.transactional_id}.ended")
+    transactional = await Producer.init(client, f"{target.transactional_id}.ended")
     again: list[NewRecord] = []
     for name in ("plain", "idempotent", "committed", "aborted"):
         records = batch(count, f"early-{name}")
@@ -84,7 +83,7 @@ async def _write_what_compaction_thins(stage: Stage, place: BreakPlace) -> Ledge
 
 
 async def _compacted(client: Client, ledger: Ledger) -> None:
-    """Wait until exactly the offsets that should be left are left (read raw, not by eoctl)."""
+    """Wait until exactly the expected offsets are left (read raw, not by eoctl)."""
     expected = {offset for offset, content in ledger.content.items() if content != "missing"}
 
     async def attempt() -> None:
@@ -102,12 +101,12 @@ async def _compacted(client: Client, ledger: Ledger) -> None:
 
 
 async def _write_what_stays(
-    stage: Stage, place: BreakPlace, ledger: Ledger
+    stage: Stage, target: BreakTarget, ledger: Ledger
 ) -> tuple[Producer, int]:
     """Write each kind of record into the part that is not compacted, and an open transaction."""
     client, count = stage.client, stage.options.records
     idempotent = await Producer.init(client)
-    transactional = await Producer.init(client, f"{place.transactional_id}.ended")
+    transactional = await Producer.init(client, f"{target.transactional_id}.ended")
     await ledger.plain(batch(count, "late-plain"))
     await ledger.send(idempotent, batch(count, "late-idempotent"))
     for commit in (True, False):
@@ -115,7 +114,7 @@ async def _write_what_stays(
         await ledger.send(transactional, batch(count, f"late-{commit}"))
         await (transactional.commit() if commit else transactional.abort())
         await ledger.ended(owner, commit=commit)
-    producer = await Producer.init(client, place.transactional_id, await longest_timeout(stage))
+    producer = await Producer.init(client, target.transactional_id, await longest_timeout(stage))
     start = await ledger.send(producer, batch(count, "late-open"))
     await ledger.plain(batch(count, "behind"))
     stage.open_producers.append(producer)

@@ -1,25 +1,25 @@
-"""Transactions that no coordinator owns: orphans, in the four ways that they arise.
+"""Make transactions that no coordinator owns: orphans, in the four ways in which they arise.
 
-Each has an id that a coordinator gave, as real ones do: `__transaction_state` names its producer
-id. A fifth, `nameless`, has a producer id that is in no log: nothing is known about it.
+Each has an id that a coordinator assigned, as real ones do: `__transaction_state` names its
+producer id. A fifth, `nameless`, has a producer id that is in no log: nothing is known about it.
 
 Verification of transactional writes (KIP-890) is switched off for a moment on every broker:
 `transaction.partition.verification.enable` is dynamic per broker. Produce up to version 11 then
-takes a transactional batch from anybody.
+accepts a transactional batch from any client.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER
 from eoctl.lab.breaks.owned import HOLD, held, longest_timeout
-from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakTarget, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client
 from eoctl.lab.producer import Producer
+from recovery.values import replace
 
 VERIFICATION = "transaction.partition.verification.enable"
 VARIANTS = ("fresh", "marked", "late", "foreign", "nameless")
@@ -31,36 +31,36 @@ RAISE_FIRST = (
 
 
 async def make_orphan(stage: Stage) -> list[GroundTruth]:
-    """`count` orphans of one variant. `foreign` also lists the live transactions it needs."""
+    """Make `count` orphans of one variant. `foreign` also lists the live transactions it needs."""
     variant = stage.variant(*VARIANTS)
     if variant in ("late", "foreign"):  # these need a partition where the id is at home
-        places = await stage.places(per_trouble=2)
-        pairs = list(zip(places[::2], places[1::2], strict=True))
+        targets = await stage.targets(per_trouble=2)
+        pairs = list(zip(targets[::2], targets[1::2], strict=True))
     else:
-        pairs = [(place, place) for place in await stage.places()]
+        pairs = [(target, target) for target in await stage.targets()]
     # creates `__transaction_state`: without it no coordinator can say that it owns nothing
     await stage.client.until(lambda: stage.client.coordinator("lab"))
     truths = []
     async with unverified(stage.client):
-        for place, home in pairs:
-            own = await _with_an_id_of_its_own(stage, place)
+        for target, home in pairs:
+            own = await _with_an_id_of_its_own(stage, target)
             truths += await _MAKERS[variant](stage, own, home)
     return truths
 
 
-async def _with_an_id_of_its_own(stage: Stage, place: BreakPlace) -> BreakPlace:
-    """An earlier break of this partition has used its id, and so its producer id: take another."""
-    name, number = place.transactional_id, 1
+async def _with_an_id_of_its_own(stage: Stage, target: BreakTarget) -> BreakTarget:
+    """Use another id if an earlier break used this partition's id, and so its producer id."""
+    name, number = target.transactional_id, 1
     if stage.options.transactional_id is None:
         while await stage.client.until(partial(stage.client.transaction, name)) is not None:
             number += 1
-            name = f"{place.transactional_id}.{number}"
-    return replace(place, transactional_id=name)
+            name = f"{target.transactional_id}.{number}"
+    return replace(target, transactional_id=name)
 
 
 @asynccontextmanager
 async def unverified(client: Client) -> AsyncIterator[None]:
-    """Verification off on all brokers, and as it was afterwards."""
+    """Switch verification off on all brokers, and restore it afterwards."""
     brokers = list(client.cluster.brokers)
     for broker in brokers:
         await admin.set_config(client, BROKER, str(broker), {VERIFICATION: "false"})
@@ -101,28 +101,28 @@ async def stray(
     )
 
 
-async def _fresh(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
-    """The id never had a transaction; its owner has been replaced since."""
-    producer = await Producer.init(stage.client, place.transactional_id)
-    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+async def _fresh(stage: Stage, target: BreakTarget, _: BreakTarget) -> list[GroundTruth]:
+    """Make an orphan whose id never had a transaction; its owner has been replaced since."""
+    producer = await Producer.init(stage.client, target.transactional_id)
+    ledger = await Ledger.begin(stage.client, target.topic, target.partition)
     return [await stray(stage, ledger, producer, "fresh", raised=True)]
 
 
-async def _marked(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
-    """An orphan whose id committed in this partition before."""
-    producer = await Producer.init(stage.client, place.transactional_id)
-    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+async def _marked(stage: Stage, target: BreakTarget, _: BreakTarget) -> list[GroundTruth]:
+    """Make an orphan whose id committed in this partition before."""
+    producer = await Producer.init(stage.client, target.transactional_id)
+    ledger = await Ledger.begin(stage.client, target.topic, target.partition)
     await ledger.send(producer, batch(stage.options.records, "earlier"))
     await producer.commit()
     await ledger.ended(producer.producer_id, commit=True)
     return [await stray(stage, ledger, producer, "marked", raised=True)]
 
 
-async def _nameless(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
-    """A producer id of an idempotent producer: no transactional id ever had it."""
+async def _nameless(stage: Stage, target: BreakTarget, _: BreakTarget) -> list[GroundTruth]:
+    """Use an idempotent producer's id, which no transactional id ever had."""
     plain = await Producer.init(stage.client)
-    nobody = Producer(stage.client, plain.producer_id, plain.epoch, place.transactional_id)
-    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+    nobody = Producer(stage.client, plain.producer_id, plain.epoch, target.transactional_id)
+    ledger = await Ledger.begin(stage.client, target.topic, target.partition)
     repair = (
         "none is proven: no log of __transaction_state names this producer id, so what was decided "
         "about it, if anything, may be lost"
@@ -130,52 +130,52 @@ async def _nameless(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[Grou
     return [await stray(stage, ledger, nobody, "nameless", verdict="unknown", repair=repair)]
 
 
-async def _late(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[GroundTruth]:
-    """The id committed elsewhere; then a write of that transaction arrives here."""
-    producer = await Producer.init(stage.client, place.transactional_id)
+async def _late(stage: Stage, target: BreakTarget, home: BreakTarget) -> list[GroundTruth]:
+    """Commit elsewhere; then let a write of that transaction arrive here."""
+    producer = await Producer.init(stage.client, target.transactional_id)
     await producer.send(home.topic, home.partition, batch(stage.options.records, "in-time"))
-    late = Producer(stage.client, producer.producer_id, producer.epoch, place.transactional_id)
+    late = Producer(stage.client, producer.producer_id, producer.epoch, target.transactional_id)
     await producer.commit()
-    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+    ledger = await Ledger.begin(stage.client, target.topic, target.partition)
     return [await stray(stage, ledger, late, "late")]
 
 
-async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[GroundTruth]:
-    """The id has a transaction open, but not here."""
+async def _foreign(stage: Stage, target: BreakTarget, home: BreakTarget) -> list[GroundTruth]:
+    """Make an orphan whose id has an open transaction, but not here."""
     timeout_ms = await longest_timeout(stage)
-    producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
+    producer = await Producer.init(stage.client, target.transactional_id, timeout_ms)
     at_home = await Ledger.begin(stage.client, home.topic, home.partition)
     start = await at_home.send(producer, batch(stage.options.records, "at-home"))
     stage.open_producers.append(producer)
-    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+    ledger = await Ledger.begin(stage.client, target.topic, target.partition)
     repair = "no marker while the id lives: wait until it ends, or fence it; then abort"
     orphan = await stray(stage, ledger, producer, "foreign", repair=repair)
     live = await stage.truth(
         at_home,
-        place.transactional_id,
+        target.transactional_id,
         producer,
         start,
         verdict="open",
         repair="wait: it is alive, and only needed for the orphan beside it",
     )
-    return [orphan, live.but(kind="open")]
+    return [orphan, replace(live, kind="open")]
 
 
 async def make_idle_owner(stage: Stage) -> list[GroundTruth]:
-    """Orphans of idle ids whose owners are alive and may begin to write there at any moment.
+    """Make orphans of idle ids whose owners are alive and may write there at any moment.
 
-    They speak transactions v1: the epoch of their next transaction is the orphan's.
+    They use transactions v1: their next transaction has the orphan's epoch.
     """
     truths = []
-    places = await stage.places(per_trouble=2)
-    for place, home in zip(places[::2], places[1::2], strict=True):
-        own = await _with_an_id_of_its_own(stage, place)
+    targets = await stage.targets(per_trouble=2)
+    for target, home in zip(targets[::2], targets[1::2], strict=True):
+        own = await _with_an_id_of_its_own(stage, target)
         producer = await Producer.init(stage.client, own.transactional_id, version=1)
         await producer.send(home.topic, home.partition, batch(stage.options.records, "at-home"))
         await producer.commit()
         stage.open_producers.append(producer)
         late = Producer(stage.client, producer.producer_id, producer.epoch, own.transactional_id)
-        ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+        ledger = await Ledger.begin(stage.client, target.topic, target.partition)
         async with unverified(stage.client):
             truths.append(await stray(stage, ledger, late, None, repair=RAISE_FIRST))
     return truths

@@ -1,11 +1,10 @@
-"""Transactions that a coordinator owns: open, long, overdue, two-phase; a zombie; pending offsets.
+"""Make transactions that a coordinator owns: open, long, overdue, two-phase; zombies; offsets.
 
-A coordinator has no sign of life from an owner (KIP-98): what it sees of a live one and of one
-that died a moment ago is the same. `hold` adds the process, for the person at the lab.
+A coordinator gets no sign of life from an owner (KIP-98): a live owner and one that just died look
+alike. `hold` adds the process, for the person at the lab.
 """
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from eoctl.lab import admin
 from eoctl.lab.breaks.stage import (
     UNSTABLE,
     BreakKind,
-    BreakPlace,
+    BreakTarget,
     Options,
     Stage,
     batch,
@@ -26,6 +25,7 @@ from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
 from recovery.formats.coordinator import coordinator_partition
 from recovery.times import format_duration
+from recovery.values import Value
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TRANSACTION_STATE = "__transaction_state"
@@ -34,11 +34,10 @@ CLOCK_AHEAD_MS = 3 * 3_600_000
 FENCED = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """An open transaction as its batches carry it; the producer's own epoch may move on."""
+class Begun(Value):
+    """An open transaction as its batches show it; the producer's own epoch may move on."""
 
-    place: BreakPlace
+    target: BreakTarget
     ledger: Ledger
     producer: Producer
     producer_id: int
@@ -46,10 +45,10 @@ class Begun:
     start: int
 
     async def truth(self, stage: Stage, verdict: str, repair: str, **known: Any) -> GroundTruth:
-        """The ground truth of this transaction."""
+        """Return the ground truth of this transaction."""
         return await stage.truth(
             self.ledger,
-            self.place.transactional_id,
+            self.target.transactional_id,
             verdict=verdict,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
@@ -60,15 +59,15 @@ class Begun:
 
 
 async def begin(
-    stage: Stage, place: BreakPlace, producer: Producer, ledger: Ledger | None = None
+    stage: Stage, target: BreakTarget, producer: Producer, ledger: Ledger | None = None
 ) -> Begun:
-    """Write records, an open transaction, more records. ledger: of the earlier records."""
-    ledger = ledger or await Ledger.begin(stage.client, place.topic, place.partition)
+    """Write records, an open transaction, more records. ledger: holds the earlier records."""
+    ledger = ledger or await Ledger.begin(stage.client, target.topic, target.partition)
     await ledger.plain(batch(stage.options.records, "before"))
     start = await ledger.send(producer, batch(stage.options.records, "in-transaction"))
     await ledger.plain(batch(stage.options.records, "behind"))
     stage.open_producers.append(producer)
-    return Begun(place, ledger, producer, producer.producer_id, producer.epoch, start)
+    return Begun(target, ledger, producer, producer.producer_id, producer.epoch, start)
 
 
 async def longest_timeout(stage: Stage) -> int:
@@ -83,15 +82,15 @@ async def _owned(
     stage: Stage, verdict: str, timeout_ms: int, repair: str, *, two_phase: bool = False
 ) -> list[GroundTruth]:
     truths = []
-    for place in await stage.places():
-        name = place.transactional_id
+    for target in await stage.targets():
+        name = target.transactional_id
         producer = await Producer.init(stage.client, name, timeout_ms, two_phase=two_phase)
-        truths.append(await (await begin(stage, place, producer)).truth(stage, verdict, repair))
+        truths.append(await (await begin(stage, target, producer)).truth(stage, verdict, repair))
     return truths
 
 
 async def make_open(stage: Stage) -> list[GroundTruth]:
-    """A transaction within its timeout, its owner alive if `hold`."""
+    """Make a transaction within its timeout, with a live owner if `hold`."""
     return await _owned(
         stage,
         "open",
@@ -101,25 +100,25 @@ async def make_open(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
-    """Transactions whose coordinator's clock is ahead of all others: its broker restarts.
+    """Make transactions whose coordinator's clock is ahead of all others: its broker restarts.
 
-    Other brokers lead their data. The ids' logs are moved to that broker, so that they stay.
+    Other brokers lead their data. The ids' logs are moved to that broker, so that they stay there.
     """
     client, timeout_ms = stage.client, await longest_timeout(stage)
     ahead = min(client.cluster.brokers)
     others = [broker for broker in sorted(client.cluster.brokers) if broker != ahead]
-    places = await stage.places(replicas=others[:1])
-    for place in places if others else ():
-        await client.until(partial(client.coordinator, place.transactional_id))
+    targets = await stage.targets(replicas=others[:1])
+    for target in targets if others else ():
+        await client.until(partial(client.coordinator, target.transactional_id))
         size = len(await client.partitions(TRANSACTION_STATE))
-        home = coordinator_partition(place.transactional_id, size)
+        home = coordinator_partition(target.transactional_id, size)
         await admin.set_replicas(client, TRANSACTION_STATE, home, [ahead])
     await asyncio.to_thread(stage.lab.set_clock, ahead, CLOCK_AHEAD_MS)
     client.cluster.forgive()
     truths = []
-    for place in places:
-        begin_again = partial(Producer.init, client, place.transactional_id, timeout_ms)
-        begun = await begin(stage, place, await client.until(begin_again))
+    for target in targets:
+        begin_again = partial(Producer.init, client, target.transactional_id, timeout_ms)
+        begun = await begin(stage, target, await client.until(begin_again))
         repair = (
             f"wait: the clock of broker {ahead}, its coordinator, is 3 h ahead, and by it the "
             "transaction is young"
@@ -129,7 +128,7 @@ async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_long(stage: Stage) -> list[GroundTruth]:
-    """Like `open`: whether it is long is the reader's --long-after against its age."""
+    """Make an open transaction: the reader's --long-after decides whether it is long."""
     return await _owned(
         stage,
         "long",
@@ -140,7 +139,7 @@ async def make_long(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_overdue(stage: Stage) -> list[GroundTruth]:
-    """No owner any more, past its timeout by the coordinator's own clock, still Ongoing."""
+    """Make one without an owner, past its timeout by the coordinator's clock, still Ongoing."""
     timeout_ms = stage.options.timeout_ms or 1000
     truths = await _owned(
         stage,
@@ -154,7 +153,7 @@ async def make_overdue(stage: Stage) -> list[GroundTruth]:
 
 
 async def _past_timeout(stage: Stage, name: str, timeout_ms: int) -> None:
-    """Wait until ListTransactions' duration filter, which uses the coordinator's clock, says so."""
+    """Wait until ListTransactions' duration filter (on the coordinator's clock) lists the id."""
 
     async def attempt() -> None:
         question = messages.ListTransactionsRequest(
@@ -173,7 +172,7 @@ async def _past_timeout(stage: Stage, name: str, timeout_ms: int) -> None:
 
 
 async def make_two_phase(stage: Stage) -> list[GroundTruth]:
-    """A prepared transaction of a two-phase participant (KIP-939): it never times out."""
+    """Make a prepared transaction of a two-phase participant (KIP-939): it never times out."""
     return await _owned(
         stage,
         "two-phase",
@@ -184,24 +183,24 @@ async def make_two_phase(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_zombie(stage: Stage) -> list[GroundTruth]:
-    """An old producer, fenced by a second one of its id; its next write is refused."""
+    """Make an old producer, fenced by a second one of its id; its next write is refused."""
     truths = []
-    for place in await stage.places():
-        name = place.transactional_id
+    for target in await stage.targets():
+        name = target.transactional_id
         zombie = await Producer.init(stage.client, name)
-        ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+        ledger = await Ledger.begin(stage.client, target.topic, target.partition)
         await ledger.plain(batch(stage.options.records, "before"))
         start = await ledger.send(zombie, batch(stage.options.records, "of-the-zombie"))
         await Producer.init(stage.client, name)
         await ledger.ended(zombie.producer_id, commit=False)
         try:
-            await zombie.send(place.topic, place.partition, batch(1, "too-late"))
+            await zombie.send(target.topic, target.partition, batch(1, "too-late"))
         except WireError as error:
             if error.error not in FENCED:
                 raise
             refused = error.error
         else:
-            raise UnverifiedError("the zombie's write was accepted", where=place.topic)
+            raise UnverifiedError("the zombie's write was accepted", where=target.topic)
         truths.append(
             await stage.truth(
                 ledger,
@@ -217,45 +216,45 @@ async def make_zombie(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
-    """Groups whose newest offset commit waits in an open transaction on `__consumer_offsets`."""
+    """Leave the newest offset commit of groups in an open transaction on `__consumer_offsets`."""
     client, pending = stage.client, []
     timeout_ms = await longest_timeout(stage)
-    for number, place in enumerate(await stage.places()):
-        source = place.topic_partition
-        group = stage.options.group or f"{place.topic}-group"
+    for number, target in enumerate(await stage.targets()):
+        source = target.topic_partition
+        group = stage.options.group or f"{target.topic}-group"
         if stage.options.count > 1:
             group = f"{group}.{number}"
         await client.plain(*source, batch(10, "input"))
-        producer = await Producer.init(client, place.transactional_id, timeout_ms)
+        producer = await Producer.init(client, target.transactional_id, timeout_ms)
         await producer.send_offsets(group, {source: 2})
-        transaction = await client.transaction(place.transactional_id)
+        transaction = await client.transaction(target.transactional_id)
         assert transaction is not None
         assert transaction.partitions is not None
         await producer.commit()
-        pending.append((place, producer, group, transaction.partitions[0]))
+        pending.append((target, producer, group, transaction.partitions[0]))
     # One partition of __consumer_offsets serves many groups: one ledger each, reported at the end.
     ledgers = {home: await Ledger.begin(client, *home) for *_, home in pending}
     starts = []
-    for place, producer, group, home in pending:
-        await producer.send_offsets(group, {place.topic_partition: 5})
+    for target, producer, group, home in pending:
+        await producer.send_offsets(group, {target.topic_partition: 5})
         starts.append(await ledgers[home].written_for(producer.producer_id))
         stage.open_producers.append(producer)
     return [
         await stage.truth(
             ledgers[home],
-            place.transactional_id,
+            target.transactional_id,
             producer,
             start,
             verdict="open",
-            **group_offsets(group, place, committed=2, pending=5),
+            **group_offsets(group, target, committed=2, pending=5),
             repair="wait, or fence the id: the group then stands at committed_offset",
         )
-        for (place, producer, group, home), start in zip(pending, starts, strict=True)
+        for (target, producer, group, home), start in zip(pending, starts, strict=True)
     ]
 
 
 def held(options: Options) -> bool:
-    """Give an open transaction a process that owns it, unless the options refuse one."""
+    """Return True unless the options refuse a process that owns the open transaction."""
     return options.hold
 
 

@@ -1,9 +1,9 @@
-"""The process that owns what a break left open: `python -m eoctl.lab.breaks.owner ANSWER`.
+"""Own what a break left open, as a process: `python -m eoctl.lab.breaks.owner ANSWER`.
 
-Its task is beside ANSWER, in a file with the suffix .spec that it deletes. It makes the break,
+Its task is in a file next to ANSWER, with the suffix .spec, which it deletes. It makes the break,
 writes the ground truth to ANSWER, and lives until a signal: SIGTERM commits what it holds open,
-SIGKILL leaves that to the coordinator. A spec with `leaves` kills that broker of the lab after that
-many seconds, for a drill.
+SIGKILL leaves that to the coordinator. If the spec has `leaves`, it also kills that broker of the
+lab after that many seconds, for a drill.
 """
 
 import asyncio

@@ -1,8 +1,10 @@
-"""Every kind of break shares these: options, needs of the lab, places to write to."""
+"""What every kind of break shares: options, needs of the lab, targets to write to."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from eoctl.kafka.connection import messages
 from eoctl.lab import admin
@@ -12,20 +14,20 @@ from eoctl.lab.producer import Producer
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import HasPartition
 from recovery.plurals import counted
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
 
 UNSTABLE = "unstable.api.versions.enable"
-PARTITIONS_PER_TOPIC = 10  # when many are made
+PARTITIONS_PER_TOPIC = 10  # if many are made
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Value):
     """The options of a break. Each kind lists those it takes beyond the first five.
 
-    variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep a
-    process alive that owns what is open. age_seconds: the records' age by their timestamps.
+    variant: which variant of the kind. later: what the id does after its marker was lost. hold:
+    keep a process alive that owns what is open. age_seconds: the records' age by their timestamps.
     outcome: what was decided before the marker was lost. ahead: how many epochs a foreign marker is
     ahead of the coordinator.
     """
@@ -48,9 +50,8 @@ class Options:
 COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"})
 
 
-@dataclass(frozen=True, slots=True)
-class BreakPlace(HasPartition):
-    """The place of one of `count` troubles, and the transactional id it uses."""
+class BreakTarget(HasPartition, Value):
+    """The partition of one of `count` faults, and the transactional id it uses."""
 
     topic: str
     partition: int
@@ -67,16 +68,16 @@ class Stage:
     lab: "Lab"
     open_producers: list[Producer] = field(default_factory=list)
 
-    async def places(
+    async def targets(
         self,
         *,
         per_trouble: int = 1,
         replicas: Sequence[int] = (),
         configs: Mapping[str, str] | None = None,
-    ) -> list[BreakPlace]:
-        """`count` x `per_trouble` places on their own partitions; makes the topics.
+    ) -> list[BreakTarget]:
+        """Return `count` x `per_trouble` targets, each on its own partition; create the topics.
 
-        replicas: the brokers that hold every partition, instead of all of them.
+        replicas: the brokers that hold every partition, instead of all brokers.
         """
         options, count = self.options, self.options.count * per_trouble
         names = await self.client.topics()
@@ -107,13 +108,13 @@ class Stage:
                 replicas=[list(replicas)] * size if replicas else (),
             )
         in_topics = [
-            self._place(topic, partition)
+            self._target(topic, partition)
             for topic, size in sizes.items()
             for partition in range(options.partition if options.topic else 0, size)
         ]
         return self._name(in_topics)
 
-    async def _in_existing(self, topic: str, count: int) -> list[BreakPlace]:
+    async def _in_existing(self, topic: str, count: int) -> list[BreakTarget]:
         there = len(await self.client.partitions(topic))
         last = self.options.partition + count - 1
         if last >= there:
@@ -122,22 +123,22 @@ class Stage:
                 where=topic,
                 remedy="name a new topic, or leave --topic away",
             )
-        return self._name([self._place(topic, self.options.partition + i) for i in range(count)])
+        return self._name([self._target(topic, self.options.partition + i) for i in range(count)])
 
-    def _place(self, topic: str, partition: int) -> BreakPlace:
+    def _target(self, topic: str, partition: int) -> BreakTarget:
         # a dot, not a dash: Flink's two-phase ids end with `-1-0`
-        return BreakPlace(topic, partition, f"{topic}.{partition}")
+        return BreakTarget(topic, partition, f"{topic}.{partition}")
 
-    def _name(self, places: list[BreakPlace]) -> list[BreakPlace]:
+    def _name(self, targets: list[BreakTarget]) -> list[BreakTarget]:
         given = self.options.transactional_id
         if given is None:
-            return places
+            return targets
         if self.options.count == 1:  # a fault in several places belongs to one id
-            return [BreakPlace(p.topic, p.partition, given) for p in places]
-        return [BreakPlace(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
+            return [BreakTarget(p.topic, p.partition, given) for p in targets]
+        return [BreakTarget(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(targets)]
 
     def variant(self, *known: str) -> str:
-        """Return the requested sort, else the first. Raises UsageError for an unknown one."""
+        """Return the requested variant, else the first. Raises UsageError for an unknown one."""
         chosen = self.options.variant or known[0]
         if chosen not in known:
             raise UsageError(
@@ -153,9 +154,9 @@ class Stage:
         start: int | None = None,
         **known: Any,
     ) -> GroundTruth:
-        """The ground truth of what `ledger` wrote; with what the id's coordinator says.
+        """Return the ground truth of what `ledger` wrote, with what the id's coordinator says.
 
-        producer: of the transaction that began at `start`.
+        producer: its transaction began at `start`.
         """
         transaction = None
         if producer is not None:
@@ -183,12 +184,12 @@ class Stage:
         )
 
 
-def group_offsets(group: str, place: BreakPlace, committed: int, pending: int) -> dict[str, Any]:
-    """Return what a truth says of a group's commit of `place` that a transaction holds."""
+def group_offsets(group: str, target: BreakTarget, committed: int, pending: int) -> dict[str, Any]:
+    """Return what a truth says about a group's commit of `target` that a transaction holds."""
     return {
         "group": group,
-        "group_topic": place.topic,
-        "group_partition": place.partition,
+        "group_topic": target.topic,
+        "group_partition": target.partition,
         "committed_offset": committed,
         "pending_offset": pending,
     }
@@ -197,11 +198,10 @@ def group_offsets(group: str, place: BreakPlace, committed: int, pending: int) -
 Make = Callable[[Stage], Awaitable[list[GroundTruth]]]
 
 
-@dataclass(frozen=True, slots=True)
-class BreakKind:
-    """One kind of trouble. settings: broker settings without which it cannot be made.
+class BreakKind(Value):
+    """One kind of fault. settings: broker settings without which it cannot be made.
 
-    A number must be at least the one named. takes: options beyond the common ones.
+    A numeric setting must be at least the number given here. takes: options beyond the common ones.
     leaves_open: whether these options leave a transaction open that a process can own.
     """
 
@@ -209,12 +209,12 @@ class BreakKind:
     summary: str
     make: Make
     brokers: int = 1
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     takes: frozenset[str] = frozenset()
     leaves_open: Callable[[Options], bool] = lambda options: False
 
     async def check(self, client: Client) -> None:
-        """Raise RefusedError when the cluster is not as this kind needs it."""
+        """Raise RefusedError if the cluster lacks what this kind needs."""
         brokers = client.cluster.brokers
         if len(brokers) < self.brokers:
             raise RefusedError(
@@ -245,7 +245,7 @@ def _suffices(actual: str | None, needed: str) -> bool:
 
 
 def batch(count: int, name: str, age_seconds: float = 0.0) -> list[NewRecord]:
-    """`count` records with keys of their own: `name-0`, `name-1`, ..."""
+    """Return `count` records with their own keys: `name-0`, `name-1`, ..."""
     stamp = None
     if age_seconds:
         import time

@@ -1,4 +1,4 @@
-"""The ground truth of a break, exact, as it is printed, and the ledger that keeps it.
+"""The exact ground truth of a break, as printed, and the ledger that keeps it.
 
 The truth is known by construction: a Ledger writes one partition and notes what each offset is. It
 is never taken from eoctl's own answers.
@@ -13,11 +13,11 @@ from recovery.errors import UnverifiedError
 from recovery.facts import HasPartition
 from recovery.rows.row import Row
 
-# With verification switched off a moment ago, the broker may not know that yet.
+# If verification was switched off a moment ago, the broker may not know that yet.
 STRAY_NOT_YET = NOT_NOW | {
     "INVALID_TXN_STATE",
     "INVALID_PRODUCER_ID_MAPPING",
-    "TRANSACTION_ABORTABLE",  # what newer requests get instead
+    "TRANSACTION_ABORTABLE",  # the answer to newer requests
 }
 
 Content = Literal[
@@ -84,7 +84,7 @@ class GroundTruth(HasPartition, Row):
 
 
 class Ledger(HasPartition):
-    """Writes one partition and knows what lies at each offset that it wrote."""
+    """Writes one partition and knows the truth of each offset that it wrote."""
 
     def __init__(self, client: Client, topic: str, partition: int, stable: int, end: int) -> None:
         self.client = client
@@ -92,30 +92,30 @@ class Ledger(HasPartition):
         self.partition = partition
         self.content: dict[int, Content] = {}
         self.end = end
-        self._held = stable if stable < end else None  # by somebody before us
+        self._held = stable if stable < end else None  # by transactions that existed before
         self._open: dict[int, list[int]] = {}
 
     @classmethod
     async def begin(cls, client: Client, topic: str, partition: int) -> "Ledger":
-        """A ledger from the partition's present end on."""
+        """Return a ledger from the partition's present end on."""
         _, stable, end = await client.until(lambda: client.offsets(topic, partition))
         return cls(client, topic, partition, stable, end)
 
     @property
     def stable(self) -> int:
-        """The LSO by construction: the first open offset, else the end."""
+        """Return the LSO by construction: the first open offset, else the end."""
         starts = [offsets[0] for offsets in self._open.values()]
         if self._held is not None:
             starts.append(self._held)
         return min(starts, default=self.end)
 
     async def plain(self, records: Sequence[NewRecord]) -> int:
-        """Records without a producer id."""
+        """Write records without a producer id."""
         base = await self.client.plain(self.topic, self.partition, records)
         return self._note(base, len(records), "plain")
 
     async def send(self, producer: Producer, records: Sequence[NewRecord]) -> int:
-        """Records of an idempotent producer, or in a producer's transaction."""
+        """Write records of an idempotent producer, or in a producer's transaction."""
         base = await producer.send(self.topic, self.partition, records)
         if producer.transactional_id is None:
             return self._note(base, len(records), "idempotent")
@@ -129,13 +129,13 @@ class Ledger(HasPartition):
         return self._note(base, len(records), "open", producer.producer_id)
 
     async def written_for(self, producer_id: int) -> int:
-        """One record that the broker wrote itself in a producer's transaction; its offset."""
+        """Note one record that the broker itself wrote in a transaction; return its offset."""
         base = self._note(self.end, 1, "open", producer_id)
         await self._ends_here("the offset commit")
         return base
 
     async def ended(self, producer_id: int, *, commit: bool) -> None:
-        """The producer's transaction got its marker here. Raises UnverifiedError if it did not."""
+        """Check that the producer's transaction got its marker here. Raises UnverifiedError."""
         for offset in self._open.pop(producer_id):
             self.content[offset] = "committed" if commit else "aborted"
         self.content[self.end] = "control"
@@ -143,17 +143,17 @@ class Ledger(HasPartition):
         await self._ends_here("the marker")
 
     async def marked(self) -> None:
-        """A marker for no open transaction came. Raises UnverifiedError if it did not."""
+        """Check that a marker without an open transaction came. Raises UnverifiedError if not."""
         self.content[self.end] = "control"
         self.end += 1
         await self._ends_here("the marker")
 
     def vanish(self, offsets: Iterable[int]) -> None:
-        """Compaction takes these."""
+        """Note that compaction removes these."""
         self.content.update(dict.fromkeys(offsets, "missing"))
 
     def decided(self, producer_id: int) -> None:
-        """The producer's transaction is decided, but its marker did not come."""
+        """Note that the producer's transaction is decided, but its marker did not come."""
         for offset in self._open[producer_id]:
             self.content[offset] = "lost"
 

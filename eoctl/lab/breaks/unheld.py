@@ -1,7 +1,7 @@
-"""Transactional ids in trouble although no partition is held: nothing written, or all markers are.
+"""Break transactional ids that hold no partition: nothing written, or all markers written.
 
 Also the id that a foreign marker has fenced from its own partition: its coordinator stays in
-Prepare* for good, and whether the partition is held depends on when that marker came.
+Prepare* forever, and whether the partition is held depends on when that marker came.
 """
 
 import asyncio
@@ -19,24 +19,25 @@ from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError, UsageError
 from recovery.formats.coordinator import coordinator_partition
 from recovery.plurals import counted
+from recovery.values import replace
 
 MIN_ISR = "min.insync.replicas"
 STAYS_SECONDS = 1.0
 
 
 async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
-    """Ids (v1) that are Ongoing and wrote nothing. added: a partition; offsets: a group."""
+    """Make ids (v1) that are Ongoing and wrote nothing. added: a partition; offsets: a group."""
     variant, truths = stage.variant("added", "offsets"), []
     timeout_ms = await longest_timeout(stage)
-    for place in await stage.places():
-        name, client = place.transactional_id, stage.client
+    for target in await stage.targets():
+        name, client = target.transactional_id, stage.client
         producer = await Producer.init(client, name, timeout_ms, version=1)
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         await ledger.plain(batch(stage.options.records, "before"))
         if variant == "added":
-            await producer.add_partition(place.topic, place.partition)
+            await producer.add_partition(target.topic, target.partition)
         else:
-            group = stage.options.group or f"{place.topic}-group"
+            group = stage.options.group or f"{target.topic}-group"
             await client.until(partial(client.coordinator, group, GROUP))
             await producer.add_group(group)
         stage.open_producers.append(producer)
@@ -56,32 +57,32 @@ async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
-    """COMMITs with all markers written that cannot be finished: the state log is below min ISR.
+    """Make COMMITs with all markers that cannot finish: the state log is below min ISR.
 
-    The markers are held back by the same means until the decision is written.
+    Low min ISR also holds the markers back until the decision is written.
     """
     async with stoppable(stage) as victim:
         client = stage.client
         keeper = next(b for b in sorted(client.cluster.brokers) if b != victim)
-        places = await stage.places(replicas=[keeper, victim], configs={MIN_ISR: "2"})
+        targets = await stage.targets(replicas=[keeper, victim], configs={MIN_ISR: "2"})
         begun = []
-        for place in places:
-            name = place.transactional_id
+        for target in targets:
+            name = target.transactional_id
             await client.until(partial(client.coordinator, name))
             size = len(await client.partitions(TRANSACTION_STATE))
             home = coordinator_partition(name, size)
             await admin.set_replicas(client, TRANSACTION_STATE, home, [keeper, victim])
             producer = await Producer.init(client, name, await longest_timeout(stage))
-            begun.append(await begin(stage, place, producer))
+            begun.append(await begin(stage, target, producer))
         await admin.set_config(client, TOPIC, TRANSACTION_STATE, {MIN_ISR: "1"})
         await asyncio.to_thread(stage.lab.terminate, victim)
         client.cluster.forgive()
         for b in begun:
             await b.producer.end(commit=True)
-            await prepared(client, b.place.transactional_id)
+            await prepared(client, b.target.transactional_id)
         # one broker leads both: it gets the two changes in this order
         await admin.set_config(client, TOPIC, TRANSACTION_STATE, {MIN_ISR: "2"})
-        for topic in {place.topic for place in places}:
+        for topic in {target.topic for target in targets}:
             await admin.set_config(client, TOPIC, topic, {MIN_ISR: "1"})
         truths = []
         for b in begun:
@@ -90,7 +91,7 @@ async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
             truths.append(
                 await stage.truth(
                     b.ledger,
-                    b.place.transactional_id,
+                    b.target.transactional_id,
                     verdict="prepare-stuck",
                     rule="markers-all-written",
                     producer_id=b.producer_id,
@@ -103,7 +104,7 @@ async def make_prepare_holds_nothing(stage: Stage) -> list[GroundTruth]:
             )
         await asyncio.sleep(STAYS_SECONDS)
         for b in begun:
-            await prepared(client, b.place.transactional_id)
+            await prepared(client, b.target.transactional_id)
         return truths
 
 
@@ -119,7 +120,7 @@ async def _marked(client: Client, ledger: Ledger) -> None:
 
 
 async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
-    """COMMITs whose coordinator a marker of a later coordinator epoch keeps from writing its own.
+    """Make COMMITs whose coordinator a marker of a later coordinator epoch has fenced.
 
     held: that marker came before the transaction. contradicted: it ended this one, with ABORT.
     """
@@ -128,29 +129,29 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
     if options.ahead < 1:
         raise UsageError("ahead is at least 1")
     timeout_ms = await longest_timeout(stage)
-    for place in await stage.places():
-        name = place.transactional_id
+    for target in await stage.targets():
+        name = target.transactional_id
         producer = await Producer.init(client, name, timeout_ms)
         parts = await client.partitions(TRANSACTION_STATE)
         home = parts[coordinator_partition(name, len(parts))]
         epoch = (home.leader_epoch or 0) + options.ahead
-        ledger = await Ledger.begin(client, place.topic, place.partition)
+        ledger = await Ledger.begin(client, target.topic, target.partition)
         if variant == "held":
-            await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
+            await write_marker(client, target, producer, commit=False, coordinator_epoch=epoch)
             await ledger.marked()
-        b = await begin(stage, place, producer, ledger)
-        stage.open_producers.clear()  # nothing can end it
+        b = await begin(stage, target, producer, ledger)
+        stage.open_producers.clear()  # nothing can end them
         if variant == "contradicted":
-            await write_marker(client, place, producer, commit=False, coordinator_epoch=epoch)
+            await write_marker(client, target, producer, commit=False, coordinator_epoch=epoch)
             await ledger.ended(b.producer_id, commit=False)
         await producer.end(commit=True)
         await asyncio.sleep(STAYS_SECONDS)
         await prepared(client, name)
         if variant == "held":
             ledger.decided(b.producer_id)
-        _, stable, end = await client.offsets(place.topic, place.partition)
+        _, stable, end = await client.offsets(target.topic, target.partition)
         if (stable, end) != (ledger.stable, ledger.end):
-            raise UnverifiedError("the coordinator's own marker came", where=place.topic)
+            raise UnverifiedError("the coordinator's own marker came", where=target.topic)
         truth = await b.truth(
             stage,
             "coordinator-fenced",
@@ -164,8 +165,7 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
             variant=variant,
             outcome="commit",
         )
-        nothing: dict[str, None] = {} if variant == "held" else {"start_offset": None}
-        truths.append(truth.but(**nothing))
+        truths.append(truth if variant == "held" else replace(truth, start_offset=None))
     return truths
 
 

@@ -1,5 +1,5 @@
 """Drills: real incidents in a lab, a story of their symptoms, and a grade by what the logs say.
 
-`catalogue` lists them, `planting` and `work` make what they consist of, `state` hides the truth,
-`running` starts, answers and ends one, `grading` reads what became of it, and `judge` marks that.
+`catalogue` lists the drills, `planting` and `work` create their faults, `state` hides the truth,
+`running` starts, answers and ends a drill, `grading` reads its outcome, and `judge` marks that.
 """

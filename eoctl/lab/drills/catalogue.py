@@ -1,25 +1,23 @@
-"""The drills: what each plants, what it needs from the lab, and its story.
+"""List the drills: what each plants, what it needs from the lab, and its story.
 
-A story has symptoms: what readers notice, and whom one could ask. Never the cause.
+A story names symptoms: what readers notice, and whom to ask. It never names the cause.
 """
-
-from dataclasses import dataclass
 
 from eoctl.lab.breaks.owned import ABORT_CYCLE
 from eoctl.lab.breaks.stage import BreakKind, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.drills import planting, work
 from eoctl.lab.drills.planting import Plant, Scene
+from recovery.values import Value
 
 STUCK = "readers-stuck"
 CYCLE = {ABORT_CYCLE: "3600000"}
 
 
-@dataclass(frozen=True, slots=True)
-class Drill:
-    """One drill. page: of docs/runbooks. story: with `{topics}` where the held ones are named.
+class Drill(Value):
+    """One drill. page: of docs/runbooks. story: with `{topics}` in place of the held ones.
 
-    cycle: its coordinators must not end transactions while it lasts.
+    cycle: coordinators must not end transactions during this drill.
     """
 
     name: str
@@ -32,13 +30,13 @@ class Drill:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The options of `lab up` without which it is refused."""
+        """Return the options of `lab up` without which the drill is refused."""
         brokers = [f"--brokers {self.brokers}"] if self.brokers > 1 else []
         return (*brokers, *(f"--set {k}={v}" for k, v in CYCLE.items() if self.cycle))
 
     @property
     def conditions(self) -> BreakKind:
-        """What it needs, as breaks say that."""
+        """Return what the drill needs, in the form that breaks use."""
         return BreakKind(
             self.name,
             self.title,

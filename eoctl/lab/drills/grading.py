@@ -1,4 +1,4 @@
-"""What became of a drill's cases, read from the brokers' logs and from the journal."""
+"""Read what became of a drill's cases from the brokers' logs and from the journal."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ COMMIT = 1  # the type in a control record's key (KIP-98)
 
 
 def grade(lab: "Lab", state: DrillState) -> tuple[list[DrillGradeRow], list[ErrorRow]]:
-    """Return a row per case, and what of them could not be read. For use outside an event loop."""
+    """Return a row per case, and what could not be read. For use outside an event loop."""
     looks = lab.status().brokers
     ready = {b.broker for b in looks if b.state == "ready"}
     away = next((b.broker for b in looks if b.broker not in ready), None)
@@ -53,7 +53,7 @@ async def _grade(
 
 
 def _error(case: Case, error: WireError | EoctlError) -> ErrorRow:
-    """Return what of a case could not be read, as a row."""
+    """Return a row for what could not be read about a case."""
     wire = isinstance(error, WireError)
     return ErrorRow(
         scope="partition",
@@ -85,7 +85,7 @@ async def _ending(client: Client, case: Case) -> Ending:
 
 
 def _fences(lab: "Lab", state: DrillState) -> dict[str, Fence]:
-    """Return each id's fences carried out since the drill began."""
+    """Return each id's fences that were carried out since the drill began."""
     fences: dict[str, Fence] = {}
     for entry in Journal().find().entries:
         if entry.begun.at < state.started_at or entry.plan.cluster_id != lab.record.cluster_id:
@@ -97,7 +97,7 @@ def _fences(lab: "Lab", state: DrillState) -> dict[str, Fence]:
 
 
 def _fenced(entry: JournalEntry) -> set[str]:
-    """Return the ids of an entry's steps of fences that were begun."""
+    """Return the ids in an entry's fence steps that were begun."""
     begun = entry.steps("step-started")
     about: list[dict[str, Any]] = [
         a

@@ -1,12 +1,12 @@
-"""The marks of a drill: the outcome of each case, compared with the correct one."""
+"""Mark a drill: compare the outcome of each case with the correct one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from eoctl.lab.drills.state import Case
 from recovery.plurals import counted
 from recovery.rows.lab import DrillGradeRow, Result
+from recovery.values import Value
 
 POINTS: Mapping[Result, int] = {"right": 10, "left": 0, "wrong": -10, "harmful": -30}
 MOST = POINTS["right"]
@@ -25,11 +25,10 @@ WANTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Value):
     """How the log says that a transaction ended. outcome: None while it is open.
 
-    records: how many it wrote there, up to its marker. marker: that one's offset.
+    records: how many it wrote there, up to its marker. marker: the marker's offset.
     """
 
     outcome: Literal["commit", "abort"] | None
@@ -40,9 +39,8 @@ class Ending:
         return "open" if self.outcome is None else f"{self.outcome} at offset {self.marker}"
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """A completed fence, by the journal. after_question: its owner had been asked."""
+class Fence(Value):
+    """A completed fence, from the journal. after_question: its owner had been asked."""
 
     after_question: bool
 
@@ -88,7 +86,7 @@ def transaction(case: Case, ending: Ending, fence: Fence | None = None) -> Drill
 
 
 def broker(case: Case, *, gone: bool, ready: bool) -> DrillGradeRow:
-    """Mark whether a broker is back. gone: it has left at all by now."""
+    """Mark whether a broker is back. gone: whether it has left yet."""
     if not gone:
         return _row(case, "still there", "left", "the worst is yet to come")
     if ready:

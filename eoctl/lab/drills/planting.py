@@ -1,11 +1,11 @@
-"""What drills plant in the logs: transactions whose owners live, died, or never existed.
+"""Plant transactions for drills: their owners live, died, or never existed.
 
 Each is a break of eoctl.lab.breaks with a realistic name. Its ground truth becomes a case.
 """
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from eoctl.lab.drills.state import Case, Role
 from recovery.errors import UnverifiedError
 from recovery.formats.coordinator import coordinator_partition
 from recovery.rows.lab import OwnerAnswer
+from recovery.values import replace
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
@@ -71,7 +72,7 @@ class Scene:
         return self.rng.randrange(3, 12)
 
     async def break_(self, kind: str, topic: str, **options: Any) -> list[GroundTruth]:
-        """Make a break on this topic, its records of a number of their own."""
+        """Make a break on this topic, with a random number of records."""
         return await breaks.make(self.lab, kind, topic=topic, records=self.number(), **options)
 
     def add(
@@ -83,7 +84,7 @@ class Scene:
         *,
         ends: bool = False,
     ) -> None:
-        """Note a case of what a break made."""
+        """Add the case of what a break made."""
         self.cases.append(
             Case(
                 role,
@@ -120,7 +121,7 @@ async def orphan(scene: Scene, variant: str = "fresh") -> None:
 
 
 async def dead(scene: Scene, transactional_id: str | None = None) -> None:
-    """An owner that died within its timeout; readers wait for its transaction."""
+    """Plant an owner that died within its timeout; readers wait for its transaction."""
     name = transactional_id or scene.id()
     options = {"partition": scene.rng.randrange(4), "transactional_id": name, "hold": False}
     [truth] = await scene.break_("open", scene.topic(), **options)
@@ -128,7 +129,7 @@ async def dead(scene: Scene, transactional_id: str | None = None) -> None:
 
 
 async def alive(scene: Scene, transactional_id: str | None = None, words: str = WORKS) -> None:
-    """An owner that works, with its transaction open."""
+    """Plant a working owner, with its transaction open."""
     name = transactional_id or scene.id()
     options = {"partition": scene.rng.randrange(4), "transactional_id": name}
     [truth] = await scene.break_("open", scene.topic(), **options)
@@ -136,17 +137,17 @@ async def alive(scene: Scene, transactional_id: str | None = None, words: str = 
 
 
 async def overdue(scene: Scene) -> None:
-    """Two past their timeout: the one's owner works on a long batch, the other's is dead."""
+    """Plant two past their timeout: one owner works on a long batch, the other is dead."""
     first, second = scene.id(), scene.id()
     [truth] = await scene.break_("open", scene.topic(), transactional_id=first, timeout_ms=1000)
     scene.add(truth, "alive", "alive", ENDS, ends=True)
-    # returns when the coordinator calls it past its timeout, and so the first one as well
+    # returns once the coordinator's clock is past its timeout, and so past the first one's
     [truth] = await scene.break_("overdue", scene.topic(), transactional_id=second)
     scene.add(truth, "dead", "dead", DEAD)
 
 
 async def not_flink(scene: Scene) -> None:
-    """An id that ends as Flink's do and is none, its owner dead; beside it one of Flink."""
+    """Plant an id that looks like Flink's but is not, its owner dead, next to one of Flink's."""
     name = scene.rng.choice(("payments", "billing", "loyalty"))
     await dead(scene, f"{name}-1-2")
     await alive(
@@ -167,9 +168,9 @@ async def elsewhere(scene: Scene) -> None:
 
 
 async def lost_markers(scene: Scene) -> None:
-    """A lost COMMIT next to a lost ABORT, on partitions of one topic."""
+    """Plant a lost COMMIT next to a lost ABORT, on partitions of one topic."""
     topic = scene.topic()
-    for partition, outcome in ((1, "abort"), (0, "commit")):  # the first makes the topic
+    for partition, outcome in ((1, "abort"), (0, "commit")):  # the first creates the topic
         truth = await _lost_marker(scene, topic, partition, outcome)
         words = "It went on with its next transactions. What became of that one we cannot say."
         scene.add(truth, f"lost-{outcome}", "unknown", words)  # type: ignore[arg-type]
@@ -190,7 +191,7 @@ async def _lost_marker(
 
 
 async def zombies(scene: Scene) -> None:
-    """Two ids with an old process: of one the newest is the right one, of the other the zombie."""
+    """Plant two ids with an old process: the newest is right in one, the zombie in the other."""
     name, other, topic = scene.id(), scene.id(), scene.topic()
     await scene.break_("open", topic, transactional_id=name, hold=False)
     [truth] = await scene.break_("open", topic, transactional_id=name)  # its next epoch
@@ -220,7 +221,7 @@ async def checkpoint(scene: Scene) -> None:
 
 
 async def connect(scene: Scene) -> None:
-    """A dead source task of Kafka Connect, and a live one of the same workers' group."""
+    """Plant a dead source task of Kafka Connect, and a live one of the same worker group."""
     group = scene.rng.choice(
         [g for g in ("etl", "ingest", "cdc") if f"{g}-configs" not in scene.taken]
     )

@@ -5,7 +5,6 @@ import random
 import shutil
 import signal
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eoctl.host.clock import now_ms
@@ -24,6 +23,7 @@ from recovery.errors import RefusedError, UnverifiedError, UsageError
 from recovery.quoting import quoted
 from recovery.rows.lab import DrillAnswerRow, DrillGradeRow
 from recovery.rows.row import ErrorRow
+from recovery.values import replace
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
@@ -40,7 +40,7 @@ def state_of(lab: "Lab") -> DrillState:
 
 
 def start(lab: "Lab", name: str, seed: int | None) -> DrillState:
-    """Plant a drill. seed: of its names and numbers; None = any.
+    """Plant a drill. seed: for its names and numbers; None = any.
 
     Raises UsageError (no such drill, or one runs), RefusedError (the lab does not fit),
     UnverifiedError (a fault did not arise; what was planted is removed).
@@ -92,7 +92,7 @@ async def _start(lab: "Lab", drill: Drill, seed: int) -> DrillState:
         after = rng.randrange(*LEAVES_SECONDS)
         spec = {"lab": lab.name, "leaves": scene.leaves, "after": after}
         process, _ = start_owner(lab, spec)
-        last = replace(state.cases[-1], owner=process)  # so that the end of the drill ends it
+        last = replace(state.cases[-1], owner=process)  # ended with the drill
         state = replace(state, cases=(*state.cases[:-1], last))
     state.save(lab.folder)
     return state
@@ -103,7 +103,7 @@ def _client(lab: "Lab") -> Client:
 
 
 def ask(lab: "Lab", transactional_id: str) -> DrillAnswerRow:
-    """Return what an id's owner answers; one that says so ends its transaction now."""
+    """Ask an id's owner and return the answer; an owner that agrees ends its transaction now."""
     state = state_of(lab)
     state.ask(transactional_id, now_ms()).save(lab.folder)
     for case in state.cases:
@@ -121,7 +121,7 @@ def ask(lab: "Lab", transactional_id: str) -> DrillAnswerRow:
 
 
 def grade(lab: "Lab") -> tuple[DrillState, list[DrillGradeRow], list[ErrorRow]]:
-    """Return the drill that runs, a row per case, and what could not be read."""
+    """Return the running drill, a row per case, and what could not be read."""
     state = state_of(lab)
     return (state, *grading.grade(lab, state))
 
@@ -187,5 +187,5 @@ def _delete_groups(lab: "Lab", groups: list[str] | tuple[str, ...]) -> None:
 
     admin_client = AdminClient({**lab.client_properties(), "log_level": 5})
     for done in admin_client.delete_consumer_groups(list(groups)).values():
-        with suppress(KafkaException):  # it has not committed yet
+        with suppress(KafkaException):  # the group has not committed yet
             done.result(20)

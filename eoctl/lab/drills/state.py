@@ -1,6 +1,6 @@
-"""The truth of the drill that runs in a lab, kept so that nobody reads it by chance.
+"""Keep the truth of the running drill where nobody reads it by chance.
 
-It is hidden, not locked away: the key is beside it. Whoever decodes it has cheated.
+It is hidden, not locked: the key is next to it. Decoding it is cheating.
 """
 
 import base64
@@ -9,39 +9,40 @@ import json
 import secrets
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import msgspec
+
 from eoctl.host.processes import Process
 from recovery.errors import UsageError
 from recovery.rows.lab import OwnerAnswer
+from recovery.values import Value, replace
 
 FILE = "drill.json"
 Role = Literal[
-    "orphan",  # nobody owns it: abort it
+    "orphan",  # no owner: abort it
     "dead",  # its owner died: fenced, or aborted at its timeout
-    "alive",  # its owner works: to be left alone
-    "promised",  # of a dead Flink job, in its checkpoint: to be committed
-    "unpromised",  # begun after that checkpoint: left to its timeout, or fenced
-    "lost-commit",  # decided, its marker was lost: to be resolved
+    "alive",  # its owner works: leave it alone
+    "promised",  # a dead Flink job's, in its checkpoint: commit it
+    "unpromised",  # begun after that checkpoint: leave it to its timeout, or fence it
+    "lost-commit",  # decided, but its marker was lost: resolve it
     "lost-abort",
-    "broker",  # leaves: to be brought back
-    "job",  # died midway: to be finished exactly
-    "store",  # lost: to be delivered again
-    "copy",  # holds duplicates: to be copied without
+    "broker",  # leaves: bring it back
+    "job",  # died midway: finish it exactly
+    "store",  # lost: deliver it again
+    "copy",  # holds duplicates: copy it without them
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Value):
     """One case that a drill judges.
 
     subject: a partition, a broker or a topic, as the grade names it. topic, partition: of subject;
-    of a broker: what was moved to it alone, to be moved back. producer_id, start_offset: of
+    of a broker: what was moved to it alone and must be moved back. producer_id, start_offset: of
     the transaction at subject. answer, words: what its owner says if asked. owner: the process of a
-    live one, or that makes a broker leave; ends: it ends its transaction when it is asked.
+    live owner, or the one that makes a broker leave; ends: it ends its transaction if asked.
     """
 
     role: Role
@@ -58,8 +59,7 @@ class Case:
     broker: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DrillState:
+class DrillState(Value):
     """A drill under way. started_at: epoch ms. questions: when each id's owner was first asked."""
 
     drill: str
@@ -69,12 +69,12 @@ class DrillState:
     cases: tuple[Case, ...]
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    questions: Mapping[str, int] = field(default_factory=dict)
+    questions: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def save(self, lab_folder: Path) -> None:
-        """Write it in one step, hidden."""
+        """Write the state in one step, hidden."""
         key = secrets.token_bytes(32)
-        hidden = _crossed(zlib.compress(json.dumps(asdict(self)).encode()), key)
+        hidden = _crossed(zlib.compress(json.dumps(self.as_dict()).encode()), key)
         content = {"key": key.hex(), "hidden": base64.b64encode(hidden).decode("ascii")}
         fresh = lab_folder / f".{FILE}"
         fresh.write_text(json.dumps(content), encoding="utf-8")
@@ -104,7 +104,7 @@ class DrillState:
         )
 
     def ask(self, transactional_id: str, at: int) -> Self:
-        """Return the state with one more question; the first time that an id was asked counts."""
+        """Return the state with one more question; only an id's first question counts."""
         return replace(self, questions={transactional_id: at, **self.questions})
 
 
@@ -114,6 +114,6 @@ def _case(fields: dict[str, Any]) -> Case:
 
 
 def _crossed(data: bytes, key: bytes) -> bytes:
-    """Return data crossed with a stream of the key; twice gives it back."""
+    """Return data XORed with a stream of the key; applying it twice restores the data."""
     stream = b"".join(hashlib.sha256(key + bytes([n])).digest() for n in range(256))
     return bytes(a ^ b for a, b in zip(data, cycle(stream), strict=False))

@@ -1,6 +1,6 @@
-"""Drills on work rather than transactions: a dead job, a lost state, duplicates.
+"""Plan drills on work rather than transactions: a dead job, a lost state, duplicates.
 
-Each judges a topic by reading it completely, against what is known without it.
+Each judges a topic by reading it completely, against independently known content.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ KEYS, COPIES, PRICES = 400, 60, 7
 
 
 async def job(scene: Scene) -> None:
-    """The practice job, killed between two commits."""
+    """Plant the practice job, killed between two commits."""
     written = scene.rng.randrange(1101, 2899)
     await _job_ran(scene, "--die-after", str(written))
     scene.cases.append(Case("job", OUTPUT, OUTPUT))
 
 
 async def store(scene: Scene) -> None:
-    """The practice job ran to its end, and then lost its state store."""
+    """Plant the practice job, run to its end, with its state store lost afterwards."""
     await _job_ran(scene)
     await asyncio.to_thread(_lose_store, scene.lab)
     await admin.create_topic(
@@ -79,7 +79,7 @@ async def _job_ran(scene: Scene, *options: str) -> None:
 
 
 async def duplicates(scene: Scene) -> None:
-    """A topic in which a restart has written some records twice; many share a value."""
+    """Plant a topic in which a restart wrote some records twice; many share a value."""
     numbers = list(range(KEYS))
     at = scene.rng.randrange(100, KEYS - COPIES)
     numbers[at + COPIES : at + COPIES] = numbers[at : at + COPIES]
@@ -94,12 +94,12 @@ async def duplicates(scene: Scene) -> None:
 
 
 def grade(lab: "Lab", case: Case) -> DrillGradeRow:
-    """Read the topic of a case and mark it."""
+    """Read a case's topic and mark it."""
     return {"job": _grade_job, "store": _grade_store, "copy": _grade_copy}[case.role](lab, case)
 
 
 def _grade_job(lab: "Lab", case: Case) -> DrillGradeRow:
-    """Only records before the last existing output can be missing: the job may not be done yet."""
+    """Mark as missing only records before the last output: the job may not be finished yet."""
     lost = doubled = present = 0
     whole = True
     for actual, expected in zip(LabJob(lab, {}).outputs(), expected_outputs(), strict=True):

@@ -1,7 +1,7 @@
-"""`audit duplicates`: records that are the same by key, value, header, JSON field or source.
+"""`audit duplicates`: find records that share a key, value, header, JSON field or source.
 
-What a read_committed reader sees is read once; only if something is suspected it is read again.
-The rules: `recovery.audit.duplicates`, `recovery.shared.record_ids`.
+What a read_committed reader sees is read once, and again only if some ids are suspected. The rules:
+`recovery.audit.duplicates`, `recovery.shared.record_ids`.
 """
 
 import base64
@@ -29,7 +29,7 @@ RANGE_OFFSETS = 5_000_000
 
 @dataclass(frozen=True)
 class DuplicatesAudit(RangesAudit[DuplicatesFound]):
-    """Ids that more than one visible record of all these ranges together has."""
+    """Finds ids that more than one visible record of all these ranges has."""
 
     by: RecordId
     range_offsets: int = RANGE_OFFSETS
@@ -59,7 +59,7 @@ class DuplicatesAudit(RangesAudit[DuplicatesFound]):
             async for r, part in look.visible():
                 try:
                     suspects_here = list(suspects_of(self.by, r.topic_partition, part, halves))
-                except EoctlError as error:  # it was read otherwise a moment ago
+                except EoctlError as error:  # it could be read a moment ago
                     look.fail(r, error)
                     continue
                 for one in suspects_here:
@@ -137,7 +137,7 @@ class _Look:
                 self.fail(r, error)
 
     def fail(self, r: Resolved, error: EoctlError) -> None:
-        """Give up a partition that cannot be judged: it is read no further."""
+        """Give up a partition that cannot be judged: stop reading it."""
         self.failed.setdefault(r.topic_partition, not_read(r.topic_partition, error))
 
 
@@ -153,7 +153,7 @@ def _row(one: Duplicate) -> AuditDuplicatesRow:
         copies=one.copies,
         same_value=one.same_value,
         partitions=one.partitions,
-        places=[RecordPlace.of(p) for p in one.places],
+        places=[RecordPlace.of(p) for p in one.first_copies],
         nearest_offsets=one.nearest,
         farthest_offsets=one.farthest,
         span_seconds=span,

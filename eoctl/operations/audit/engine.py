@@ -1,4 +1,4 @@
-"""Carrying out an audit: resolve what to read, have an engine read it, build the answer.
+"""Carry out an audit: resolve what to read, have an engine read it, build the answer.
 
 The engines differ in where partitions are read and judged: in this process, or by tasks of a Spark
 job. What they find is the same value, and the answer is built from it.
@@ -25,16 +25,16 @@ from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound
+from recovery.values import Value, replace
 
-NAMED = 5  # topics in the summary of a job; of more the number
+NAMED = 5  # topics named in a job's summary; if there are more, their number
 
 F = TypeVar("F", bound=AuditResult)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedRanges:
-    """The ranges that an audit reads. missing: what cannot be. covered: what coordinators
-    decided, where that matters."""
+class AuditedRanges(Value):
+    """The ranges that an audit reads. missing: what cannot be read. covered: what coordinators
+    decided, if that matters."""
 
     cluster_id: str | None
     ranges: Sequence[Resolved]
@@ -55,13 +55,13 @@ class AuditedRanges:
 
 
 class Audit(ABC, Generic[F]):
-    """One audit. job: the Spark job's name; spark_offsets: below, the local engine is done before
-    several cores pay for a session."""
+    """One audit. job: the Spark job's name; spark_offsets: below these, the local engine ends
+    before Spark would pay for its session."""
 
     job: ClassVar[str]
     spark_offsets: ClassVar[int]
 
-    answer_type: type[F]  # what reading gives
+    answer_type: type[F]  # the result of reading
 
     @abstractmethod
     async def look(self, cluster: Cluster) -> AuditedRanges:
@@ -69,7 +69,7 @@ class Audit(ABC, Generic[F]):
 
     @abstractmethod
     async def read(self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions) -> F:
-        """Read and judge it here."""
+        """Read and judge the ranges in this process."""
 
     @abstractmethod
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> AuditRequest:
@@ -91,7 +91,7 @@ class Audit(ABC, Generic[F]):
 
 @dataclass(frozen=True)
 class RangesAudit(Audit[F]):
-    """An audit of the offsets [start, end) of the partitions that are named."""
+    """An audit of the offsets [start, end) of the named partitions."""
 
     selectors: Sequence[Selector]
     start: Bound
@@ -102,16 +102,15 @@ class RangesAudit(Audit[F]):
         return AuditedRanges(cluster.cluster_id, ranges, missing)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEngine:
-    """asked: auto, local or spark. spark: the one to use, None if there is none."""
+class AuditEngine(Value):
+    """asked: auto, local or spark. spark: the one to use, None without Spark."""
 
     asked: str = "local"
     spark: Spark | None = None
     show: Show = lambda report: None
 
     def choose(self, offsets: int, enough: int, max_rate: float | None) -> tuple[str, str]:
-        """local or spark, and why."""
+        """Return local or spark, and why."""
         if self.asked != "auto":
             return self.asked, "as asked"
         if offsets < enough:
@@ -130,7 +129,7 @@ def audited(
     reading: AuditOptions,
     engine: AuditEngine,
 ) -> Answer:
-    """Return the answer, which names the engine that was chosen and why.
+    """Return the answer, which names the chosen engine and the reason.
 
     Raises what `with_cluster` and `launch` raise.
     """
@@ -147,7 +146,7 @@ def audited(
         left = None if bound is None else bound - time.monotonic()
         result = _on_spark(context, left, audit, audit.request(ranges, reading), engine, ranges)
     answer = audit.answer(ranges, result)
-    return answer.but(extra={**answer.extra, "engine": name, "engine_why": why})
+    return replace(answer, extra={**answer.extra, "engine": name, "engine_why": why})
 
 
 async def here(cluster: Cluster, audit: Audit[F], reading: AuditOptions) -> Answer:
@@ -169,7 +168,7 @@ def _on_spark(
         raise IncompleteError("the time was up before it began", remedy="more with --timeout")
     topics = sorted({r.topic for r in request.ranges})
     about = ", ".join(topics) if 0 < len(topics) <= NAMED else counted(len(topics), "topic")
-    # findings hold keys of records: they are not kept in the job's folder
+    # findings hold keys of records: the job's folder must not keep them
     with private.temporary("audit") as folder:
         answer = folder / "found.json"
         with_answer = request.model_copy(update={"answer": str(answer)})

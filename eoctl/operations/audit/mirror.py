@@ -1,12 +1,11 @@
-"""`audit mirror`: a topic against its mirror, in this cluster or another.
+"""`audit mirror`: compare a topic with its mirror, in this cluster or another.
 
-First the ends, the mirror's before the source's: so the source held all that the mirror holds. Then
-both partitions are read in parallel, and again only for records without a partner. The rules:
-`recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
+The ends are read first, the mirror's before the source's, so the source held everything that the
+mirror holds. Then both partitions are read in parallel, and again only for records without a
+partner. The rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.configs import topic_configs
@@ -26,14 +25,14 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.mirror import AuditMirrorRow
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import Bound
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorWish:
+class MirrorWish(Value):
     """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
 
-    ignored: fields of records that are not compared. offset_syncs, checkpoints: their topics, None
-    = those that mention this topic, `none` = leave them out.
+    ignored: record fields that are not compared. offset_syncs, checkpoints: their topics, None =
+    those that mention this topic, `none` = leave them out.
     """
 
     source: Selector
@@ -48,9 +47,9 @@ class MirrorWish:
 async def audit_mirror(
     source: Cluster, own: Context, wish: MirrorWish, reading: AuditOptions
 ) -> Answer:
-    """Every record of the source's partitions against the mirror's partition of that number.
+    """Compare every record of the source's partitions with the mirror's partition of that number.
 
-    own: the source's context. Raises UsageError for topics that are not there.
+    own: the source's context. Raises UsageError for topics that do not exist.
     """
     other = wish.cluster or own
     settings = other.settings()
@@ -82,7 +81,7 @@ async def _audit(
     except (IncompleteError, CorruptError) as error:
         unread.append(_not_known("checkpoints", wish.checkpoints, error))
     end = Bound("lso", "lso")
-    copy = parse_selector(wish.mirror).but(partitions=wish.source.partitions)
+    copy = replace(parse_selector(wish.mirror), partitions=wish.source.partitions)
     theirs, missing = await resolve(mirror, [copy], wish.start, end)
     mine, more = await resolve(source, [wish.source], wish.start, end)
     missing += [*more, *unread]
@@ -169,8 +168,8 @@ def _unmatched(
     copy: str,
     missing: Sequence[Missing],
 ) -> list[Missing]:
-    """Partitions that only one side has."""
-    places_missing = {(m.topic, m.partition) for m in missing}
+    """Return the partitions that only one side has."""
+    partitions_missing = {(m.topic, m.partition) for m in missing}
     a, b = {r.partition for r in mine}, {r.partition for r in theirs}
     pairs = [(copy, p, topic) for p in sorted(a - b)] + [(topic, p, copy) for p in sorted(b - a)]
     return [
@@ -183,5 +182,5 @@ def _unmatched(
             partition,
         )
         for name, partition, there in pairs
-        if (name, partition) not in places_missing and (name, None) not in places_missing
+        if (name, partition) not in partitions_missing and (name, None) not in partitions_missing
     ]

@@ -1,4 +1,4 @@
-"""MirrorMaker 2's offset syncs and checkpoints for one topic, from the topics that hold them."""
+"""Read MirrorMaker 2's offset syncs and checkpoints for one topic, from their own topics."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -19,10 +19,10 @@ MirrorEntry = TypeVar("MirrorEntry", OffsetSync, Checkpoint)
 async def offset_syncs(
     clusters: Sequence[Cluster], source: str, named: str | None
 ) -> tuple[str | None, list[OffsetSync]]:
-    """The topic that holds them, and all syncs of `source`, oldest first. clusters: source, mirror.
+    """Return their topic, and all syncs of `source`, oldest first. clusters: source, mirror.
 
     named: the topic that holds them; None: the only `mm2-offset-syncs...internal` that mentions
-    this topic. Raises UsageError where there are several, IncompleteError for an unreadable one.
+    this topic. Raises UsageError if there are several, IncompleteError for an unreadable one.
     """
     by_topic: list[tuple[str, list[OffsetSync]]] = []
     for cluster in _each(clusters):
@@ -40,7 +40,7 @@ async def offset_syncs(
 async def checkpoints(
     mirror: Cluster, topic: str, named: str | None
 ) -> tuple[str | None, list[Checkpoint]]:
-    """The latest checkpoint of each group and partition of the mirror's topic. Otherwise as
+    """Return the latest checkpoint of each group and partition of the mirror's topic. Otherwise as
     `offset_syncs`."""
     by_topic: list[tuple[str, list[Checkpoint]]] = []
     for name in await _named(mirror, named, "", ".checkpoints.internal"):
@@ -52,7 +52,7 @@ async def checkpoints(
             if one.topic == topic:
                 latest[one.group, one.partition] = one
         if latest or named:
-            by_topic.append((name, [latest[place] for place in sorted(latest)]))
+            by_topic.append((name, [latest[partition] for partition in sorted(latest)]))
     return _one(by_topic, named, "--checkpoints")
 
 
@@ -91,7 +91,7 @@ def _one(
 
 
 async def _records(cluster: Cluster, topic: str) -> AsyncIterator[tuple[bytes, bytes | None]]:
-    """Keys and values of all visible records with a key, by partition and offset."""
+    """Return keys and values of all visible records with a key, by partition and offset."""
     metadata = await cluster.metadata([topic])
     partitions = list(metadata.topics[topic].partitions)
     facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)

@@ -1,4 +1,4 @@
-"""Reading a partition and its mirror side by side, in bounded memory, and what comes of it."""
+"""Read a partition and its mirror side by side, in bounded memory, and compare them."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -10,20 +10,20 @@ from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_
 from recovery.audit.duplicates import known_time
 from recovery.audit.mirror_entries import Entries, RangeSums, joined
 from recovery.audit.mirror_pairs import Pairing, PairRun, Translated
-from recovery.audit.mirror_places import Places, sorted_digests
 from recovery.audit.mirror_table import FIELDS, Difference, MirrorFault, Outside
+from recovery.audit.mirror_unmatched import UnmatchedRecords, sorted_digests
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
 from recovery.shared.record_digests import key_ranges, record_digests
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMirror:
-    """A partition of the source and the mirror's of that number, and what MirrorMaker says.
+class PartitionMirror(Value):
+    """A partition of the source, the mirror's of that number, and MirrorMaker's data on both.
 
     since: the instant at which both ranges begin, in ms; None: at the log starts.
     """
@@ -35,9 +35,9 @@ class PartitionMirror:
     since: int | None = None
 
     def cut(self, r: Resolved, *, clocks: bool) -> bool:
-        """True if the range lacks records that the other may hold, and nothing is known of these.
+        """Return True if the range lacks records that the other may hold, and these are unknown.
 
-        Retention took them. Or one instant means two places, since clocks differ; where both logs
+        Retention removed them. Or an instant means two positions, since clocks differ; if both logs
         have the same timestamps, the instant is the same record in both.
         """
         return r.start > 0 and (r.start == r.log_start_offset or not clocks)
@@ -47,13 +47,12 @@ SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
 """A sync and the digests of the records at its two offsets, None where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class BothLogs:
+class BothLogs(Value):
     """The content of both logs of one partition.
 
-    counts, differences: as Judged. moved: pairs out of order; syncs: those in the range. head: of
-    source_before, those that the mirror may have lost. outside: differences that records before the
-    ranges may explain.
+    counts, differences: as in Judged. moved: pairs out of order; syncs: those in the range. head:
+    of source_before, those that the mirror may have lost. outside: differences that records before
+    the ranges may explain.
     """
 
     source: Resolved
@@ -77,7 +76,7 @@ class BothLogs:
     times: dict[tuple[int, int], int]
 
     def key_and_timestamp(self, one: Difference) -> tuple[bytes | None, int | None]:
-        """Key and timestamp (ms) of a differing record, as far as they were kept."""
+        """Return key and timestamp (ms) of a differing record, as far as they were kept."""
         side = 0 if one.kind in ("lost", "changed") else 1
         offset = one.mirror_offset if side else one.source_offset
         assert offset is not None
@@ -122,7 +121,7 @@ class Both:
     _size: int = field(default=0, init=False)
 
     async def read(self, of: PartitionMirror) -> BothLogs:
-        """Compare one partition. Raises EoctlError where one of the logs can't be read."""
+        """Compare one partition. Raises EoctlError if one of the logs cannot be read."""
         clocks = "timestamp" in self.compared
         source_cut, mirror_cut = (of.cut(r, clocks=clocks) for r in (of.source, of.mirror))
         pairing = Pairing(
@@ -143,17 +142,17 @@ class Both:
             first = chain[0].source_first if mirror_cut else first
             mirror_first = chain[0].mirror_first if source_cut else mirror_first
         reach = max((run.source_last for run in (*chain, *moved)), default=-1)
-        places = await self._place(of, left.select(left.offset <= reach), extra)
+        unmatched = await self._unmatched(of, left.select(left.offset <= reach), extra)
         # after the last pair there may be copies of records that no reader of the source gets
-        hidden = places.hidden(chain[-1].mirror_last if chain else -1)
+        hidden = unmatched.hidden(chain[-1].mirror_last if chain else -1)
         if ((left.offset > reach) & (left.offset < hidden)).any():
-            places = await self._place(of, left.select(left.offset < hidden), extra)
+            unmatched = await self._unmatched(of, left.select(left.offset < hidden), extra)
         reach = max(reach, hidden)
         late = left.offset > reach
         early = ~late & _before(left, chain[0].source_first if chain else None, mirror_cut)
         pairing.source.sums.take_away(left.select(late | early))
         outside = _outside(of, began, clocks=clocks)
-        judged = places.judge(
+        judged = unmatched.judge(
             of.translated,
             (first, reach + 1),
             mirror_first,
@@ -180,14 +179,14 @@ class Both:
             ambiguous=judged.ambiguous,
             syncs=_syncs_in_reach(of, mine, theirs),
             translated=of.translated,
-            keys=places.keys,
-            times=places.times,
+            keys=unmatched.keys,
+            times=unmatched.times,
         )
 
     async def _pair(
         self, of: PartitionMirror, pairing: Pairing, mine: _At, theirs: _At
     ) -> int | None:
-        """Read both. The timestamp of the source's first record."""
+        """Read both, and return the timestamp of the source's first record."""
         began: int | None = None
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
         on_progress = self._progress(total)
@@ -220,23 +219,25 @@ class Both:
                     pairing.add(side, entries, clock)
         return began
 
-    async def _place(self, of: PartitionMirror, left: Entries, extra: Entries) -> Places:
-        """Read both again, if there are records that have no partner."""
-        places = Places(sorted_digests(joined([left, extra]).digest), self.compared)
-        if not len(places.wanted):
-            return places
+    async def _unmatched(
+        self, of: PartitionMirror, left: Entries, extra: Entries
+    ) -> UnmatchedRecords:
+        """Read both again, if some records have no partner."""
+        unmatched = UnmatchedRecords(sorted_digests(joined([left, extra]).digest), self.compared)
+        if not len(unmatched.wanted):
+            return unmatched
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
         on_progress = self._progress(total)
         source = self._records(self.source, of.source, of.source.high_watermark, on_progress)
         async with aclosing(source):
             async for part in source:
-                places.add_source(self._digests(part), part, of.source.end)
+                unmatched.add_source(self._digests(part), part, of.source.end)
         mirror = self._records(self.mirror, of.mirror, of.mirror.end, on_progress)
         async with aclosing(mirror):
             async for part in mirror:
                 kept = part.select(_visible(part, of.mirror.end))
-                places.add_mirror(self._digests(kept), kept)
-        return places
+                unmatched.add_mirror(self._digests(kept), kept)
+        return unmatched
 
     def _digests(self, part: ColumnBatch) -> "NDArray[np.uint64]":
         return record_digests(
@@ -276,9 +277,9 @@ def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bo
 
 
 def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:
-    """began: the timestamp of the source's first record.
+    """Return what records before the ranges may explain. began: time of the source's first record.
 
-    From an instant on, each record that is not older is in the range, at whatever offset.
+    Starting at an instant, the range has every record that is not older, at whatever offset.
     """
     if not clocks:
         held = of.source.start == 0

@@ -1,4 +1,4 @@
-"""The answer of `audit mirror` about a partition: rows, counts, and what compaction hides."""
+"""Build the answer of `audit mirror` about a partition: rows, counts, and what compaction hides."""
 
 import base64
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from recovery.formats.mirror_maker import Checkpoint, OffsetSync
 from recovery.plurals import counted
 from recovery.rows.mirror import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
 from recovery.shared.record_digests import KEY_RANGES, range_name
+from recovery.values import replace
 
 LONGEST_KEY = 1024  # bytes; longer ones are not shown
 
 
 @dataclass(slots=True)
 class MirrorAnswer:
-    """One partition's part of the answer. missing: what could not be proven there."""
+    """One partition's part of the answer. missing: what could not be proven about it."""
 
     examined: MirrorExamined
     rows: list[AuditMirrorRow]
@@ -30,8 +31,8 @@ class MirrorAnswer:
 def mirror_answer(
     logs: BothLogs, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
 ) -> MirrorAnswer:
-    """The answer's part of one partition. compacted: source and mirror may have been. most: rows,
-    0 or more."""
+    """Return one partition's part of the answer. compacted: whether source and mirror may have
+    been. most: rows, 0 or more."""
     topic, partition = logs.source.topic_partition
     excused = explained(*compacted)
     counts = {kind: n for kind, n in logs.counts.items() if kind not in excused}
@@ -130,7 +131,7 @@ def mirror_answer(
 
 
 def _syncs(logs: BothLogs, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
-    """Syncs that name different records, and how many may name compacted ones."""
+    """Return syncs that name different records, and how many may name compacted ones."""
     wrong, unknown = [], 0
     for sync, mine, theirs in logs.syncs:
         if (mine is None and compacted[0]) or (theirs is None and compacted[1]):
@@ -188,4 +189,4 @@ def _sync(partition: int, sync: OffsetSync) -> AuditMirrorRow:
 
 def _checkpoint(c: MirrorCheckpoint) -> AuditMirrorRow:
     row = _plain(c.partition, "checkpoint", c.source_offset, c.mirror_offset, c.skipped)
-    return row.but(group=c.group)
+    return replace(row, group=c.group)

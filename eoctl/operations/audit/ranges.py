@@ -1,7 +1,6 @@
 """The offsets that an audit reads, resolved once. `eoctl.engine.audit_reading` reads them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eoctl.engine.audit_reading import columns, not_read, seen_by_readers
 from eoctl.kafka.connection.cluster import Cluster
@@ -23,7 +22,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
 class AuditOptions(Reading):
     """The options of an audit's reading. most: rows of the answer."""
 
@@ -40,8 +38,8 @@ async def resolve(
     facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
     resolved: list[Resolved] = []
     for f in facts:
-        if (place := f.topic_partition) in ranges:
-            one = _resolved(f, *ranges[place])
+        if (partition := f.topic_partition) in ranges:
+            one = _resolved(f, *ranges[partition])
             if isinstance(one, Resolved):
                 resolved.append(one)
             else:

@@ -25,7 +25,7 @@ from recovery.rows.audit import AuditSequencesRow, SequencesExamined
 
 @dataclass(frozen=True)
 class SequencesAudit(RangesAudit[SequencesFound]):
-    """Every batch of [start, end) against its producer's batch before it."""
+    """Compares every batch of [start, end) with its producer's batch before it."""
 
     job: ClassVar[str] = "audit_sequences"
     spark_offsets: ClassVar[int] = 200_000_000

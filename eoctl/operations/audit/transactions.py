@@ -1,7 +1,7 @@
-"""`audit transactions`: the coordinators' decisions against the markers that partitions hold.
+"""`audit transactions`: compare the coordinators' decisions with the partitions' markers.
 
-First all of `__transaction_state`, then every partition that a decision names up to its high
-watermark, headers only: what was complete in the first has all its markers in the second. The
+All of `__transaction_state` is read first, then every partition that a decision names, up to its
+high watermark, headers only: what was complete in the first has all its markers in the second. The
 rules: `recovery.audit.transactions`.
 """
 
@@ -29,7 +29,7 @@ from recovery.selectors import Selector
 
 @dataclass(frozen=True)
 class TransactionsAudit(Audit[TransactionsFound]):
-    """Transactions that are incomplete in the named partitions; none named = all in decisions.
+    """Finds incomplete transactions in the named partitions; none named = all in decisions.
 
     skew: how far brokers' clocks may differ, ms.
     """
@@ -95,8 +95,10 @@ class TransactionsAudit(Audit[TransactionsFound]):
 async def _ranges(
     cluster: Cluster, selectors: Sequence[Selector], covered: Sequence[Coverage]
 ) -> tuple[list[Resolved], list[Missing]]:
-    """The partitions to read, from log start to high watermark; deleted topics are left out."""
-    named = {place for c in covered for d in c.decisions for place in d.partitions}
+    """Return the partitions to read, from log start to high watermark, without deleted topics."""
+    named = {
+        topic_partition for c in covered for d in c.decisions for topic_partition in d.partitions
+    }
     if selectors:
         metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
     else:
@@ -142,15 +144,15 @@ def _row(t: Torn) -> AuditTransactionsRow:
         producer_epoch=t.epoch,
         decided=decision.outcome if decision else None,
         decided_at=decision.timestamp if decision else None,
-        partitions=[_named(place, ending) for place, ending in t.partitions],
+        partitions=[_named(partition, ending) for partition, ending in t.partitions],
     )
 
 
-def _named(place: TopicPartition, ending: Ending) -> NamedMarker:
+def _named(topic_partition: TopicPartition, ending: Ending) -> NamedMarker:
     data, mark = ending
     return NamedMarker(
-        topic=place[0],
-        partition=place[1],
+        topic=topic_partition[0],
+        partition=topic_partition[1],
         first_offset=data.first if data else None,
         last_offset=data.last if data else None,
         marker=mark.outcome if mark else None,

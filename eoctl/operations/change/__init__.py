@@ -1,1 +1,1 @@
-"""The one guarded path of every change: permit, lock, read again, journal, act, verify."""
+"""The only guarded way for every change: permit, lock, read again, journal, act, verify."""

@@ -1,6 +1,6 @@
 """Every change is made here, in one order: permit, lock, read again, journal, act, verify.
 
-All that makes a change safe is here and in eoctl.operations.change.steps, once, for the command
+Everything that makes a change safe is here and in eoctl.operations.change.steps, for the command
 line, the dashboard and cron. A command makes a Plan, shows it, asks `permit`, then calls `execute`.
 """
 
@@ -8,8 +8,9 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.operations.change.steps import (
@@ -29,6 +30,7 @@ from recovery.change.plan import Plan
 from recovery.errors import RefusedError, UsageError
 from recovery.remedy.life import warning, writing
 from recovery.times import not_done_within
+from recovery.values import Value
 
 __all__ = [
     "KINDS",
@@ -67,8 +69,7 @@ def can_undo(kind: str) -> bool:
     return kind in KINDS and hasattr(kind_module(kind), "undo_plan")
 
 
-@dataclass(frozen=True)
-class Door:
+class Door(Value):
     """The operator's consent, at the command line or in the dashboard.
 
     although_it_writes: `yes` accepts a plan whose owner wrote between two checks. confirm(question,
@@ -81,7 +82,7 @@ class Door:
     yes: bool = False
     plan_sha256: str | None = None
     although_it_writes: bool = False
-    argv: Sequence[str] = field(default_factory=lambda: ("eoctl", *sys.argv[1:]))
+    argv: Sequence[str] = msgspec.field(default_factory=lambda: ("eoctl", *sys.argv[1:]))
 
 
 def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
@@ -160,9 +161,9 @@ def execute(
 async def _execute(plan: Plan, operation: Operation, door: Door, undoes: str | None) -> Outcome:
     """Lock, read again, journal, act, verify.
 
-    A plan of independent steps gives an outcome for each; one that is all or none refuses all of
-    them until the first has begun. Any other plan ends at the first step that fails: RefusedError
-    (nothing more was sent), UnverifiedError (it was sent and cannot be seen). The error names an
+    A plan of independent steps gives an outcome for each; an all-or-none plan refuses all of them
+    until the first has begun. Any other plan ends at the first step that fails: RefusedError
+    (nothing more was sent), UnverifiedError (it was sent, with unknown effect). The error names an
     entry that stays unfinished.
     """
     answering = await operation.cluster_id()

@@ -1,6 +1,6 @@
-"""Changes made on this host and planned ones: the journal's entries, plan files, their cluster.
+"""List changes made on this host and planned ones: journal entries, plan files, their cluster.
 
-Read from this host's files; no cluster is asked.
+Reads this host's files only; no cluster is asked.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.plans import PlanFileRow
 from recovery.rows.row import ErrorRow
 
-PLAN = "plan "  # before the name of a plan file, where an entry's id could be
-MOST = 500  # of the journal's entries on a screen: the newest
+PLAN = "plan "  # before a plan file's name, in place of an entry's id
+MOST = 500  # journal entries on a screen: the newest
 
 
 def journal_row(entry: JournalEntry, content: JournalContent) -> JournalRow:
@@ -85,7 +85,7 @@ def damage(content: JournalContent, journal: Journal | None = None) -> list[Erro
 
 
 def journal() -> Answer:
-    """The newest changes, the oldest first. Raises IncompleteError for an unreadable journal."""
+    """Return the newest changes, oldest first. Raises IncompleteError for an unreadable journal."""
     content = Journal().find()
     rows = [journal_row(entry, content) for entry in content.entries[-MOST:]]
     unfinished = sum(row.state in ("running", "unfinished") for row in rows)
@@ -127,7 +127,7 @@ def _plan_row(path: Path) -> PlanFileRow:
 
 
 def named_context(plan: Plan) -> Context:
-    """Return the context that a plan names. Raises UsageError where it is not known here."""
+    """Return the context that a plan names. Raises UsageError if this host does not know it."""
     pairs = list(zip(plan.argv[::2], plan.argv[1::2], strict=True))
     words = dict(pairs)
     return resolve(
@@ -159,7 +159,7 @@ def entry_of(about: str) -> JournalEntry:
 
 
 def jobs() -> Answer:
-    """Recovery jobs launched from here, the oldest first."""
+    """Return the recovery jobs launched from here, oldest first."""
     from eoctl.operations.jobs.records import list_jobs
 
     return Answer("jobs-list", None, now_ms(), list_jobs())

@@ -1,21 +1,20 @@
 """The fences that this host's journal proves: which incarnations of an id can write no more.
 
-A higher epoch alone proves no dead process: a client raises its own. These were raised by requests
-of eoctl, until an owner that lives was shut out.
+A higher epoch alone does not prove a dead process: a client raises its own. eoctl's requests raised
+these, until a live owner was shut out.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from eoctl.stores.journal import Journal
 from recovery.change.journal import JournalEntry
 from recovery.inspect.incarnation import Incarnation
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """One id that was shut out. used: the last incarnation that its owner was seen to use; at: what
-    eoctl raised the id to."""
+class Fence(Value):
+    """One id that was shut out. used: the last incarnation that its owner was seen to use; at: the
+    one to which eoctl raised the id."""
 
     transactional_id: str
     used: Incarnation

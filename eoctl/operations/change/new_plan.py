@@ -11,7 +11,7 @@ from recovery.errors import IncompleteError
 
 
 def known_id(cluster_id: str | None, where: str) -> str:
-    """Return a cluster's id, without which no plan can be held to it. Raises IncompleteError."""
+    """Return a cluster's id, to which every plan is bound. Raises IncompleteError without one."""
     if not cluster_id:
         raise IncompleteError("the brokers do not return their cluster id", where=where)
     return cluster_id
@@ -35,7 +35,7 @@ def new_plan(
 ) -> Plan:
     """Make a plan for a context's cluster, from now on valid for `valid_ms`.
 
-    The others are as Plan has them. Raises IncompleteError without a cluster id.
+    The other parameters are as in Plan. Raises IncompleteError without a cluster id.
     """
     now = now_ms()
     return Plan(

@@ -1,7 +1,7 @@
-"""Walking through a plan's steps under its lock: journal, act, verify, each in its turn.
+"""Walk through a plan's steps under its lock: journal, act and verify each in turn.
 
-What an operation (abort, fence, restart, ...) brings is here too: `Operation`, four callbacks.
-Killed at any point, the journal says how far it came; the same walk again ends it.
+An operation (abort, fence, restart, ...) provides four callbacks, see `Operation`. If a walk is
+killed at any point, the journal says how far it came; the same walk again finishes it.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from eoctl.host.clock import now_ms
@@ -20,12 +19,13 @@ from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
 from recovery.plurals import counted
 from recovery.rows.answers import worst
+from recovery.values import Value
 
 if TYPE_CHECKING:  # a list of changes loads no cluster
     from eoctl.kafka.connection.cluster import Cluster
     from eoctl.settings.context import Context
 
-SETTLE_SECONDS = 10.0  # how long a change may take until it is seen
+SETTLE_SECONDS = 10.0  # how long a change may take to become visible
 _POLL_SECONDS = 0.2
 
 
@@ -33,15 +33,14 @@ NOT_PLANNED = "NOT PLANNED:"
 """Begins what a step did beyond its plan, in its sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """The visible effect of a step. done: None when it cannot be seen.
+class Effect(Value):
+    """The visible effect of a step. done: None if it cannot be seen.
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
-    untouched: of a step that is not done, all that it changes was seen exactly as it was before.
-    final: waiting will not change what was seen. resumable: of a step that is not done, a part was
-    done, which changed what the step was planned on: `perform` does the rest. beyond: of a step
-    that is done, its changes that the plan did not name, as a sentence; None = none.
+    untouched: the step is not done, and everything it would change was seen as before. final:
+    waiting will not change what was seen. resumable: a part of the step was done, which changed
+    what the step was planned on: `perform` does the rest. beyond: changes of a step that is done
+    which the plan did not name, as a sentence; None = none.
     """
 
     done: bool | None
@@ -54,7 +53,7 @@ class Effect:
 
     @property
     def sentence(self) -> str:
-        """All of it as a sentence."""
+        """Return the complete effect as a sentence."""
         return self.detail if self.beyond is None else f"{self.detail}; {NOT_PLANNED} {self.beyond}"
 
 
@@ -68,19 +67,19 @@ class Operation(Protocol):
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
         """Read again, from the cluster, all facts that these steps rest on, by subject.
 
-        Raises IncompleteError or UnreachableError when one cannot be seen.
+        Raises IncompleteError or UnreachableError if one cannot be seen.
         """
         ...
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Do the step; answer for the journal. Call ensure_held before each write but the first.
+        """Do the step; return what to journal. Call ensure_held before each write but the first.
 
         RefusedError: the cluster refused, nothing changed. Any other EoctlError: not known.
         """
         ...
 
     async def verify(self, step: Step) -> Effect:
-        """Check whether the step is done. Reads only, and does not wait for it."""
+        """Check whether the step is done. Only reads, and does not wait for completion."""
         ...
 
 
@@ -102,11 +101,11 @@ def on_cluster(
 
 @runtime_checkable
 class Together(Operation, Protocol):
-    """An operation that does all its steps at once: at the first `perform`, which later ones only
-    ask for their own answer."""
+    """An operation that does all its steps at the first `perform`. Later calls only return their
+    own step's answer."""
 
     def left(self, steps: Sequence[Step]) -> None:
-        """Take the steps that were not found done. Called before the first perform."""
+        """Accept the steps that were not found done. Called before the first perform."""
         ...
 
 
@@ -120,8 +119,7 @@ _EXIT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(Value):
     """The result of one step. number: from 1; detail: a sentence."""
 
     number: int
@@ -130,8 +128,7 @@ class StepOutcome:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Value):
     """The result of a plan. entry: its journal entry."""
 
     entry: str
@@ -139,7 +136,7 @@ class Outcome:
 
     @property
     def already_done(self) -> bool:
-        """True if this run found every step done and sent nothing."""
+        """Return True if this run found every step done and sent nothing."""
         return all(step.status == "already-done" for step in self.steps)
 
     @property
@@ -148,7 +145,7 @@ class Outcome:
 
 
 class Walk:
-    """One walk through the steps of a plan. entry: the one to go on with, else a new one.
+    """One walk through the steps of a plan. entry: the one to continue, None for a new one.
 
     can_undo: True if this kind of change can be put back.
     """
@@ -182,7 +179,7 @@ class Walk:
         return self._outcome(entry.id)
 
     async def to_the_end(self, argv: Sequence[str], undoes: str | None) -> Outcome:
-        """Raises what eoctl.operations.change.acting says."""
+        """Carry out the plan. Raises what eoctl.operations.change.acting says."""
         if self._entry is None:
             self._plan.check_expiry(now_ms())
             if not self._plan.independent or self._plan.all_or_none:
@@ -232,7 +229,7 @@ class Walk:
         return self._outcome(writer.entry)
 
     async def _look_what_is_done(self, writer: Writer, entry: JournalEntry) -> None:
-        """Check an unfinished entry: done steps stay done; the others must still be right."""
+        """Check an unfinished entry: done steps stay done; the others must still be valid."""
         started, done = entry.steps("step-started"), entry.steps("step-done")
         untouched = True
         for number, step in self._steps():
@@ -281,7 +278,7 @@ class Walk:
             ) from None
 
     async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
-        """Check whether somebody else did the step, as after losing it to another host."""
+        """Check whether another host did the step, after this host lost the lock, say."""
         effect = await self._look(step)
         if not effect.done:
             return False
@@ -337,7 +334,7 @@ class Walk:
         except RefusedError as error:
             self._sent = sent_before
             if sent_before and await self._found_done(writer, number, step):
-                return None, error  # by somebody else meanwhile: nothing is left to do
+                return None, error  # somebody else did it meanwhile: nothing is left to do
             self._record(writer, "step-refused", step=number, detail=error.sentence)
             if not self._sent and not self._plan.independent:
                 self._record(writer, "failed", detail=error.sentence)
@@ -346,7 +343,7 @@ class Walk:
                 raise self._half_done(writer, f"{step.target}: {error.what}") from None
             raise
         except EoctlError as error:
-            return None, error  # the answer was lost: only reading again shows it
+            return None, error  # the answer was lost: only reading again shows the effect
 
     def _ensure_held_midway(self) -> None:
         try:
@@ -436,6 +433,6 @@ class Walk:
 
 
 def die_here_in_tests(point: str) -> None:
-    """Tests of crashes name a point in EOCTL_TEST_KILL_AT: the process is killed there."""
+    """Kill this process if EOCTL_TEST_KILL_AT, which tests of crashes set, names this point."""
     if os.environ.get("EOCTL_TEST_KILL_AT") == point:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The plan that puts a change of the journal back."""
+"""Make the plan that puts a change of the journal back."""
 
 from collections.abc import Callable
 

@@ -25,6 +25,7 @@ from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.check import BundlePartRow
 from recovery.rows.strip import StripRow
+from recovery.values import replace
 
 HELD_RECORDS, ALL_RECORDS = 1000, 100
 """Newest records kept of each id: of held transactions, and with --history of all ids."""
@@ -40,7 +41,7 @@ async def collect(
     history: bool,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """Collect all that the read commands see. history: of all ids, not only of holding ones.
+    """Collect everything that the read commands see. history: of all ids, not only of holders.
 
     on_part: called with a few words on what is read next.
     """
@@ -104,8 +105,8 @@ def _origin(context: Context) -> Origin:
 
 
 def _without_metadata(g: GroupFacts) -> GroupFacts:
-    """A group without what its application wrote beside the offsets: that may be anything."""
-    return g.but(offsets=tuple(o.but(metadata=None) for o in g.offsets))
+    """Return a group without its commits' metadata: applications may write anything there."""
+    return replace(g, offsets=tuple(replace(o, metadata=None) for o in g.offsets))
 
 
 async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenHistory:

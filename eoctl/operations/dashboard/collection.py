@@ -1,8 +1,8 @@
-"""The rounds that make the dashboard's snapshots, of a live cluster or of a bundle.
+"""Make the dashboard's snapshots in rounds, from a live cluster or a bundle.
 
 Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
-`judge` (verdicts, the page of `why`, a history: with a pause between its two looks) and `keep`
-(plans, journal and jobs of this host). Each gives the parts it renewed and what that cost.
+`judge` (verdicts, the page of `why`, a history: with a pause between two snapshots) and `keep`
+(plans, journal and jobs of this host). Each returns the parts it renewed and their cost.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.groups import offsets_show_rows
 from recovery.rows.row import BrokerRow, ErrorRow
 from recovery.selectors import parse_selector
+from recovery.values import replace
 
 Parts = dict[str, object]
 """Fields of Snapshot."""
@@ -74,7 +75,7 @@ class LiveCollection:
         )
 
     async def look(self, wants: Wants) -> Round:
-        """Offsets, transactions, groups, producers. If all fails, that is the round's problem."""
+        """Return offsets, transactions, groups, producers. If all fail, the round has a problem."""
         if self._looking is None:
             self._looking = Session(self.context, self.seconds)
 
@@ -84,7 +85,7 @@ class LiveCollection:
                 source.look(Scope()), txn_list(source, TxnFilter()), _committed(cluster)
             )
             ended = self._ends.since(listed, facts)
-            listed = listed.but(extra={**listed.extra, **ended})
+            listed = replace(listed, extra={**listed.extra, **ended})
             parts = _looked(source, facts, listed, offsets)
             parts["brokers"] = self._brokers(cluster, facts)
             parts["producers"] = await _producers(source, facts, wants)
@@ -95,7 +96,7 @@ class LiveCollection:
         return await _round(self._looking, use)
 
     async def judge(self, wants: Wants) -> Round:
-        """Verdicts on every open transaction, and the pages that the screen wants."""
+        """Return verdicts on every open transaction, and the pages that the screen wants."""
         if self._judging is None:
             self._judging = Session(self.context, self.seconds + self.pause)
 
@@ -107,7 +108,7 @@ class LiveCollection:
         return await _round(self._judging, use)
 
     async def keep(self, wants: Wants) -> Round:
-        """Plans, journal and jobs of this host."""
+        """Return plans, journal and jobs of this host."""
         return await asyncio.to_thread(_host_round, wants)
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ class LiveCollection:
         for broker in named - self._known.keys():
             self._known[broker] = BrokerRow(broker=broker, host="not listed", port=0, up=False)
         rows = [
-            row.but(up=row.broker in cluster.brokers and row.broker not in silent)
+            replace(row, up=row.broker in cluster.brokers and row.broker not in silent)
             for _, row in sorted(self._known.items())
         ]
         return Answer("brokers", cluster.cluster_id, facts.collected_at, rows)
@@ -133,7 +134,7 @@ class LiveCollection:
 
 @dataclass(slots=True)
 class BundleCollection:
-    """A bundle in place of a cluster. Everything is from the time when it was made."""
+    """A bundle in place of a cluster. Everything is from the time when it was created."""
 
     path: Path
     settings: Settings = field(default_factory=Settings)
@@ -147,7 +148,7 @@ class BundleCollection:
         return self._source
 
     def empty(self) -> Snapshot:
-        """Raises as `source`. Nothing can be changed from a bundle: it is read-only."""
+        """Return the first snapshot, read-only since a bundle cannot change. Raises as `source`."""
         return Snapshot(
             self.source.context.title,
             self.source.now(),
@@ -157,7 +158,7 @@ class BundleCollection:
         )
 
     async def look(self, wants: Wants) -> Round:
-        """Look as at a cluster; a bundle has no record batches, so no strip."""
+        """Return what a cluster's look would; a bundle has no record batches, so no strip."""
         source = self.source
         facts, listed = await source.look(Scope()), await txn_list(source, TxnFilter())
         parts = _looked(source, facts, listed, await source.groups(None))
@@ -176,18 +177,18 @@ class BundleCollection:
         return Round(parts)
 
     async def judge(self, wants: Wants) -> Round:
-        """Return the verdicts as the rules of this version find them."""
+        """Return the verdicts by this version's rules."""
         try:
             return Round(await _judged(self.source, self.source.context, self.settings, 0, wants))
         except EoctlError as error:
             return Round(problem=error.sentence)
 
     async def keep(self, wants: Wants) -> Round:
-        """Plans, journal and jobs of this host, not of where the bundle was made."""
+        """Return plans, journal and jobs of this host, not of the bundle's."""
         return await asyncio.to_thread(_host_round, wants)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _looked(
@@ -221,7 +222,7 @@ async def _judged(
     wants: Wants,
     cluster: Cluster | None = None,
 ) -> Parts:
-    """cluster: None of a bundle, which has no records."""
+    """Return verdicts and pages. cluster: None for a bundle, which has no records."""
     jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, pause)]
     if wants.why is not None:
         jobs.append(_why(source, context, settings, pause, wants.why))
@@ -241,7 +242,7 @@ async def _verdicts(source: Source, context: Context, settings: Settings, pause:
     diagnosis = await source.diagnose(Scope(), settings, pause=pause)
     answer = hanging_answer(diagnosis, context.argv, show_all=True)
     known = {"prospects": await prospects(source, diagnosis)}
-    return {"hanging": answer.but(extra={**answer.extra, **known})}
+    return {"hanging": replace(answer, extra={**answer.extra, **known})}
 
 
 async def _why(
@@ -324,7 +325,7 @@ def _groups(
 
 
 def _host_round(wants: Wants) -> Round:
-    """Read what this host keeps; what it cannot read is an error of that part."""
+    """Read what this host keeps; an unreadable part has an error."""
     questions: dict[str, Callable[[], Answer]] = {
         "plans": changes.plans,
         "journal": changes.journal,

@@ -1,4 +1,4 @@
-"""Transactions that ended between two snapshots, from what these have read anyway."""
+"""Count transactions that ended between two snapshots, from facts that these have anyway."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -11,7 +11,7 @@ from recovery.rows.row import TxnListRow
 
 
 class EndsCount:
-    """Compares each snapshot with the previous one. Keeps the rows of one list, no more."""
+    """Compares each snapshot with the previous one. Keeps the rows of one list only."""
 
     def __init__(self) -> None:
         self._list: Answer | None = None
@@ -20,8 +20,8 @@ class EndsCount:
     def since(self, listed: Answer, facts: Facts) -> dict[str, object]:
         """Return more fields of the list's envelope; none at the first snapshot.
 
-        ended: at least so many ended, commits and aborts of them; records: of
-        `__transaction_state` in these seconds, None where a partition was not seen.
+        ended: at least so many ended, split into commits and aborts; records: of
+        `__transaction_state` in these seconds, None if a partition was not seen.
         """
         before, self._list = self._list, listed
         ends = [p.high_watermark for p in facts.partitions if p.topic == TRANSACTION_STATE]

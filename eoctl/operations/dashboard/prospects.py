@@ -1,7 +1,7 @@
-"""When each transaction ends on its own, for the dashboard: one request more, for settings.
+"""Say when each transaction ends on its own, for the dashboard: one more request, for settings.
 
-`why` reads what waits, which is expensive; here the oldest waiting record is the first batch of the
-transaction at the LSO, which the judgement has read anyway.
+`why` reads all waiting records, which is expensive; here the oldest waiting record is the first
+batch of the transaction at the LSO, which the judgement has read anyway.
 """
 
 from eoctl.operations.inspect.source import Source

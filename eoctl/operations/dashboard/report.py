@@ -1,9 +1,8 @@
-"""`report`: a bundle, a journal entry or a whole journal as a page to send to others."""
+"""`report`: write a bundle, a journal entry or a complete journal as a page to send to others."""
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from eoctl import __version__
@@ -21,6 +20,7 @@ from recovery.errors import IncompleteError, UsageError
 from recovery.inspect.observation import Settings
 from recovery.quoting import quoted
 from recovery.rows.answers import Answer
+from recovery.values import replace
 
 BEFORE_MS = 86_400_000
 """Changes to a bundle's cluster that began earlier than this before it belong elsewhere."""
@@ -77,7 +77,7 @@ def _of_bundle(path: Path) -> Report:
 
 
 def _looks(bundle: Bundle) -> list[tuple[int, str]]:
-    """Return when a bundle's cluster was looked at."""
+    """Return the times of a bundle's snapshots."""
     opened, ids = bundle.open_transactions, bundle.ids
     first = [t.first.sample.collected_at for t in opened] + [i.first.collected_at for i in ids]
     second = [t.second.sample.collected_at for t in opened if t.second is not None]

@@ -5,10 +5,12 @@ snapshot.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from recovery.rows.answers import Answer
+from recovery.values import Value, replace
 
 PARTS = (
     "brokers",
@@ -33,12 +35,11 @@ KINDS = ("look", "judge", "keep")
 """Of rounds (see eoctl.operations.dashboard.collection); the first that failed is told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wants:
+class Wants(Value):
     """What the screen requests beyond what is always collected.
 
     producers: of every partition, not only of held ones. why, strip: TOPIC:P; why "": the worst
-    one. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
+    partition. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
     application file with a merge log. checkpoint: a Flink checkpoint's folder.
     """
 
@@ -51,15 +52,15 @@ class Wants:
     checkpoint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything known of a cluster, each part an answer with its own collected_at (epoch ms).
+class Snapshot(Value):
+    """Everything known about a cluster; each part is an answer with its collected_at (epoch ms).
 
-    A part that was not asked for yet is None. taken_at: when the last round ended. cost: seconds
-    in which answered requests of the last round of each kind were under way; share: of the time
-    between two rounds. intervals: seconds between two rounds of `look` and of `judge`. problem: why
-    the last round failed, problem_of: which; its parts are then older. why_about, history_about,
-    strip_about: of what these are. plans, journal, jobs, detail: of this host, of all clusters.
+    A part that was not requested yet is None. taken_at: when the last round ended. cost: seconds
+    during which answered requests of each kind's last round were under way; share: their share of
+    the time between two rounds. intervals: seconds between two rounds of `look` and of `judge`.
+    problem: why the last round failed, problem_of: which; its parts are then older. why_about,
+    history_about, strip_about: the subjects. plans, journal, jobs, detail: this host's, all
+    clusters'.
     """
 
     title: str
@@ -92,7 +93,7 @@ class Snapshot:
     cost: float = 0.0
     requests: int = 0
     share: float = 0.0
-    intervals: Mapping[str, float] = field(default_factory=dict)
+    intervals: Mapping[str, float] = msgspec.field(default_factory=dict)
     problem: str | None = None
     problem_of: str | None = None
 
@@ -102,11 +103,10 @@ class Snapshot:
         return self.problem is not None and self.problem_of in (None, KINDS[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Value):
     """The fields of Snapshot that one round renewed. cost: seconds; requests: how many."""
 
-    parts: dict[str, object] = field(default_factory=dict)
+    parts: dict[str, object] = msgspec.field(default_factory=dict)
     cost: float = 0.0
     requests: int = 0
     problem: str | None = None

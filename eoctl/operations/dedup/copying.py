@@ -1,15 +1,15 @@
-"""`dedup`: the clean copy of a topic that holds repeats, written exactly once.
+"""`dedup`: copy a topic without its repeats, exactly once.
 
-Partition p of the input is read in order up to its last stable offset; what was not there before
-goes to partition p of the output, in a transaction that also commits how far the input was read.
-After a kill the next run continues from there. Who decides: `recovery.dedup.repeats`; who reads and
-writes: `eoctl.engine.dedup_task`, here or in a Spark job (`eoctl.operations.dedup.spark`).
+Partition p of the input is read in order up to its last stable offset; records that are no repeats
+go to partition p of the output, in a transaction that also commits how far the input was read.
+After a kill the next run continues from there. `recovery.dedup.repeats` decides;
+`eoctl.engine.dedup_task` reads and writes, here or in a Spark job (`eoctl.operations.dedup.spark`).
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from recovery.errors import (
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.plurals import count, counted
 from recovery.shared.source_numbers import Scattered
+from recovery.values import Value, replace
 
 KIND = "dedup"
 GOES_ON = True
@@ -47,11 +48,10 @@ DedupProgress = Callable[[str, int, int], None]
 """Called with (what, offsets read, offsets in all)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DedupRun:
+class DedupRun(Value):
     """The input of one run. topics: by name, the topic's id and number of partitions.
 
-    unproven: a sentence for each position that may be of a log before this one.
+    unproven: a sentence for each position that may belong to an earlier log.
     """
 
     wish: DedupWish
@@ -64,22 +64,22 @@ class DedupRun:
 async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     """Return the run that a dedup would read, None if there is nothing new.
 
-    Raises RefusedError where a part of it is gone, the position was lost, or --follow is due.
+    Raises RefusedError if a part of it is gone, the position was lost, or --follow is due.
     """
     topics = await _topics(cluster, wish)
     job = DedupJob.of(wish, topics)
     inputs = await dedup_task.partitions(cluster, wish.source)
     outputs = await dedup_task.partitions(cluster, wish.output)
-    places = [TopicPartition(wish.source, p.partition) for p in inputs]
-    positions, pending = await last_committed(cluster, wish.group, places)
+    partitions = [TopicPartition(wish.source, p.partition) for p in inputs]
+    positions, pending = await last_committed(cluster, wish.group, partitions)
     unproven = await dedup_task.refuse_other_log(cluster, positions)
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
         position = positions.get(facts.topic_partition)
-        if position is None and not pending:  # else the copy reads it, once it is decided
+        if position is None and not pending:  # else the copy reads it, once the commit is decided
             await dedup_task.refuse_written(cluster, output)
         part = _part(facts, position, job)
-        # one without records gets a position too: deletions before the next run are noticed
+        # a partition without records gets a position too, to notice deletions before the next run
         if position is None or part.start < part.end:
             parts.append(part)
         elif part.end < dedup_task.stable(facts):
@@ -97,7 +97,7 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
 
 
 def plan(run: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
-    """Return what would be copied. tallies: of each part, as either engine looked."""
+    """Return what would be copied. tallies: of each part, as found by either engine."""
     wish = run.wish
     total = sum(tallies, Tally())
     job = DedupJob.of(wish, run.topics)
@@ -163,7 +163,7 @@ def _step(job: DedupJob, part: DedupPart, tally: Tally) -> Step:
 
 
 async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
-    """Both topics' ids and partition counts. Raises RefusedError where they do not fit."""
+    """Return both topics' ids and partition counts. Raises RefusedError if they do not fit."""
     if wish.source == wish.output:
         raise UsageError("a topic cannot be its own clean copy", where=wish.output)
     topics = (await cluster.metadata([wish.source, wish.output])).topics
@@ -192,7 +192,7 @@ def _there(topic: TopicMetadata | None, name: str) -> TopicMetadata:
 
 
 def _part(facts: PartitionFacts, position: CommittedPosition | None, job: DedupJob) -> DedupPart:
-    """Return the part to read now. Raises RefusedError where some of it is deleted."""
+    """Return the part to read now. Raises RefusedError if some of it was deleted."""
     assert facts.log_start_offset is not None
     stable = dedup_task.stable(facts)
     if position is None:
@@ -209,7 +209,7 @@ def _part(facts: PartitionFacts, position: CommittedPosition | None, job: DedupJ
 async def opened(
     plan: Plan, context: Context, seconds: float | None
 ) -> AsyncIterator["DedupOperation"]:
-    """The operation that carries a dedup's plan out in this process, on an open cluster."""
+    """Yield the operation that carries out a dedup's plan in this process, on an open cluster."""
     async with Here(context).opened(plan, context, seconds) as operation:
         yield operation
 
@@ -217,7 +217,7 @@ async def opened(
 class Here:
     """The local engine: one partition after the other, in this process.
 
-    memory: the folder that keeps what was seen, or its address; None: this host's.
+    memory: the folder that keeps the ids seen, or its address; None: this host's.
     """
 
     def __init__(self, context: Context, memory: Path | None = None) -> None:
@@ -226,7 +226,7 @@ class Here:
     def plan(self, run: DedupRun, seconds: float | None, progress: DedupProgress) -> Plan:
         """Return what would be copied, found by reading all of it within `seconds`.
 
-        Raises RefusedError, with the reason, where the copy would not be right.
+        Raises RefusedError, with the reason, if the copy would be wrong.
         """
         tallies = with_cluster(self._context, seconds, lambda c: self._look(c, run, progress))
         return plan(run, tallies, self._context)
@@ -247,13 +247,13 @@ class Here:
     async def opened(
         self, plan: Plan, context: Context, seconds: float | None
     ) -> AsyncIterator["DedupOperation"]:
-        """The operation that carries a plan out, on an open cluster."""
+        """Yield the operation that carries out a plan, on an open cluster."""
         async with context.open(seconds) as cluster:
             yield DedupOperation(cluster, context, plan, self._memory)
 
 
 class DedupOperation:
-    """Observes, performs and verifies the copies of one plan. memory: keeps what was seen."""
+    """Observes, performs and verifies the copies of one plan. memory: keeps the ids seen."""
 
     def __init__(
         self, cluster: Cluster, context: Context, plan: Plan, memory: Storage | None
@@ -272,7 +272,7 @@ class DedupOperation:
         return {"topics": await _topics(self._cluster, self._wish)}
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Copy from the committed position to the step's end. What was copied, for the journal."""
+        """Copy from the committed position to the step's end; return what was copied."""
         part, job = part_of(step), self._job
         settings = self._context.settings()
         writer = Writer(
@@ -302,19 +302,19 @@ class DedupOperation:
 
     async def _decided(self, part: DedupPart) -> None:
         """Wait for a part's committed position: a commit is answered before it is visible."""
-        place = TopicPartition(self._wish.source, part.partition)
-        await committed(self._cluster, self._wish.group, [place])
+        partition = TopicPartition(self._wish.source, part.partition)
+        await committed(self._cluster, self._wish.group, [partition])
 
     async def verify(self, step: Step) -> Effect:
         """Check whether everything up to the step's end is copied."""
         self._cluster.forgive()
-        place = TopicPartition(self._wish.source, int(step.parameters["partition"]))
-        now, pending = await last_committed(self._cluster, self._wish.group, [place])
-        standing, name = now.get(place), str(place)
+        partition = TopicPartition(self._wish.source, int(step.parameters["partition"]))
+        now, pending = await last_committed(self._cluster, self._wish.group, [partition])
+        standing, name = now.get(partition), str(partition)
         if standing is None:
             return Effect(False, None, f"nothing of {name} is copied", final=not pending)
         self._job.beside(standing.metadata, name)
-        await dedup_task.refuse_other_log(self._cluster, {place: standing})
+        await dedup_task.refuse_other_log(self._cluster, {partition: standing})
         done = standing.offset >= step.parameters["end"]
         detail = f"{name} is copied up to offset {standing.offset}"
         return Effect(done, standing.offset, detail, final=not pending)

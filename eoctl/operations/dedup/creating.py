@@ -1,4 +1,4 @@
-"""The topic of a clean copy, made as its input is: partitions, replicas, settings.
+"""Create a clean copy's topic like its input: partitions, replicas, settings.
 
 A separate change before the copy is planned: the copy's plan is bound to the topic's id.
 """
@@ -33,7 +33,7 @@ _ABSENT = "UNKNOWN_TOPIC_OR_PARTITION"
 async def as_input(
     cluster: Cluster, source: TopicMetadata
 ) -> tuple[int, int | None, dict[str, str | None]]:
-    """Return what the copy's topic is to have: partitions, replicas of each, settings."""
+    """Return what the copy's topic needs: partitions, replicas of each, settings."""
     settings, _ = await configs.topic_configs(cluster, [source.name], KEPT_SETTINGS)
     replicas = max((len(p.replicas) for p in source.partitions), default=None)
     return len(source.partitions), replicas, settings.get(source.name) or {}
@@ -44,7 +44,7 @@ async def plan(cluster: Cluster, context: Context, wish: DedupWish) -> Plan | No
     described = (await cluster.metadata([wish.source, wish.output])).topics
     source, output = described.get(wish.source), described.get(wish.output)
     if source is None or source.error or output is None or output.error != _ABSENT:
-        return None  # the copy says what is wrong with them
+        return None  # the copy will say what is wrong with them
     partitions, replicas, settings = await as_input(cluster, source)
     if any(settings.get(key) is None for key in KEPT_SETTINGS):
         raise IncompleteError(

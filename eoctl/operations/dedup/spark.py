@@ -1,8 +1,8 @@
-"""`dedup --engine spark`: the same plan and the same change, by Spark jobs instead of this process.
+"""`dedup --engine spark`: the local plan and change, done by Spark jobs instead of this process.
 
-Lock, journal and verification are the local engine's, and so is what is committed: either engine
-resumes where the other was killed. One job finds what would be copied, for the plan; another one
-copies, one task per partition.
+Lock, journal, verification and commits are the local engine's: either engine resumes where the
+other was killed. One job finds what would be copied, for the plan; another one copies, one task per
+partition.
 """
 
 import threading
@@ -51,10 +51,10 @@ def parts_of(plan: Plan) -> list[DedupPart]:
 
 
 class OnSpark:
-    """The other engine. memory: a folder that keeps what was seen, and that executors share, or
-    its address.
+    """The other engine. memory: a folder that keeps the ids seen, and that executors share, or its
+    address.
 
-    None: this host's, where the executors are on it; else what was seen is read again.
+    None: this host's folder, if the executors run here; else the input is read again.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class OnSpark:
     async def opened(
         self, plan: Plan, context: Context, seconds: float | None
     ) -> AsyncIterator[DedupOperation]:
-        """The operation that carries a plan out, on an open cluster."""
+        """Yield the operation that carries out a plan, on an open cluster."""
         async with context.open(seconds) as cluster:
             yield _Operation(cluster, context, plan, self)
 
     async def copied(
         self, plan: Plan, parts: Sequence[DedupPart], ensure_held: Callable[[], None]
     ) -> Mapping[str, Any]:
-        """Return the tally of each partition, whose number is text: see `spark_jobs.dedup`."""
+        """Return the tally of each partition, by its number as text: see `spark_jobs.dedup`."""
         wish = DedupWish.of(plan.details["wish"])
         job = self._job(wish, plan.observed["topics"], parts, plan.cluster_id, copies=True)
         cancel = threading.Event()
@@ -127,7 +127,7 @@ class OnSpark:
 
 
 class _Operation(DedupOperation):
-    """Together, see `steps`: one job for all partitions that are left."""
+    """A `Together` (see `steps`): one job for all partitions that remain."""
 
     def __init__(self, cluster: Cluster, context: Context, plan: Plan, engine: OnSpark) -> None:
         super().__init__(cluster, context, plan, None)

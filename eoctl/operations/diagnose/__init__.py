@@ -1,1 +1,1 @@
-"""`status`, `why`, `txn hanging`: facts collected twice, and judged by the rules."""
+"""`status`, `why`, `txn hanging`: collect facts twice, and judge them by the rules."""

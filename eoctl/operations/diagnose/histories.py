@@ -1,7 +1,6 @@
-"""The past of open transactions: what `__transaction_state` and the data logs' markers say."""
+"""Read open transactions' past: what `__transaction_state` and the data logs' markers say."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
@@ -15,6 +14,7 @@ from recovery.inspect.chains import wanted_of
 from recovery.inspect.history import History, StateLog, read_history
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
 from recovery.inspect.topic_sightings import Sightings
+from recovery.values import replace
 
 ALONE = 8  # producer ids whose records are loaded again, together
 
@@ -66,10 +66,10 @@ async def histories(
     ]
 
     owned = {
-        (t.producer_id, place)
+        (t.producer_id, topic_partition)
         for t in look.transactions.rows
         if t.state not in CLOSED_STATES and not t.ghost
-        for place in t.partitions or ()
+        for topic_partition in t.partitions or ()
     }
     unowned = [w for w in candidates if (w.producer_id, w.topic_partition) not in owned]
 
@@ -86,7 +86,7 @@ async def histories(
         )
 
     histories = {w: history(w, logs) for w in candidates}
-    # of many ids only a part was loaded; where a remedy is due, each decision counts
+    # of many ids only a part was loaded; if a remedy is due, each decision counts
     short = [
         w
         for w in {*unowned, *_late(candidates, look)}
@@ -103,7 +103,7 @@ async def histories(
         )
         again += [log for log in logs if log.partition not in naming]
         histories |= {w: history(w, again) for w in short if w.producer_id in few}
-    # v1 shows it by order; markers of what nobody owns are shown, and must be explained
+    # v1 shows it by order; markers of unowned transactions are shown, and must be explained
     uncertain = [
         w
         for w, h in histories.items()
@@ -121,7 +121,7 @@ async def histories(
 def _late(candidates: Sequence[OpenTransaction], look: Look) -> list[OpenTransaction]:
     """Return those whose id runs past a limit, by the coordinators' clocks; all if none answers.
 
-    A fence of them is proposed only if no decided data lies below the open transaction.
+    A fence is proposed for them only if no decided data is below the open transaction.
     """
     late: list[OpenTransaction] = []
     for w in candidates:
@@ -141,24 +141,26 @@ def _not_read(w: OpenTransaction, why: Missing) -> History:
 async def _sight(
     cluster: Cluster,
     topics: Sequence[TopicMetadata],
-    places_in_scope: Collection[TopicPartition],
+    partitions_in_scope: Collection[TopicPartition],
     logs: Sequence[StateLog],
     cache: StateCache | None,
 ) -> dict[str, Sightings]:
     """Return the ids that each topic's name had, and note the ids of all topics now.
 
-    topics: described before the logs were read. Records are read by name from the leader: where it
-    knows the topic by another id than the broker that described it, the present id is not known.
+    topics: described before the logs were read. Records are read by name from the leader: if it
+    knows the topic by another id than the broker that described it, the present id is unknown.
     """
     if cache is None:
         return {}
     before = cache.noted_ends()
     now = {t.name: t.topic_id for t in topics if t.topic_id is not None}
-    places = [p for t in topics for p in t.partitions if p.topic_partition in places_in_scope]
-    of_leaders = await collect.ids_of_leaders(cluster, places)
+    partitions = [
+        p for t in topics for p in t.partitions if p.topic_partition in partitions_in_scope
+    ]
+    of_leaders = await collect.ids_of_leaders(cluster, partitions)
     confirmed = {name for name, ids in of_leaders.items() if ids == {now.get(name)}}
     ends = {log.partition: log.end for log in logs if log.end is not None}
     await cache.sight(now, ends, confirmed, before)
-    names = {topic for topic, _ in places_in_scope}
+    names = {topic for topic, _ in partitions_in_scope}
     former = cache.sightings(names)
     return {n: Sightings(now[n] if n in confirmed else None, former[n]) for n in names}

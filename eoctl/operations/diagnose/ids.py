@@ -1,6 +1,6 @@
 """Judge every transactional id that is active and holds no partition.
 
-It asks little of a healthy cluster: one listing, one description of the open transactions, and the
+A healthy cluster gets few requests: one listing, one description of the open transactions, and the
 coordinators' clocks. Only ids in Prepare*, or past a limit, need more requests. The rules are
 `recovery.diagnose.id_verdicts`.
 """
@@ -8,7 +8,6 @@ coordinators' clocks. Only ids in Prepare*, or past a limit, need more requests.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
@@ -31,12 +30,12 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings
+from recovery.values import Value, replace
 
 PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedIds:
+class JudgedIds(Value):
     """The ids, all open transactions, what could not be seen, and the pause between two checks."""
 
     ids: tuple[JudgedId, ...]
@@ -45,12 +44,11 @@ class JudgedIds:
     pause: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Value):
     """Ids past a limit by their coordinators' own clocks; None = the clocks cannot be asked.
 
     over_timeout: past their own timeout; over_long, over_stuck: `Settings.long_after`,
-    `Settings.stuck_after` since the start of their transaction. unseen: ids of which nothing is
+    `Settings.stuck_after` since the start of their transaction. unseen: ids about which nothing is
     known because their own coordinator did not answer.
     """
 
@@ -60,7 +58,7 @@ class Past:
     unseen: frozenset[str] = frozenset()
 
     def of(self, ids: Collection[str]) -> "Past":
-        """Return what is known of all these ids together: nothing if one of them was not seen."""
+        """Return what is known about all these ids together: nothing if one was not seen."""
         return self if self.unseen.isdisjoint(ids) else Past(None, None, None)
 
 
@@ -75,8 +73,8 @@ async def judge_ids(
 ) -> JudgedIds:
     """Judge the ids in Ongoing or Prepare* that are not among `judged_already`, or one of them.
 
-    on_first_look: called before the pause where a second look is needed.
-    Raises IncompleteError when a second look is needed and does not fit into the deadline.
+    on_first_look: called before the pause if a second snapshot is needed. Raises IncompleteError if
+    a needed second snapshot does not fit into the deadline.
     """
     listed = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
     listed = await with_least_in_sync(cluster, listed)
@@ -190,7 +188,7 @@ def _judge(
 
 
 def _completed(look: IdFacts, record: StateRecord | None) -> bool:
-    """Return True if the log, read after the look, shows that the transaction has ended."""
+    """Return True if the log, read after the snapshot, shows that the transaction has ended."""
     value, row = record.value if record else None, look.row
     if not isinstance(value, TransactionValue) or value.producer_id != row.producer_id:
         return False
@@ -205,7 +203,7 @@ def _completed(look: IdFacts, record: StateRecord | None) -> bool:
 async def _described(
     cluster: Cluster, rows: Sequence[TransactionFacts]
 ) -> tuple[list[TransactionFacts], list[Missing]]:
-    """Describe these ids as far as they are still open: one that ended meanwhile is no gap."""
+    """Describe these ids if they are still open: one that ended meanwhile is no gap."""
     rows_now, missing = await coordinators.described(cluster, rows)
     ended = {
         t.transactional_id
@@ -232,7 +230,7 @@ async def _look(
     looks = []
     for t in rows:
         prepared = t.state in PREPARING
-        # started no longer ago than that, it was not decided longer ago
+        # started no longer ago than that, so not decided longer ago either
         young = prepared and said(past.over_stuck, t) is False
         log = listed.log_of(t.transactional_id)
         looks.append(
@@ -308,7 +306,7 @@ async def _asked_further(
 
 
 async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[IdFacts]:
-    """The looks with the marker that ended each transaction where its own would be refused."""
+    """Return the facts, with the marker that ended each transaction whose own would be refused."""
     ended = {
         OpenTransaction(f.topic, f.partition, look.row.producer_id, f.high_watermark - 1): f
         for look in looks
@@ -317,8 +315,8 @@ async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[Id
     }
     if not ended:
         return list(looks)
-    places = {f.topic_partition: f for f in ended.values()}
-    read = await producer_markers.markers(cluster, list(ended), places)
+    by_partition = {f.topic_partition: f for f in ended.values()}
+    read = await producer_markers.markers(cluster, list(ended), by_partition)
     last = {(w.producer_id, w.topic_partition): m.found[-1] for w, m in read.items() if m.found}
 
     def shown(look: IdFacts, p: NamedPartition) -> NamedPartition:
@@ -334,7 +332,7 @@ async def _since_when(
     records: dict[str, StateRecord],
     settings: Settings,
 ) -> dict[str, bool | None]:
-    """Return for each id if it is in Prepare* for longer than stuck_after; ask for all at once."""
+    """Return for each id if it is in Prepare* longer than stuck_after; ask about all at once."""
     open_ = [k for k in looks if k.preparing and k.decided_long_ago is None]
     since = await asyncio.gather(
         *(
@@ -349,7 +347,7 @@ async def _since_when(
 async def _decided_long_ago(
     cluster: Cluster, look: IdFacts, record: StateRecord | None, settings: Settings
 ) -> bool | None:
-    """Return True if the id is in Prepare* for longer than stuck_after, None if that is unknown.
+    """Return True if the id has been in Prepare* longer than stuck_after, None if unknown.
 
     Its coordinator stamped the Prepare* record, like the start, by its own clock. So that clock is
     asked whether the transaction runs longer than stuck_after plus the time between both.
@@ -375,7 +373,7 @@ async def _decided_long_ago(
 async def _records(
     cluster: Cluster, looks: Sequence[IdFacts], settings: Settings
 ) -> tuple[dict[str, StateRecord], list[Missing]]:
-    """The newest record of each id that is asked further, as its coordinator's log has it."""
+    """Return the newest record, in its coordinator's log, of each id that needs more requests."""
     names = {look.row.transactional_id for look in looks if _further(look, settings)}
     if not names:
         return {}, []

@@ -1,14 +1,13 @@
-"""Read and judge every open transaction of a cluster: what `status`, `why`, `txn hanging`, `check`
-and the remedies begin with.
+"""Read and judge every open transaction of a cluster: the start of `status`, `why`, `txn hanging`,
+`check` and the remedies.
 
-Only partitions with LSO < HW are asked further; the history is read and the second look is taken
-only when the first leaves a verdict open. The rules are `recovery.diagnose.verdicts`.
+Only partitions with LSO < HW are asked further; the history is read and a second snapshot is taken
+only if the first leaves a verdict open. The rules are `recovery.diagnose.verdicts`.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, coordinators
@@ -28,6 +27,7 @@ from recovery.facts import Missing, PartitionFacts, TopicPartition, Transactions
 from recovery.inspect.history import History, still_open_in_log
 from recovery.inspect.motion import continues, is_over
 from recovery.inspect.observation import OpenTransaction, Settings, StartBatch
+from recovery.values import replace
 
 SECOND_LOOK_RULES = frozenset(
     {
@@ -56,9 +56,9 @@ async def diagnose(
     """Judge every open transaction on the held partitions in scope.
 
     Without selectors also every transactional id that is not at rest and holds no partition.
-    on_first_look: called before the pause where a second look is needed, with what one look
-    judges; ids that hold no partition are looked at later.
-    Raises IncompleteError when the second look does not fit into the deadline.
+    on_first_look: called before the pause if a second snapshot is needed, with the first one's
+    verdicts; ids that hold no partition are checked later. Raises IncompleteError if the second
+    snapshot does not fit into the deadline.
     """
     metadata, chosen, missing = await selected(cluster, scope)
     offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
@@ -128,15 +128,15 @@ async def diagnose(
 async def look_again(
     cluster: Cluster, before: Sequence[Judged], settings: Settings
 ) -> list[Judged | None]:
-    """Judge each again on a fresh second snapshot; None: it is over.
+    """Judge each again on a fresh second snapshot; None: the transaction is over.
 
     For the moment before a remedy acts: first snapshot and history are those of `before`.
     """
     names = sorted({j.about.topic for j in before})
     metadata = await cluster.metadata(names)
-    places = {j.about.topic_partition for j in before}
+    partitions = {j.about.topic_partition for j in before}
     topics = tuple(metadata.topics.values())
-    here = [p for t in topics for p in t.partitions if p.topic_partition in places]
+    here = [p for t in topics for p in t.partitions if p.topic_partition in partitions]
     look = await looking.look(cluster, topics, here, settings)
     result: list[Judged | None] = []
     for j in before:
@@ -162,28 +162,28 @@ class Judging:
         settings: Settings,
         held: Collection[TopicPartition],
     ) -> None:
-        """held: the partitions that were held when the look began."""
+        """held: the partitions that were held when the snapshot began."""
         self.topics = topics
         self._cluster = cluster
         self._settings = settings
         self._held = held
         self._partitions = {p.topic_partition: p for t in topics for p in t.partitions}
         self.newest: dict[TopicPartition, PartitionFacts] = {}
-        self._began: dict[TopicPartition, float] = {}  # of the look that the verdicts rest on
-        self._of_places: dict[TopicPartition, tuple[Missing, ...]] = {}
+        self._began: dict[TopicPartition, float] = {}  # of the snapshot on which the verdicts rest
+        self._of_partitions: dict[TopicPartition, tuple[Missing, ...]] = {}
         self._of_ids: tuple[Missing, ...] = ()
         self._others: list[Missing] = []
 
     @property
     def missing(self) -> list[Missing]:
-        """What stays unseen: of a partition, and of the coordinators, as the newest look has it."""
-        of_places = [m for of_place in self._of_places.values() for m in of_place]
-        return [*self._others, *of_places, *self._of_ids]
+        """Return what remains unseen, of partitions and of coordinators, in the newest snapshot."""
+        of_partitions = [m for of_partition in self._of_partitions.values() for m in of_partition]
+        return [*self._others, *of_partitions, *self._of_ids]
 
     async def judged(
         self, look: Look, pause: float, on_first_look: Callable[[Sequence[Judged]], None]
     ) -> tuple[list[Judged], float | None]:
-        """Return the verdicts, and the pause where a second look was taken after one."""
+        """Return the verdicts, and the pause if a second snapshot was taken after one."""
         judged = await self._settled(await self._once(look))
         waiting = [j for j in judged if j.verdict.rule in SECOND_LOOK_RULES]
         if not waiting:
@@ -237,8 +237,10 @@ class Judging:
         return [j for j in judged if id(j) not in over]
 
     async def _moment(self, judged: Sequence[Judged]) -> Look:
-        places = sorted({j.about.topic_partition for j in judged})
-        here = [self._partitions[place] for place in places if place in self._partitions]
+        partitions = sorted({j.about.topic_partition for j in judged})
+        here = [
+            self._partitions[partition] for partition in partitions if partition in self._partitions
+        ]
         look = await looking.moment(self._cluster, self.topics, here)
         self._note(look, with_ids=False)
         return look
@@ -247,13 +249,13 @@ class Judging:
         return await looking.with_coordinators(self._cluster, seen, self._settings)
 
     async def _once(self, look: Look, again: Sequence[Judged] | None = None) -> list[Judged]:
-        """Judge what one snapshot shows. again: only what got that verdict and is still open."""
+        """Judge what one snapshot shows. again: only those with that verdict, if still open."""
         self._began |= dict.fromkeys(look.samples, look.at)
         self._note(look, with_ids=True)
         opened = open_transactions(look, self._held)
         if again is not None:
             opened = [o for o in opened if any(_is_same(o, j) for j in again)]
-        facts = {place: sample.partition for place, sample in look.samples.items()}
+        facts = {partition: sample.partition for partition, sample in look.samples.items()}
         batches = await evidence.start_batches(
             self._cluster,
             [o for o in opened if o.producer_id is not None],
@@ -265,7 +267,7 @@ class Judging:
             opened = [o for o in opened if not _is_rewritten(o, starts.get(o), again)]
         look = _with_unread(look, batches.unread)
         judged = _judge(opened, starts, look, {}, self._settings)
-        # even of open ones: under transactions v1 a lost marker may lie below the same epoch
+        # even for open ones: under transactions v1 a lost marker may be below, with the same epoch
         unclear = [j.about for j in judged if j.verdict.rule not in NOT_JUDGED]
         if unclear:
             past, missing = await histories(
@@ -278,19 +280,21 @@ class Judging:
         return judged
 
     def _note(self, look: Look, *, with_ids: bool) -> None:
-        """Take what the look saw, and what it did not, in place of earlier looks."""
-        for place, sample in look.samples.items():
-            self.newest[place] = sample.partition
-            mine = (m for m in look.missing if m.topic_partition == place)
-            self._of_places[place] = tuple(mine)
+        """Note what the snapshot saw and did not see, replacing earlier snapshots."""
+        for partition, sample in look.samples.items():
+            self.newest[partition] = sample.partition
+            mine = (m for m in look.missing if m.topic_partition == partition)
+            self._of_partitions[partition] = tuple(mine)
         of_ids = [m for m in look.missing if m.scope in ("coordinator", "transaction")]
         if with_ids:
             self._of_ids = tuple(of_ids)
-        noted = {m for of_place in self._of_places.values() for m in of_place} | set(of_ids)
+        noted = {m for of_partition in self._of_partitions.values() for m in of_partition} | set(
+            of_ids
+        )
         self._others += [m for m in look.missing if m not in noted]
 
     async def _with_hidden(self, look: Look, past: Mapping[OpenTransaction, History]) -> Look:
-        """Return the look with ids that are open by their log, and that no coordinator lists.
+        """Return the snapshot with ids that are open by their log but that no coordinator lists.
 
         One that began after the listing is described now; its coordinator says if it is hidden.
         """
@@ -301,10 +305,10 @@ class Judging:
         found, missing = await coordinators.find(self._cluster, sorted(named))
         denied = tuple(m for m in missing if m.id is not None)
         rows = (*look.transactions.rows, *found)
-        transactions = look.transactions.but(rows=rows)
+        transactions = replace(look.transactions, rows=rows)
         samples = {
-            place: replace(sample, transactions=transactions, denied=denied)
-            for place, sample in look.samples.items()
+            partition: replace(sample, transactions=transactions, denied=denied)
+            for partition, sample in look.samples.items()
         }
         return replace(look, samples=samples, transactions=transactions)
 
@@ -355,14 +359,14 @@ def _is_rewritten(
 def _with_unread(look: Look, unread: Mapping[OpenTransaction, Missing]) -> Look:
     if not unread:
         return look
-    by_place = grouped(
+    by_partition = grouped(
         (w.topic_partition, (w.start_offset, m))
         for w, m in unread.items()
         if w.start_offset is not None
     )
     samples = {
-        place: replace(sample, unread=tuple(by_place.get(place, ())))
-        for place, sample in look.samples.items()
+        partition: replace(sample, unread=tuple(by_partition.get(partition, ())))
+        for partition, sample in look.samples.items()
     }
     return replace(look, samples=samples)
 

@@ -1,4 +1,4 @@
-"""A live cluster as a Source: each question goes to the brokers.
+"""Answer as a Source from a live cluster: each question goes to the brokers.
 
 Modules are loaded when a request needs them: lists start without the rules.
 """
@@ -6,7 +6,6 @@ Modules are loaded when a request needs them: lists start without the rules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eoctl.host.clock import now_ms
@@ -22,6 +21,7 @@ from recovery.facts import (
     TopicPartition,
     Transactions,
 )
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
@@ -36,9 +36,8 @@ TOPIC_KEYS = ("cleanup.policy", "retention.ms")
 BROKER_KEYS = ("transactional.id.expiration.ms", "offsets.retention.minutes")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The fetched batches of [start, end) of a partition. complete: false = not all were read."""
+class Held(Value):
+    """The fetched batches of [start, end) of a partition. complete: false = some were not read."""
 
     buffers: tuple[bytes, ...]
     start: int
@@ -46,14 +45,14 @@ class Held:
     complete: bool
 
     def waiting(self, producer_id: int | None) -> Waiting:
-        """Count them, and those of one producer among them."""
+        """Count the waiting records, and those of one producer among them."""
         from recovery.diagnose.waiting import waiting
 
         return waiting(self.buffers, self.start, self.end, producer_id, complete=self.complete)
 
 
 class Live:
-    """The brokers answer (see Source)."""
+    """A Source whose answers come from the brokers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -147,19 +146,19 @@ class Live:
         return None if held is None else held.waiting(producer_id)
 
     async def held(self, p: PartitionFacts) -> Held | None:
-        """Read what lies between the LSO and the high watermark; None where it cannot be read."""
+        """Read from the LSO to the high watermark; return None if that cannot be read."""
         from eoctl.kafka.read.fetch import Range, read_all
 
         if p.last_stable_offset is None or p.high_watermark is None:
             return None
-        place = Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)
-        chunks, ended = await read_all(self.cluster, [place], most_chunks=CHUNKS)
+        held_range = Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)
+        chunks, ended = await read_all(self.cluster, [held_range], most_chunks=CHUNKS)
         key = p.topic_partition
         end = ended[key]
         if end.error not in (None, "ENOUGH"):
             return None
         buffers = tuple(c.records for c in chunks[key])
-        return Held(buffers, place.start, place.end, complete=end.error is None)
+        return Held(buffers, held_range.start, held_range.end, complete=end.error is None)
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
         from eoctl.operations.inspect.strip import stretches

@@ -1,13 +1,12 @@
-"""One snapshot of open transactions: many requests, in the order that makes answers consistent.
+"""Take a snapshot of open transactions: many requests, ordered so that answers are consistent.
 
-Each partition's offsets and producers at one moment, the coordinators after them: an owner that
-ends meanwhile is no orphan. Only its leader is asked whether a transaction is still open.
+Each partition's offsets and producers are read at one moment, and the coordinators afterwards: an
+owner ending meanwhile leaves no orphan. Only the leader is asked whether a transaction is open.
 """
 
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators, moments
@@ -19,11 +18,11 @@ from recovery.facts import Missing, TopicPartition, TransactionFacts, Transactio
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, Settings
 from recovery.inspect.two_phase import looks_precommitted
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One sample of many partitions at once. at: when it began, on the monotonic clock."""
+class Look(Value):
+    """One snapshot of many partitions at once. at: when it began, on the monotonic clock."""
 
     samples: Mapping[TopicPartition, Sample]
     transactions: Transactions
@@ -34,23 +33,23 @@ class Look:
 async def moment(
     cluster: Cluster, topics: Sequence[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> Look:
-    """Ask the leaders alone: samples without coordinators, enough to see which ended."""
+    """Ask only the leaders: samples without coordinators, enough to see which ended."""
     at = time.monotonic()
     offsets, rows, missing = await moments.at_one_moment(cluster, topics, partitions)
     refused = {
         m.topic_partition: m for m in missing if m.scope == "partition" and m.topic is not None
     }
     samples = {
-        place: Sample(
+        topic_partition: Sample(
             partition=p,
-            producers=rows.get(place),
+            producers=rows.get(topic_partition),
             transactions=Transactions(),
             collected_at=now_ms(),
             topic_describe=p.error is None,
-            producers_missing=refused.get(place),
+            producers_missing=refused.get(topic_partition),
         )
         for p in offsets
-        for place in [p.topic_partition]
+        for topic_partition in [p.topic_partition]
     }
     return Look(samples, Transactions(), tuple(missing), at)
 
@@ -91,51 +90,51 @@ async def with_coordinators(cluster: Cluster, seen: Look, settings: Settings) ->
         listed = await with_least_in_sync(cluster, listed)
         described, more = await coordinators.described(cluster, listed.rows)
         # an id that could not be described keeps its row: the rules know what to do with it
-        transactions = listed.but(rows=tuple(described), missing=(*listed.missing, *more))
+        transactions = replace(listed, rows=tuple(described), missing=(*listed.missing, *more))
         preparing_rows = [t for t in described if t.state in PREPARING]
         measured, past, id_facts = await asyncio.gather(
             clocks.measured(cluster, described, now_ms),
             past_limits(cluster, described, settings, pids),
             standing(cluster, preparing_rows, now_ms()) if preparing_rows else _none(),
         )
-        transactions = transactions.but(clocks=measured)
+        transactions = replace(transactions, clocks=measured)
         missing += transactions.missing
         ids = tuple(_young_or_not(i, past) for i in id_facts)
         guessed = [t for t in described if looks_precommitted(t, settings)]
         owners = await look_for_life(cluster, _late(described, past), guessed)
     named = {p.topic_partition: p.facts for i in ids for p in i.named or ()}
     named |= await leaderless(cluster, transactions)
-    of_place = {
-        place: past.of(_ids_at(place, sample, transactions))
-        for place, sample in seen.samples.items()
+    of_partition = {
+        partition: past.of(_ids_at(partition, sample, transactions))
+        for partition, sample in seen.samples.items()
     }
     samples = {
-        place: replace(
+        partition: replace(
             sample,
             transactions=transactions,
             collected_at=now_ms(),
-            over_timeout=of_place[place].over_timeout,
-            over_long=of_place[place].over_long,
-            over_stuck=of_place[place].over_stuck,
-            list_version=None if of_place[place].over_long is None else 1,
+            over_timeout=of_partition[partition].over_timeout,
+            over_long=of_partition[partition].over_long,
+            over_stuck=of_partition[partition].over_stuck,
+            list_version=None if of_partition[partition].over_long is None else 1,
             named=tuple(named.values()),
             abort_cycles=owners.abort_cycles,
             groups=owners.groups,
             groups_missing=owners.groups_missing,
             ids=ids,
         )
-        for place, sample in seen.samples.items()
+        for partition, sample in seen.samples.items()
     }
     return Look(samples, transactions, tuple(missing), seen.at)
 
 
-def _ids_at(place: TopicPartition, sample: Sample, transactions: Transactions) -> set[str]:
+def _ids_at(partition: TopicPartition, sample: Sample, transactions: Transactions) -> set[str]:
     """Return the ids that may hold a partition: by their producer id, or since they name it."""
     pids = {p.producer_id for p in sample.producers or ()}
     return {
         t.transactional_id
         for t in transactions.rows
-        if t.producer_id in pids or place in (t.partitions or ())
+        if t.producer_id in pids or partition in (t.partitions or ())
     }
 
 
@@ -144,7 +143,7 @@ async def _none() -> list[IdFacts]:
 
 
 def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
-    """Return the snapshot; a decision that the coordinator's clock shows to be recent says so."""
+    """Return the snapshot; if the coordinator's clock shows a recent decision, it says so."""
     name = look.row.transactional_id
     over_stuck = past.of([name]).over_stuck
     young = over_stuck is not None and name not in over_stuck
@@ -163,9 +162,9 @@ def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts
 def open_transactions(look: Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:
     """Return each producer's open transaction per held partition, None where that is unknown.
 
-    One that begins at or above the high watermark holds nothing yet. For a partition that was not
-    seen at all: those of ids in Prepare* that name it. held: the partitions that an earlier
-    snapshot saw held.
+    One that begins at or above the high watermark holds nothing yet. If a partition was not seen at
+    all: those of ids in Prepare* that name it. held: the partitions that an earlier snapshot saw
+    held.
     """
     transactions: list[OpenTransaction] = []
     for (topic, partition), sample in sorted(look.samples.items()):

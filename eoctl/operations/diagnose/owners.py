@@ -1,18 +1,17 @@
-"""Traces of the owners of late transactions, and of those who should have ended them."""
+"""Find traces of late transactions' owners, and of those who should have ended them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eoctl.kafka.ask import configs, groups
 from eoctl.kafka.connection.cluster import Cluster
 from recovery.diagnose.case import possible_groups
 from recovery.facts import GroupFacts, Missing, TransactionFacts
+from recovery.values import Value
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
+class Owners(Value):
     """Fields of a Sample (see there)."""
 
     abort_cycles: tuple[tuple[int, int], ...] = ()
@@ -28,8 +27,8 @@ async def look_for_life(
     """Read the abort cycles of late transactions' coordinators, and the groups of their names.
 
     guessed: others whose owner only the name suggests; the groups of their names are read too. A
-    setting that may not be read is left out; nothing is asked if there is no transaction. Groups
-    are asked for by name: a list leaves out without an error those that we may not DESCRIBE.
+    setting that may not be read is left out; without transactions nothing is asked. Groups are
+    requested by name: a list omits, without an error, those that we may not DESCRIBE.
     """
     if not late and not guessed:
         return Owners()

@@ -1,13 +1,13 @@
-"""The transactions that hold a group's commits, judged on `__consumer_offsets` before any fence.
+"""Judge the transactions that hold a group's commits on `__consumer_offsets`, before any fence.
 
-A producer id proves nothing there: its id may have an open transaction elsewhere, which a fence
-would end, while a lost marker or a batch without an owner holds the group.
+A producer id proves nothing there: its transactional id may have an open transaction elsewhere,
+which a fence would end, while a lost marker or a batch without an owner holds the group.
 """
 
 from collections.abc import Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.committed import CommitPlace
+from eoctl.kafka.read.committed import CommitKey
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.verdict_rows import remedy_argv
 from eoctl.operations.inspect.lists import Scope
@@ -24,7 +24,7 @@ OWNED = ("open", "long", "overdue", "two-phase")
 async def judged(
     cluster: Cluster,
     pending: Sequence[GroupOffsetFacts],
-    holders: Mapping[CommitPlace, Sequence[OpenTransaction]],
+    holders: Mapping[CommitKey, Sequence[OpenTransaction]],
 ) -> tuple[PendingCommit, ...]:
     """Return each pending commit with its proven owner, or with the way out."""
     names = sorted({h.name for holders_here in holders.values() for h in holders_here})

@@ -1,7 +1,6 @@
-"""`runbook`: all open transactions of a cluster, with what a note on the next steps needs."""
+"""`runbook`: collect all open transactions of a cluster, with what a note on next steps needs."""
 
 import time
-from dataclasses import replace
 
 from eoctl.operations.diagnose.status import status_of, status_seen
 from eoctl.operations.diagnose.why import id_row, id_row_seen, in_time, rows_until
@@ -13,6 +12,7 @@ from recovery.facts import Missing, PartitionFacts
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.times import not_done_within
+from recovery.values import replace
 
 OF_JUDGING = 0.7
 """Of the time; where judging takes longer, the page is made of its first look."""
@@ -34,9 +34,8 @@ async def runbook(
 ) -> Answer:
     """Return the stories of what is held, and of ids that hold nothing; the rest is in `status`.
 
-    seconds: for all of it. A partition whose story does not fit in has a row with what the
-    diagnosis knows, and is among the errors. extra: also `left_out`, how many held partitions are
-    not among the rows.
+    seconds: in total. A partition whose story does not fit in has a row with what the diagnosis
+    knows, and is among the errors. extra: also `left_out`, how many held partitions have no row.
     """
     begun = time.monotonic()
     until = None if seconds is None else begun + seconds - TO_WRITE_SECONDS
@@ -55,7 +54,8 @@ async def runbook(
     for j in d.ids:
         row = await in_time(id_row(source, context, d, j), until)
         rows.append(row or id_row_seen(context, d, j))
-    return answer.but(
+    return replace(
+        answer,
         schema="runbook",
         rows=rows,
         errors=[*answer.errors, *error_rows(cut)],

@@ -21,9 +21,9 @@ async def status(
     pause: float,
     on_first_look: Callable[[Answer], None] | None = None,
 ) -> Answer:
-    """Brokers, partitions held back, open transactions by verdict.
+    """Return brokers, held partitions, and open transactions by verdict.
 
-    on_first_look: called before the pause where two looks are needed, with what one look judges.
+    on_first_look: called before the pause for a second snapshot, with the first one's verdicts.
     """
 
     def first_look(diagnosis: Diagnosis) -> None:

@@ -1,4 +1,4 @@
-"""From a diagnosis to the rows of `txn hanging` and `status`, with the commands they name."""
+"""Turn a diagnosis into rows of `txn hanging` and `status`, with the commands they name."""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict
@@ -15,7 +15,7 @@ from recovery.rows.diagnosis import EvidenceRow, RemedyRow, StatusRow, TxnHangin
 
 MARKERS = {"abort": "abort", "resolve": "resolve", "write-prepared-marker": "resolve"}
 """Remedies that write a marker to one partition, and the command under `txn` that does."""
-HIDDEN = frozenset({"open", "prepare"})  # no finding; shown with --all or when named
+HIDDEN = frozenset({"open", "prepare"})  # no findings; shown with --all or if named
 
 
 def remedy_argv(
@@ -31,7 +31,7 @@ def remedy_argv(
     if isinstance(verdict, Verdict) and remedy.action in MARKERS:
         about, action = verdict.about, MARKERS[remedy.action]
         if about.start_offset is None:
-            return None  # its leader answers nobody
+            return None  # its leader does not answer
         # a topic may begin with a dash, like an id
         dashed = about.name.startswith("-")
         argv = [*start, action, *([] if dashed else [about.name])]
@@ -47,7 +47,7 @@ def remedy_argv(
 
 
 def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRow:
-    """Return a verdict's remedy for eyes and scripts."""
+    """Return a verdict's remedy for people and scripts."""
     remedy: Remedy = verdict.remedy
     return RemedyRow(
         action=remedy.action,
@@ -138,7 +138,7 @@ def _judgement(
 
 
 def _only_id(j: Judged) -> str | None:
-    """The id that the history knows with this producer id, where no coordinator lists one."""
+    """Return the only id in the history with this producer id, if no coordinator lists one."""
     ids = j.history.transactional_ids if j.history else ()
     return ids[0] if len(ids) == 1 else None
 

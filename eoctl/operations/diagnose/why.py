@@ -1,9 +1,8 @@
-"""`why`: the story of one partition, or of what holds a group up, on one page."""
+"""`why`: tell the story of one partition, or of what holds a group up, on one page."""
 
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
@@ -30,10 +29,11 @@ from recovery.rows.diagnosis import HistoryRow
 from recovery.rows.row import ConnectRow
 from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
+from recovery.values import replace
 
 HISTORY_RECORDS = 8
 WRITTEN_SINCE = 192  # records that may have come since the transaction was judged
-MOST_FIRST = 20  # partitions, and ids, of a first look: more than a terminal has room for
+MOST_FIRST = 20  # partitions, and ids, of a first snapshot: a terminal has no room for more
 _HOST_UNKNOWN = "Kafka does not record its host: look for this id in your deployments"
 
 FirstLook = Callable[[Diagnosis, Sequence[PartitionFacts], Sequence[JudgedId]], None]
@@ -51,12 +51,12 @@ async def why(
     transactional_id: str | None = None,
     on_first_look: Callable[[Answer], None] | None = None,
 ) -> Answer:
-    """One row per partition: those named and held, those of the group, or the worst one.
+    """Return one row per partition: those named and held, those of the group, or the worst one.
 
-    transactional_id: those that the id holds; one row without a partition if it holds none.
-    Without anything named the worst: a partition, or an id that holds none.
-    on_first_look: called before the pause where two looks are needed, with rows that hold what one
-    look saw: who holds, since when, and the owner.
+    transactional_id: those that the id holds; one row without a partition if it holds none. If
+    nothing is named, the worst: a partition, or an id that holds none. on_first_look: called before
+    the pause if two snapshots are needed, with rows of what the first one saw: the holder, its
+    start, and the owner.
     """
 
     def first_look(
@@ -104,7 +104,7 @@ async def _of_group(
     """Judge what holds up a group: on its inputs, and on its partition of `__consumer_offsets`.
 
     That partition serves many groups: only transactions with this group in the keys of their open
-    batches hold it. Until these end, no member learns where to read on.
+    batches hold the group. Until these end, no member learns where to continue reading.
     """
     facts, missing = await source.named_groups([group])
     read = sorted({o.topic_partition for g in facts for o in g.offsets})
@@ -114,10 +114,10 @@ async def _of_group(
     if isinstance(own, Missing):
         missing.append(own)
     home = own if isinstance(own, tuple) else None
-    places = [*read, *([home] if home is not None and home not in read else [])]
-    if not places:
+    partitions = [*read, *([home] if home is not None and home not in read else [])]
+    if not partitions:
         return _answer(source, [], missing, [], group)
-    scope = Scope(tuple(_exactly(tp) for tp in places))
+    scope = Scope(tuple(_exactly(tp) for tp in partitions))
 
     def holding(d: Diagnosis) -> tuple[Diagnosis, list[PartitionFacts]]:
         """Return the diagnosis without what holds only other groups, and the partitions left."""
@@ -148,7 +148,7 @@ async def _of_group(
     rows = []
     for p in targets:
         at_home = p.topic_partition == home
-        # the LSO may be another group's: this one is held by the transaction with its name
+        # the LSO may be another group's: the transaction with this name holds this group
         first = next((j for j in mine if at_home and j.about.topic_partition == home), None)
         row = await _row(source, context, d, p, facts, retention.get(p.topic, {}), first)
         rows.append(_own_row(row, group) if at_home else row)
@@ -159,19 +159,19 @@ async def _of_group(
 
 
 def _may_hold(j: Judged, group: str) -> bool:
-    """The group is in the keys of its open batches, or these could not be read."""
+    """Return True if the group is in the keys of its open batches, or these are unreadable."""
     return j.start is None or group in j.start.groups
 
 
 def _own_row(row: WhyRow, group: str) -> WhyRow:
-    """Return the story of a group's own partition: its newest commit waits there."""
+    """Return the story of a group's own partition, where its newest commit waits."""
     sentence = (
         f"{group}: its newest offset commit waits in this transaction; until that ends no member "
         "of it learns where to read on (UNSTABLE_OFFSET_COMMIT)"
     )
     if row.held_by is not None and group not in row.held_by.groups:
         sentence = f"whether {group} is held by it is not known: its batches were not read"
-    return row.but(groups=None, groups_said=sentence)
+    return replace(row, groups=None, groups_said=sentence)
 
 
 async def _groups(
@@ -287,13 +287,13 @@ async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) ->
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
     row = id_row_seen(context, d, j, connect)
-    return row.but(history=rows[-HISTORY_RECORDS:])
+    return replace(row, history=rows[-HISTORY_RECORDS:])
 
 
 def id_row_seen(
     context: Context, d: Diagnosis, j: JudgedId, connect: ConnectRow | None = None
 ) -> WhyRow:
-    """Return what the diagnosis says of an id that holds no partition."""
+    """Return what the diagnosis says about an id that holds no partition."""
     row, v = j.verdict.about, j.verdict
     return WhyRow(
         topic=None,
@@ -353,7 +353,7 @@ async def rows_of(
     partitions: Sequence[PartitionFacts],
     transactional_id: str | None = None,
 ) -> tuple[list[WhyRow], list[Missing]]:
-    """Return the stories of some partitions of a diagnosis, and what of them could not be seen.
+    """Return the stories of a diagnosis's partitions, and what could not be seen of them.
 
     transactional_id: the id whose transaction each story is about; None: the one at the LSO.
     """
@@ -387,8 +387,8 @@ async def rows_until(
 ) -> tuple[list[WhyRow], list[Missing], list[Missing]]:
     """Return the stories of many partitions as far as time allows, and what is missing.
 
-    until: on the monotonic clock; None = without a bound. The last value: partitions whose rows
-    hold only the diagnosis because time ran out.
+    until: on the monotonic clock; None = without limit. The last value: partitions whose rows hold
+    only the diagnosis because time ran out.
     """
     few = asyncio.Semaphore(STORIES_AT_ONCE)
     cut: list[Missing] = []
@@ -451,10 +451,11 @@ async def _row(
     config: Mapping[str, str | None],
     holder_first: Judged | None = None,
 ) -> WhyRow:
-    """One partition's story. holder_first: whom it is about; None = the transaction at the LSO."""
+    """Return a partition's story. holder_first: its subject; None = the transaction at the LSO."""
     first = holder_first or _holder(d, p)
     counted = await source.waiting(p, first.about.producer_id if first else None)
-    return _seen_row(context, d, p, first).but(
+    return replace(
+        _seen_row(context, d, p, first),
         waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
         owner=None
         if first is None
@@ -468,7 +469,7 @@ async def _row(
 
 
 def _seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged | None) -> WhyRow:
-    """Return what the diagnosis alone says of a partition. first: whom the story is about."""
+    """Return what the diagnosis alone says about a partition. first: the story's subject."""
     judged = [j for j in d.judged if j.about.topic_partition == p.topic_partition]
     return _first_row(context, d, p, judged, first)
 
@@ -480,7 +481,7 @@ def _first_row(
     judged: Sequence[Judged],
     first: Judged | None,
 ) -> WhyRow:
-    """judged: what the partition has open."""
+    """Return the row of a first snapshot. judged: what the partition has open."""
     rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
     holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
     return WhyRow(
@@ -518,7 +519,7 @@ def _again(context: Context, p: PartitionFacts, *words: str) -> str | None:
 
 
 def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
-    """Return where else the producer id holds: its coordinator's list, and partitions looked at."""
+    """Return where else the producer id holds: by its coordinator's list and by partitions seen."""
     owner, about = j.verdict.owner, j.about
     listed = (owner.partitions or ()) if owner is not None else ()
     opened = (
@@ -530,15 +531,17 @@ def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
 
 
 def _is_of(j: Judged, name: str) -> bool:
-    """An id owns the transaction, or bore its producer id."""
+    """Return True if the id owns the transaction, or had its producer id."""
     owns = j.verdict.owner is not None and j.verdict.owner.transactional_id == name
     return owns or (j.history is not None and name in j.history.transactional_ids)
 
 
 def _about(d: Diagnosis, p: PartitionFacts, name: str | None) -> Judged | None:
     """Return the transaction that a story is about: an id's own, or the one at the LSO."""
-    place = p.topic_partition
-    mine = (j for j in d.judged if name and j.about.topic_partition == place and _is_of(j, name))
+    partition = p.topic_partition
+    mine = (
+        j for j in d.judged if name and j.about.topic_partition == partition and _is_of(j, name)
+    )
     return next(mine, None) or _holder(d, p)
 
 
@@ -582,7 +585,7 @@ async def _connect(source: Source, name: str | None) -> ConnectRow | None:
 
 
 def _owner_name(j: Judged) -> str | None:
-    """Return the id that owns the transaction, or that alone bore its producer id."""
+    """Return the id that owns the transaction, or was the only one with its producer id."""
     ids = j.history.transactional_ids if j.history else ()
     if j.verdict.owner is not None:
         return j.verdict.owner.transactional_id
@@ -590,8 +593,8 @@ def _owner_name(j: Judged) -> str | None:
 
 
 def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = None) -> OwnerRow:
-    """The owner: the id, and the clients of its Kafka Streams process, else of the groups that
-    begin its name, or which connector of Kafka Connect owns it."""
+    """Return the owner: the id, and the clients of its Kafka Streams process, else of the groups
+    that begin its name, or the Kafka Connect connector that owns the id."""
     owner, name = j.verdict.owner, _owner_name(j)
     groups = [
         g for g in (*facts, *j.newest.groups) if name is not None and named_after(name, g.group)
@@ -625,16 +628,16 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
 
 
 async def _history(source: Source, j: Judged) -> list[HistoryRow]:
-    """Return the last records of the ids that bore the producer id."""
+    """Return the last records of the ids that had the producer id."""
     if j.about.producer_id is None:
         return []
     known = j.history.transactional_ids if j.history else ()
     ids = [j.verdict.owner.transactional_id] if j.verdict.owner else list(known)
     if j.history and not ids:
-        return []  # all partitions were looked through for its producer id
+        return []  # all partitions were searched for its producer id
     pids = [] if ids else [j.about.producer_id]
     answer = await history(source, ids, pids, newest=HISTORY_RECORDS + WRITTEN_SINCE)
-    # later records are not of the moment that was judged
+    # later records do not belong to the judged moment
     end = j.history.read_until if j.history else None
     rows = [
         row
@@ -730,12 +733,13 @@ async def _healthy(
     group: str | None,
 ) -> list[WhyRow]:
     """Say which selected partitions are not held, with each group's lag."""
-    look = await source.look(scope.but(internal=True))
+    look = await source.look(replace(scope, internal=True))
     here = facts
     if group is None:
         here, _ = await _groups(source, look.partitions)
     return [
-        _first_row(context, d, p, (), None).but(
+        replace(
+            _first_row(context, d, p, (), None),
             stuck=False,
             headline=_headline(p, None)
             if p.held

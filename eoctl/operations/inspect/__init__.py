@@ -1,1 +1,1 @@
-"""`lso`, `txn list|describe|history`, `producers`, `offsets`: facts, side by side."""
+"""`lso`, `txn list|describe|history`, `producers`, `offsets`: show facts side by side."""

@@ -1,7 +1,7 @@
-"""Names for completion: topics and transactional ids of a cluster, cached for 60 s per context.
+"""Complete names: topics and transactional ids of a cluster, cached for 60 s per context.
 
 Pressing Tab waits a moment at most: a separate process asks the cluster and writes the cache, so
-that a slow cluster serves the next Tab. Nothing here prints or prompts.
+that a slow cluster's answer serves the next Tab. Nothing here prints or prompts.
 """
 
 import fcntl
@@ -11,25 +11,26 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context, cache_dir
+from recovery.values import Value
 
 FRESH_SECONDS = 60.0
 ASK_SECONDS = 5.0
 MOST_IDS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Value):
     """topics: name → number of partitions. transactional_ids: the first 20,000, sorted."""
 
-    topics: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = msgspec.field(default_factory=dict)
     transactional_ids: tuple[str, ...] = ()
 
 
@@ -50,7 +51,7 @@ def names(context: Context, wait_seconds: float) -> Names:
 
 
 def _cache_path(context: Context) -> Path:
-    """One file per cluster and way to it; no secret goes into its name."""
+    """Return one file per cluster and way to it, without a secret in its name."""
     known = {k: v for k, v in context.properties.items() if not SECRET_KEY.search(k)}
     way = json.dumps([context.name, sorted(known.items()), sorted(context.hosts.items())])
     return cache_dir() / "completion" / f"{hashlib.sha256(way.encode()).hexdigest()[:32]}.json"

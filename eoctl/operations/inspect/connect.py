@@ -1,4 +1,4 @@
-"""Which Kafka Connect connector owns a transactional id: by the id's name, and its group."""
+"""Find the Kafka Connect connector that owns a transactional id: by the id's name and group."""
 
 from collections.abc import Sequence
 

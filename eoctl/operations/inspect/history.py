@@ -1,4 +1,4 @@
-"""`txn history`: what `__transaction_state` recorded of transactional ids and producer ids."""
+"""`txn history`: show `__transaction_state`'s records of transactional ids and producer ids."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ async def history(
     window: tuple[int | None, int | None] = (None, None),
     newest: int | None = NEWEST,
 ) -> Answer:
-    """Return the records of these ids, and of each id that ever bore one of the producer ids.
+    """Return the records of these ids, and of each id that ever had one of the producer ids.
 
     window: records from this time and before that one (epoch ms). newest: this many records of each
     id, which the window then filters; None = all. `left_out`: ids that have more.
@@ -82,10 +82,10 @@ async def read_state_logs(
     producer_ids: Sequence[int],
     newest: int | None = None,
 ) -> StateLogs:
-    """Read all logs for these ids and for all ids that bore these producer ids. None = all ids.
+    """Read all logs for these ids and for all ids that had these producer ids. None = all ids.
 
-    newest: so many records of each id are enough; None = all.
-    An id lives where its records are: its hash may point elsewhere since partitions were added.
+    newest: so many records of each id are enough; None = all. An id is where its records are: its
+    hash may point elsewhere since partitions were added.
     """
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):

@@ -1,6 +1,6 @@
-"""`lso`, `txn list`, `txn describe`, `producers`: what the brokers say, side by side.
+"""`lso`, `txn list`, `txn describe`, `producers`: show what the brokers say, side by side.
 
-Each function asks a Source for facts and gives an Answer.
+Each function asks a Source for facts and returns an Answer.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,21 @@ from recovery.inspect.inspection import (
     txn_list_rows,
 )
 from recovery.rows.answers import Answer, error_rows
+from recovery.values import replace
 
 
 async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer:
-    """Log start, LSO, high watermark and what blocks.
+    """Return log start, LSO, high watermark and what blocks.
 
     Without selectors only held partitions and those that could not be seen; show_all adds the
     healthy ones, scope.internal the healthy ones of internal topics.
     """
-    facts = await source.look(scope.but(internal=True))
+    facts = await source.look(replace(scope, internal=True))
     return lso_answer(facts, scope, show_all=show_all)
 
 
 def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
-    """Return the answer of `lso` from facts, live or out of a bundle."""
+    """Return the answer of `lso` from facts, of a live cluster or a bundle."""
 
     def shown(p: PartitionFacts) -> bool:
         if p.held != 0 or scope.selectors:
@@ -101,7 +102,7 @@ async def producers(
     producer_ids: Sequence[int] = (),
     resolve: bool = False,
 ) -> Answer:
-    """The producers of the partitions in scope; resolve: with transactional ids and zombies."""
+    """Return the producers in scope; resolve: with transactional ids and zombies."""
     facts = await source.producers(scope, producer_ids, resolve=resolve)
     return Answer(
         schema="producers",
@@ -115,5 +116,5 @@ async def producers(
 
 
 def open_transactions(rows: Sequence[TransactionFacts]) -> list[TransactionFacts]:
-    """Those that are open: Ongoing or Prepare*."""
+    """Return the open ones: Ongoing or Prepare*."""
     return [t for t in rows if t.state in OPEN_STATES]

@@ -1,4 +1,4 @@
-"""What may be listed (a scope, a filter), and how a live cluster answers: the `look_...` functions.
+"""Define what may be listed (a scope, a filter), and ask a live cluster: the `look_...` functions.
 
 A bundle answers the same questions (`eoctl.operations.inspect.offline`).
 """
@@ -24,7 +24,7 @@ from recovery.inspect.inspection import (
 )
 from recovery.selectors import Selector, unmatched
 from recovery.selectors import missing as missing_names
-from recovery.values import Value
+from recovery.values import Value, replace
 
 CLOCK_SKEW_MS = 5_000
 STATES = (
@@ -40,7 +40,7 @@ STATES = (
 
 
 class Scope(Value):
-    """The partitions meant: selectors (none = all), and internal topics or not."""
+    """The selected partitions: selectors (none = all), and internal topics or not."""
 
     selectors: tuple[Selector, ...] = ()
     internal: bool = True
@@ -55,7 +55,7 @@ async def selected(
 
 
 def topics_named(scope: Scope) -> list[str] | None:
-    """Return the topics to ask for: those named, None = all."""
+    """Return the topics to request: those named, None = all."""
     names = [s.literal for s in scope.selectors if s.literal is not None]
     everything = not scope.selectors or len(names) < len(scope.selectors)
     return None if everything else sorted(set(names))
@@ -91,7 +91,7 @@ def choose(
 
 
 def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
-    """Return a sentence for each pattern without a match: no error, but seldom intended."""
+    """Return a sentence per pattern without a match: no error, but seldom intended."""
     return unmatched(scope.selectors, [p.topic_partition for p in chosen])
 
 
@@ -131,7 +131,8 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
             cluster, [p.producer_id for p in blocking if p is not None]
         )
         missing += transactions.missing
-    return facts.but(
+    return replace(
+        facts,
         collected_at=now_ms(),
         partitions=tuple(newest.get(p.topic_partition, p) for p in partitions),
         producers=producers,
@@ -149,10 +150,11 @@ async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Trans
 async def _described(
     cluster: Cluster, listed: Transactions, rows: Sequence[TransactionFacts]
 ) -> Transactions:
-    """`rows` of a listing described, with their coordinators' clocks."""
+    """Describe a listing's `rows`, with their coordinators' clocks."""
     described_at = now_ms()
     described, missing = await coordinators.described(cluster, rows)
-    return listed.but(
+    return replace(
+        listed,
         rows=tuple(described),
         missing=(*listed.missing, *without_history(listed), *missing),
         clocks=await clocks.measured(cluster, described, now_ms),
@@ -161,7 +163,7 @@ async def _described(
 
 
 def without_history(transactions: Transactions) -> tuple[Missing, ...]:
-    """Say that there is no `__transaction_state`: never created, or deleted: nobody can tell."""
+    """Say that `__transaction_state` is missing: never created, or deleted; which is unknown."""
     if transactions.coordinators or transactions.missing:
         return ()
     return (
@@ -187,7 +189,7 @@ async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
 
 
 def transaction_state(text: str) -> str:
-    """Kafka's spelling of a transaction state given in any case. Raises UsageError."""
+    """Return Kafka's spelling of a transaction state given in any case. Raises UsageError."""
     plain = re.sub(r"[^a-z]", "", text.lower())
     for state in STATES:
         if plain == state.lower():
@@ -227,7 +229,7 @@ class TxnFilter(Value):
 async def look_at_transactions(
     cluster: Cluster, filter_: TxnFilter, *, describe: bool
 ) -> Transactions:
-    """The transactions that pass the filter; the brokers filter by state, PID and duration."""
+    """Return the transactions that pass the filter; brokers filter by state, PID and duration."""
     listed = await coordinators.transactions(
         cluster,
         states=filter_.states_meant,
@@ -236,7 +238,7 @@ async def look_at_transactions(
     )
     rows = tuple(t for t in listed.rows if filter_.names(t.transactional_id))
     if not describe:
-        return listed.but(rows=rows)
+        return replace(listed, rows=rows)
     return await _described(cluster, listed, rows)
 
 
@@ -280,18 +282,20 @@ async def _behind_owners(
 ) -> dict[TopicPartition, tuple[ProducerFacts, ...]]:
     """Check again if an older epoch has something open: the fence may have come in between."""
     newest = {t.producer_id: t.producer_epoch or 0 for t in transactions.rows}
-    places = {
-        place
-        for place, rows in states.items()
+    partitions = {
+        partition
+        for partition, rows in states.items()
         for p in rows
         if p.current_txn_start_offset is not None
         and p.producer_epoch < newest.get(p.producer_id, 0)
     }
-    if not places:
+    if not partitions:
         return {}
-    again, _ = await collect.producers(cluster, [p for p in chosen if p.topic_partition in places])
-    known = {place: {p.producer_id for p in rows} for place, rows in states.items()}
+    again, _ = await collect.producers(
+        cluster, [p for p in chosen if p.topic_partition in partitions]
+    )
+    known = {partition: {p.producer_id for p in rows} for partition, rows in states.items()}
     return {
-        place: tuple(p for p in rows if p.producer_id in known[place])
-        for place, rows in again.items()
+        partition: tuple(p for p in rows if p.producer_id in known[partition])
+        for partition, rows in again.items()
     }

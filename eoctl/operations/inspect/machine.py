@@ -1,4 +1,4 @@
-"""`context test`: what on this machine, or in the clocks, would fail. Reads only."""
+"""`context test`: find what would fail because of this machine or the clocks. Reads only."""
 
 import locale
 import os
@@ -26,7 +26,7 @@ from recovery.rows.row import ContextTestRow
 from recovery.times import span
 
 LEAST_COLUMNS = 80
-MOST_TIMED = 20  # open transactions of each coordinator that are described, to measure its clock
+MOST_TIMED = 20  # open transactions described per coordinator, to measure its clock
 LOCKS = Path("/proc/locks")
 
 
@@ -38,7 +38,7 @@ def row_of(
     cannot: Sequence[str] = (),
     error: str | None = None,
 ) -> ContextTestRow:
-    """cannot: what cannot be said where the check does not hold, or is not known to."""
+    """Return a row. cannot: what remains unknown if the check fails or its outcome is unknown."""
     return ContextTestRow(
         kind=kind,
         check=check,
@@ -76,7 +76,7 @@ def _java() -> ContextTestRow:
 
 
 def _jars() -> ContextTestRow:
-    """Say what the cache holds of Kafka's jars."""
+    """Say which of Kafka's jars the cache holds."""
     try:
         folder = cache_dir() / "jars"
         files = list(folder.glob("*.jar"))
@@ -89,7 +89,7 @@ def _jars() -> ContextTestRow:
 
 
 def _terminal() -> ContextTestRow:
-    """Say what the dashboard and tables have to paint on."""
+    """Say what the terminal offers to the dashboard and to tables."""
     if not sys.stdout.isatty():
         return _row(
             "terminal", None, "stdout is not a terminal: tables are not cut, and have no colour"
@@ -118,7 +118,7 @@ async def _clock(cluster: Cluster) -> ContextTestRow:
 
 
 def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -> ContextTestRow:
-    """Say how far the clocks are from ours. of_brokers: all coordinators; None unless all are."""
+    """Say how far the clocks are from ours. of_brokers: all coordinators; None unless all known."""
     cannot_say = ["ages to the second"]
     if not measured:
         return _row(
@@ -146,22 +146,22 @@ def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -
     return _row("clock", well, detail, cannot_say)
 
 
-def _folder(check: str, place: Callable[[], Path], holds: str) -> ContextTestRow:
+def _folder(check: str, folder: Callable[[], Path], holds: str) -> ContextTestRow:
     """Say whether a folder can be written."""
     try:
-        path = place()
+        path = folder()
         while not path.exists() and path != path.parent:
-            path = path.parent  # made when it is first needed
+            path = path.parent  # created when first needed
         if not os.access(path, os.W_OK | os.X_OK):
             return _row(check, False, f"{path} cannot be written; it is for {holds}")
         free = size(shutil.disk_usage(path).free)
     except (OSError, UsageError) as error:
         return _row(check, False, _reason(error))
-    return _row(check, True, f"{place()}, {free} free; for {holds}")
+    return _row(check, True, f"{folder()}, {free} free; for {holds}")
 
 
 def _locks() -> ContextTestRow:
-    """Say which lock files a process has; a file alone is no lock: it ends with its process."""
+    """Say which lock files a process holds; a file without a process is no lock."""
     try:
         files = sorted((state_dir() / "locks").glob("*.lock"))
         held = _inodes_held()
@@ -175,7 +175,7 @@ def _locks() -> ContextTestRow:
 def _inodes_held() -> set[int]:
     """Return the inodes of files with a lock, by Linux's list. Raises OSError elsewhere.
 
-    To try each lock would take it for a moment, in which a `check` would find it taken.
+    Trying each lock would hold it for a moment, in which a `check` would find it taken.
     """
     held = set[int]()
     for line in LOCKS.read_text().splitlines():
@@ -188,7 +188,7 @@ def _inodes_held() -> set[int]:
 
 
 def _leftovers() -> list[ContextTestRow]:
-    """Return what runs that were cut short left: journal entries, temporary folders."""
+    """Return what interrupted runs left: journal entries, temporary folders."""
     notice = unfinished_notice()
     rows = [_row("journal", notice is None, notice or "no change is unfinished")]
     try:

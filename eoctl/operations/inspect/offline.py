@@ -1,7 +1,6 @@
-"""A bundle as a Source: answers the read commands' requests from what was seen."""
+"""Answer as a Source from a bundle: read commands' requests, from what was seen."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from eoctl.kafka.ask.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, group_partition
@@ -28,10 +27,11 @@ from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import Settings
 from recovery.quoting import quoted, some
 from recovery.rows.strip import StripRow
+from recovery.values import replace
 
 
 class Offline:
-    """A bundle as a Source: it answers what it holds."""
+    """A bundle as a Source: answers from its content."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -57,7 +57,7 @@ class Offline:
 
     @property
     def brokers(self) -> tuple[BrokerFacts, ...]:
-        """The brokers that were listed."""
+        """Return the brokers that were listed."""
         return self._bundle.brokers
 
     def now(self) -> int:
@@ -78,7 +78,7 @@ class Offline:
     def _chosen(
         self, scope: Scope, missing: Iterable[Missing]
     ) -> tuple[list[PartitionMetadata], tuple[Missing, ...]]:
-        """Return the partitions in scope, and all missing facts that concern them."""
+        """Return the partitions in scope, and all missing facts that concern these."""
         chosen, vain = choose(self._metadata(topics_named(scope)), scope)
         partitions = {p.topic_partition for p in chosen}
         topics = {topic for topic, _ in partitions}
@@ -94,11 +94,12 @@ class Offline:
     async def look(self, scope: Scope) -> Facts:
         facts = facts_of(self._bundle.offsets)
         chosen, missing = self._chosen(scope, facts.missing)
-        by_place = {p.topic_partition: p for p in facts.partitions}
-        return facts.but(
+        by_partition = {p.topic_partition: p for p in facts.partitions}
+        return replace(
+            facts,
             scanned=len(chosen),
             partitions=tuple(
-                by_place[p.topic_partition] for p in chosen if p.topic_partition in by_place
+                by_partition[p.topic_partition] for p in chosen if p.topic_partition in by_partition
             ),
             missing=missing,
             notes=matching_nothing(scope, chosen),
@@ -109,7 +110,8 @@ class Offline:
         owners = facts.transactions or Transactions()
         relevant = [m for m in facts.missing if resolve or m not in owners.missing]
         chosen, missing = self._chosen(scope, relevant)
-        return facts.but(
+        return replace(
+            facts,
             scanned=len(chosen),
             producers={
                 key: tuple(
@@ -140,7 +142,7 @@ class Offline:
                 )
             )
         )
-        return transactions.but(rows=tuple(rows))
+        return replace(transactions, rows=tuple(rows))
 
     async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
         partitions = state_partitions_of(self._topic(TRANSACTION_STATE))
@@ -151,7 +153,7 @@ class Offline:
             text = "no transaction was ever begun here"
             absent_ids = (Missing("transaction", NOT_FOUND, text, id=name) for name in ids)
             return Transactions(missing=tuple(absent_ids)), 0
-        # what was left out of a listing that saw all coordinators did not exist
+        # a listing that saw all coordinators left out only what did not exist
         absent = NOT_FOUND if self._bundle.transactions.complete else "NOT_IN_BUNDLE"
         missing = tuple(
             Missing(
@@ -244,10 +246,10 @@ class Offline:
             return list(self._bundle.groups), missing
         here = set(partitions)
         matching = [
-            g.but(offsets=tuple(o for o in g.offsets if o.topic_partition in here))
+            replace(g, offsets=tuple(o for o in g.offsets if o.topic_partition in here))
             for g in self._bundle.groups
         ]
-        # that some topics are hidden matters only to who asks for all of them
+        # hidden topics matter only to a request for all of them
         return [g for g in matching if g.offsets], [
             m for m in missing if m.scope != "topic" or m.topic
         ]

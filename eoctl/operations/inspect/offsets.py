@@ -1,7 +1,7 @@
 """`offsets count` and `offsets show`: exact counts of ranges, and the positions of groups.
 
-Nothing is clamped and nothing guessed: a range that does not exist, or could not be read, is a row
-with an error.
+Nothing is clamped or guessed: a range that does not exist, or could not be read, is a row with an
+error.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,27 +36,27 @@ async def count_offsets(
     cuts: list[Cuts] = []
     errors: dict[TopicPartition, str] = {}
     for f in facts:
-        place = f.topic_partition
-        if place not in ranges:
-            errors[place] = f.error or "OFFSET_NOT_AVAILABLE"
+        partition = f.topic_partition
+        if partition not in ranges:
+            errors[partition] = f.error or "OFFSET_NOT_AVAILABLE"
             continue
-        problem = range_problem(*ranges[place], f)
+        problem = range_problem(*ranges[partition], f)
         if problem is not None:
-            missing.append(Missing("partition", *problem, None, *place))
-            errors[place] = problem[0]
+            missing.append(Missing("partition", *problem, None, *partition))
+            errors[partition] = problem[0]
             continue
-        cuts.append(_cuts(f, ranges[place]))
+        cuts.append(_cuts(f, ranges[partition]))
     counts, more = await count(cluster, cuts, reading)
     missing += more
     errors |= {TopicPartition(m.topic or "", m.partition or 0): m.error for m in more}
     rows = [
         offsets_count_row(
-            place,
-            ranges.get(place),
-            counts[place][0] if place in counts else None,
-            errors.get(place),
+            partition,
+            ranges.get(partition),
+            counts[partition][0] if partition in counts else None,
+            errors.get(partition),
         )
-        for place in (f.topic_partition for f in facts)
+        for partition in (f.topic_partition for f in facts)
     ]
     return Answer("offsets-count", cluster.cluster_id, now_ms(), rows, error_rows(missing))
 
@@ -66,7 +66,7 @@ async def bounded(
 ) -> tuple[list[PartitionFacts], dict[TopicPartition, tuple[int, int]], list[Missing]]:
     """Return the named partitions, the offsets of the range in each, and what was not seen.
 
-    A partition whose offsets no broker gave has no range; a range may run backwards.
+    A partition without offsets from a broker has no range; a range may run backwards.
     """
     metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
     facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
@@ -98,15 +98,15 @@ async def show_offsets(
     *,
     counting: Reading | None = None,
 ) -> Answer:
-    """Committed offsets of the groups named (none = all) against LSO and high watermark.
+    """Compare the named groups' (none = all) committed offsets with LSO and high watermark.
 
     counting: read the logs and count the records that wait for each group.
     """
     missing: list[Missing] = []
-    places: list[TopicPartition] | None = None
+    partitions: list[TopicPartition] | None = None
     if selectors:
         _, chosen, missing = await selected(cluster, Scope(tuple(selectors)))
-        places = [p.topic_partition for p in chosen]
+        partitions = [p.topic_partition for p in chosen]
     find = groups.find_groups(cluster, names) if names else groups.list_groups(cluster)
     group_facts, more = await find
     missing += more
@@ -115,7 +115,7 @@ async def show_offsets(
         for g in group_facts
         if g.state == "Dead"
     ]
-    group_facts, more = await committed.with_offsets(cluster, group_facts, places)
+    group_facts, more = await committed.with_offsets(cluster, group_facts, partitions)
     missing += more
     offsets = [o for g in group_facts for o in g.offsets]
     extra = {"groups": _states(group_facts)}
@@ -130,7 +130,7 @@ async def against_logs(
     counting: Reading | None,
     extra: Mapping[str, object],
 ) -> Answer:
-    """The rows of `offsets show`. missing: what could not be seen of the offsets themselves."""
+    """Return the rows of `offsets show`. missing: what could not be seen of the offsets."""
     facts, more = await _partitions_of(cluster, offsets)
     missing += more
     pending = await committed.pending_producers(cluster, [o for o in offsets if o.pending])
@@ -157,17 +157,17 @@ async def _partitions_of(
     cluster: Cluster, offsets: Sequence[GroupOffsetFacts]
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
     """Return the partitions that offsets were committed for, after the offsets were read."""
-    facts, missing = await at_places(cluster, {o.topic_partition for o in offsets})
+    facts, missing = await at_partitions(cluster, {o.topic_partition for o in offsets})
     return {f.topic_partition: f for f in facts}, missing
 
 
-async def at_places(
-    cluster: Cluster, places: Collection[TopicPartition]
+async def at_partitions(
+    cluster: Cluster, topic_partitions: Collection[TopicPartition]
 ) -> tuple[list[PartitionFacts], list[Missing]]:
     """Return the offsets of these partitions, of those among them that exist."""
-    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    metadata = await cluster.metadata(sorted({topic for topic, _ in topic_partitions}))
     topics = metadata.topics.values()
-    partitions = [p for t in topics for p in t.partitions if p.topic_partition in places]
+    partitions = [p for t in topics for p in t.partitions if p.topic_partition in topic_partitions]
     return await collect.partition_offsets(cluster, topics, partitions)
 
 
@@ -177,7 +177,7 @@ async def _waiting(
     facts: dict[TopicPartition, PartitionFacts],
     reading: Reading,
 ) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
-    """Committed offset → visible records from there to the LSO. Each log is read once.
+    """Return committed offset → visible records from there to the LSO. Each log is read once.
 
     A log that is not read because of `reading.most` has no entry.
     """
@@ -187,12 +187,12 @@ async def _waiting(
             starts.setdefault(o.topic_partition, set()).add(o.committed_offset)
     waiting: dict[TopicPartition, dict[int, int]] = {}
     cuts = []
-    for place, commits in starts.items():
-        f = facts.get(place)
+    for partition, commits in starts.items():
+        f = facts.get(partition)
         if f is None or f.last_stable_offset is None:
             continue
         stable = f.last_stable_offset
-        waiting[place] = {start: 0 for start in commits if start >= stable}
+        waiting[partition] = {start: 0 for start in commits if start >= stable}
         below = sorted(start for start in commits if start < stable)
         if below:
             cuts.append(_cuts(f, (*below, stable)))

@@ -1,6 +1,6 @@
-"""`context test`: what these credentials can see, what they cannot, and which commands that allows.
+"""`context test`: show what these credentials can see and not see, and the commands they allow.
 
-What it checks on this machine: `eoctl.operations.inspect.machine`.
+For its checks of this machine see `eoctl.operations.inspect.machine`.
 
 Topics, groups and the cluster report their authorized operations (KIP-430). For transactional ids
 no request does: DESCRIBE is probed at the coordinators, WRITE is read from the ACLs. Nothing that
@@ -32,12 +32,12 @@ from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.row import ContextTestRow
 
-MOST_GROUPS = 1000  # asked for their operations; of more, the first ones represent all
+MOST_GROUPS = 1000  # asked for their operations; of more groups, the first ones represent all
 MOST_NAMED = 5
 
 
 async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
-    """One row per right that commands need, one per command, then those of this machine.
+    """Return a row per right that commands need, one per command, then those of this machine.
 
     Only reads; changes nothing.
     """
@@ -91,7 +91,7 @@ _right = partial(row_of, "right")
 def _on_some(
     check: str, bits: Mapping[str, int], operation: int, what: str, cannot: Sequence[str]
 ) -> ContextTestRow:
-    """A right on each of several resources: on all, on none, or (not known for one) on some."""
+    """Return a right on several resources: on all, on none, or (not known for one) on some."""
     granted = sorted(name for name, mine in bits.items() if mine >> operation & 1)
     sees = None if not bits else True if len(granted) == len(bits) else None if granted else False
     detail = f"{len(granted)} of {counted(len(bits), what)}"
@@ -141,7 +141,7 @@ async def _topics(cluster: Cluster) -> list[ContextTestRow]:
 
 
 async def _ids_described(cluster: Cluster) -> ContextTestRow:
-    """DESCRIBE on transactional ids: a coordinator that does not answer has not refused it."""
+    """Return DESCRIBE on transactional ids: a coordinator that does not answer did not refuse."""
     listed = await coordinators.transactions(cluster)
     denied = [m for m in listed.missing if m.error.endswith("_AUTHORIZATION_FAILED")]
     missing = next(iter((*denied, *listed.missing)), None)
@@ -191,14 +191,14 @@ async def _ids_written(cluster: Cluster, cluster_bits: int | WireError | None) -
     denied = f"; denied on {', '.join(by_acls.denied[:MOST_NAMED])}" if by_acls.denied else ""
     if by_acls.some:
         return row(None, f"by the ACLs of {principal} granted on {some} only{denied}")
-    # a super user is allowed all without an ACL, CLUSTER_ACTION too
+    # a super user may do everything without an ACL, CLUSTER_ACTION too
     if isinstance(cluster_bits, int) and not cluster_bits >> CLUSTER_ACTION & 1:
         return row(False, f"no ACL grants it to {principal}{denied}")
     return row(None, f"no ACL grants it to {principal}, but a super user needs none; {settle}")
 
 
 async def _groups(cluster: Cluster) -> list[ContextTestRow]:
-    """Rights on the groups that are listed; where there are none, on a made-up one."""
+    """Return the rights on the listed groups; without groups, on a made-up one."""
     cannot = {
         rights.GROUPS_DESCRIBE: ["groups held up (those without DESCRIBE are hidden)"],
         rights.GROUPS_READ: ["whether restart apply can write its offsets"],
@@ -206,7 +206,7 @@ async def _groups(cluster: Cluster) -> list[ContextTestRow]:
     }
     home = await groups.offsets_partitions(cluster)
     if isinstance(home, Missing):
-        # not even requested: a broker that looks for a coordinator creates this topic if missing
+        # not requested: a broker that searches a coordinator creates this topic if it is missing
         detail = "unknown without DESCRIBE on __consumer_offsets: grant that, then ask again"
         return [_right(check, None, detail, why, home.error) for check, why in cannot.items()]
     listed, missing = await groups.list_groups(cluster)
@@ -260,7 +260,7 @@ def _cluster_rights(bits: int | WireError | None) -> list[ContextTestRow]:
             (DESCRIBE,),
             ["groups held up (those without DESCRIBE are hidden)"],
         ),
-        # CLUSTER_ACTION is enough for markers, before Kafka 3.8 it is the only one (KIP-1037)
+        # CLUSTER_ACTION suffices for markers; before Kafka 3.8 it is the only one (KIP-1037)
         row(rights.CLUSTER_ALTER, (ALTER, CLUSTER_ACTION), ["remedies abort and resolve"]),
         row(rights.CLUSTER_CONFIGS, (DESCRIBE_CONFIGS,), ["retention and timeouts in force"]),
     ]

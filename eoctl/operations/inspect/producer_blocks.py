@@ -1,6 +1,6 @@
-"""`producers --blocks`: which producer ids a cluster has handed out, from files or ZooKeeper.
+"""`producers --blocks`: show the producer ids a cluster has handed out, from files or ZooKeeper.
 
-Reads only: a lowered block would make a cluster hand out old producer ids again.
+Reads only: with a lowered block a cluster would hand out old producer ids again.
 """
 
 import logging
@@ -30,9 +30,9 @@ ZOOKEEPER_SECONDS = 10.0
 
 
 def in_folder(folder: Path) -> Answer:
-    """The producer id blocks in a broker's or controller's `__cluster_metadata-0` folder.
+    """Return the producer id blocks in a `__cluster_metadata-0` folder of a broker or controller.
 
-    From the newest metadata snapshot and the log: what both have left out was compacted away.
+    Uses the newest metadata snapshot and the log: what both lack was compacted away.
     """
     topic, partition = partition_of(folder)
     if topic != "__cluster_metadata":
@@ -79,13 +79,13 @@ def _blocks_in(path: Path) -> Iterator[tuple[int, ProducerIdBlock]]:
 def _blocks_of(data: memoryview, header: BatchHeader) -> Iterator[tuple[int, ProducerIdBlock]]:
     for record in records(data, header):
         block = from_metadata_record(record.value) if record.value else None
-        # the first record of a cluster's life says that no id was handed out
+        # a cluster's first record says that no id was handed out
         if block is not None and block.last >= block.first:
             yield record.offset, block
 
 
 def in_zookeeper(connect: str) -> Answer:
-    """The block in ZooKeeper's /latest_producer_id_block. Raises UnreachableError.
+    """Return the block in ZooKeeper's /latest_producer_id_block. Raises UnreachableError.
 
     connect: HOST:PORT,...[/CHROOT] as in zookeeper.connect.
     """

@@ -1,8 +1,8 @@
-"""`producers --segment`: the producers of a partition from its broker's own files. Reads only.
+"""`producers --segment`: show a partition's producers from its broker's files. Reads only.
 
-As the broker does when it starts: the newest complete producer snapshot, then the log after it.
-What a crash can leave (a cut last batch, preallocated zeros, a snapshot beyond the end) is skipped
-with a note; a wrong CRC ends the reading, and the answer is incomplete.
+Reads what the broker reads at its start: the newest complete producer snapshot, then the log after
+it. What a crash can leave (a cut last batch, preallocated zeros, a snapshot beyond the end) is
+skipped with a note; a wrong CRC ends the reading, and the answer is incomplete.
 """
 
 from collections.abc import Sequence
@@ -48,9 +48,9 @@ class Findings:
 
 
 def producers(folders: Sequence[Path], producer_ids: Sequence[int]) -> Answer:
-    """The producers of partition folders, rows as `producers` gives them live.
+    """Return the producers of partition folders, with rows as in the live `producers`.
 
-    Raises UsageError for a folder that is no partition's, IncompleteError when files go away.
+    Raises UsageError for a folder that is not a partition's, IncompleteError if files disappear.
     """
     states: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
     segments: list[SegmentRow] = []
@@ -93,7 +93,7 @@ def _read_partition(
     logs = segments_in(folder)
     findings = Findings(topic, partition)
     table, snapshot = _snapshot(folder, _end(logs[-1]), findings)
-    # what lay between a snapshot and the first segment was deleted: the broker knows no more of it
+    # records between a snapshot and the first segment were deleted: the broker knows no more
     table.end = max(table.end, int(logs[0].stem))
     _replay(logs, table, findings)
     start = checkpoint(folder.parent / "log-start-offset-checkpoint", topic, partition)

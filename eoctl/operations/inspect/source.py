@@ -1,8 +1,8 @@
-"""A read command asks a Source: a live cluster, or a bundle that somebody made of one.
+"""Read commands ask a Source: a live cluster, or a bundle that was made of one.
 
-Every operation asks a `Source` for facts and judges them itself, so that a bundle is answered by
-the same code as a cluster. `eoctl.operations.diagnose.live` and `eoctl.operations.inspect.offline`
-are the two.
+Every operation asks a `Source` for facts and judges them itself, so the same code handles a bundle
+and a cluster. The two sources are `eoctl.operations.diagnose.live` and
+`eoctl.operations.inspect.offline`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OnFirstLook = Callable[["Diagnosis"], None] | None
 
 
 class StateLogs(Value):
-    """Logs of `__transaction_state` with the records that were asked for.
+    """Logs of `__transaction_state` with the requested records.
 
     partitions: how many that topic has; 0 = no transaction was ever begun.
     """
@@ -57,11 +57,11 @@ class Source(Protocol):
         ...
 
     async def look(self, scope: Scope) -> Facts:
-        """Offsets of the partitions in scope, and of the held ones what holds them."""
+        """Return the offsets of the partitions in scope, and what holds the held ones."""
         ...
 
     async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
-        """Producers of the partitions in scope; resolve: and the ids that bear their PIDs."""
+        """Return the producers in scope; resolve: with the ids that own their PIDs."""
         ...
 
     async def transactions(self, filter_: TxnFilter, *, describe: bool) -> Transactions:
@@ -69,7 +69,7 @@ class Source(Protocol):
         ...
 
     async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
-        """The named transactional ids, and how many partitions `__transaction_state` has.
+        """Return the named transactional ids, and the number of `__transaction_state`'s partitions.
 
         With their coordinators' clocks; none of the coordinators was proven.
         """
@@ -87,46 +87,46 @@ class Source(Protocol):
     async def diagnose(
         self, scope: Scope, settings: Settings, *, pause: float, on_first_look: OnFirstLook = None
     ) -> Diagnosis:
-        """Every open transaction on the held partitions in scope, judged.
+        """Judge every open transaction on the held partitions in scope.
 
-        pause: seconds between two looks. on_first_look: called with what one look judges, before
-        the pause and the second one.
+        pause: seconds between two snapshots. on_first_look: called with the first one's verdicts,
+        before the pause and the second one.
         """
         ...
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None
     ) -> tuple[list[GroupFacts], list[Missing]]:
-        """Groups with members and offsets; only those with one on `partitions`, if given."""
+        """Return groups with members and offsets; only those with one on `partitions`, if given."""
         ...
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
-        """These groups with members and all their offsets; Dead = does not exist."""
+        """Return these groups with members and all their offsets; Dead = does not exist."""
         ...
 
     async def group_times(
         self, groups: Sequence[str], since: int
     ) -> tuple[Mapping[str, GroupTimes], list[Missing]]:
-        """When these groups committed last and changed their state, since an instant (epoch ms).
+        """Return when these groups last committed and changed their state, since an epoch ms.
 
         A group that could not be seen is not in the first part.
         """
         ...
 
     async def group_partition(self, group: str) -> TopicPartition | Missing | None:
-        """The partition of `__consumer_offsets` that keeps this group; None: there is no topic."""
+        """Return the partition of `__consumer_offsets` that keeps this group; None without it."""
         ...
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
-        """Return what waits between LSO and high watermark; None where it could not be read."""
+        """Return what waits between LSO and high watermark; None if it could not be read."""
         ...
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
-        """Return the log around the LSO; None where it could not be read."""
+        """Return the log around the LSO; None if it could not be read."""
         ...
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
-        """cleanup.policy and retention.ms of these topics."""
+        """Return cleanup.policy and retention.ms of these topics."""
         ...
 
     async def expirations(self) -> tuple[Configs, list[Missing]]:

@@ -1,4 +1,4 @@
-"""The partition strip: the log around the LSO, stretch by stretch, from headers of batches."""
+"""Read the partition strip: the log around the LSO, in stretches, from batch headers."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ from recovery.rows.strip import StripRow
 from recovery.selectors import parse_selector
 
 AROUND = 400  # offsets on each side of the LSO
-CHUNKS, CHUNK_BYTES = 4, 256 << 10  # read of each side at most
+CHUNKS, CHUNK_BYTES = 4, 256 << 10  # read of each side, at most
 
 
 async def strip(cluster: Cluster, partition: str) -> Answer:
-    """Stretches of one partition (TOPIC:P), up to 400 offsets on each side of its LSO.
+    """Return stretches of a partition (TOPIC:P), up to 400 offsets on each side of its LSO.
 
-    extra: log_start_offset, last_stable_offset, high_watermark; null when they could not be read.
+    extra: log_start_offset, last_stable_offset, high_watermark; null if they could not be read.
     """
     scope = Scope((parse_selector(partition),))
     metadata, partitions, missing = await selected(cluster, scope)

@@ -1,1 +1,1 @@
-"""Recovery jobs: launched on Spark, followed, listed, cancelled."""
+"""Launch recovery jobs on Spark, follow, list and cancel them."""

@@ -1,4 +1,4 @@
-"""`jobs export`: a folder with all that a scheduler needs to submit a job by spark-submit alone."""
+"""`jobs export`: write a folder with which a scheduler can run a job by spark-submit alone."""
 
 import json
 from collections.abc import Mapping
@@ -42,11 +42,10 @@ def export(
 ) -> JobExportRow:
     """Write the job `spark_jobs.NAME` into a new folder: code, entry point, spec, command line.
 
-    Folder and files can be read by every user of the machine, the scheduler's too: no secret is
-    in them.
+    Every user of the machine, the scheduler's too, can read folder and files: they hold no secret.
 
-    Raises UsageError for what spark-submit cannot do and for a secret that would end up in the
-    spec, RefusedError for a folder that is not empty, IncompleteError: disk full.
+    Raises UsageError for what spark-submit cannot do and for a secret that the spec would hold,
+    RefusedError for a folder that is not empty, IncompleteError: disk full.
     """
     check(access, spark)
     entry = f"{name}.py"
@@ -130,10 +129,10 @@ def submit_words(spark: Spark, code: str, entry: str) -> list[str]:
         if spark.master in (
             None,
             "yarn",
-        ):  # else YARN runs the job again whatever its exit status says
+        ):  # else YARN runs the job again whatever its exit status
             conf.setdefault(APP_ATTEMPTS, "1")
     elif PYTHON_CONF in conf:
-        # else Spark looks for the executors' Python, maybe one in an archive, beside the driver
+        # else Spark looks for the executors' Python, maybe one in an archive, next to the driver
         conf.setdefault(DRIVER_PYTHON, "python3")
     for key, value in sorted(conf.items()):
         words += ["--conf", f"{key}={value}"]
@@ -152,5 +151,5 @@ def _on_cluster(spark: Spark) -> bool:
 
 
 def anywhere(file: str) -> str:
-    """Return a file's path so that every folder can use it; an address is unchanged."""
+    """Return a file's path made absolute, so that every folder can use it; addresses stay."""
     return file if is_address(file) else str(Path(file).absolute())

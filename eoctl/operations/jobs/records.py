@@ -1,8 +1,8 @@
-"""Recovery jobs launched from here: list them, show one, cancel one.
+"""List, show and cancel recovery jobs launched from here.
 
 A job is a process in its own session. Each process of that session (the JVM, Python workers in
 their own process groups) that has the job's id in its environment ends with it: cancelling asks the
-job to stop, then looks for the rest, ends it, and looks again.
+job to stop, then finds the remaining processes, ends them, and checks again.
 """
 
 import os
@@ -24,7 +24,7 @@ REPORTED = (
     *("stage", "stages_done", "stages_total", "records", "records_total", "bytes"),
     *("application_id", "ui"),
 )
-JOB_VARIABLE = "EOCTL_JOB"  # in the environment of all that a job starts: its id
+JOB_VARIABLE = "EOCTL_JOB"  # in the environment of everything that a job starts: its id
 
 
 def list_jobs() -> list[JobRow]:
@@ -43,10 +43,10 @@ def show(job_id: str) -> tuple[JobRow, list[str]]:
 
 
 def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
-    """Stop a job and all processes of its session. Its row, seen after that.
+    """Stop a job and all processes of its session; return its row, read afterwards.
 
     Raises UsageError for an unknown job, RefusedError for one that has ended or runs on another
-    host, UnverifiedError when something of it is still alive.
+    host, UnverifiedError if one of its processes is still alive.
     """
     folder = Jobs().get(job_id)
     job = folder.read()
@@ -80,11 +80,11 @@ def end_session(leader: Process, job_id: str) -> None:
 
 
 def left_of(leader: Process, job_id: str) -> list[int]:
-    """Living processes of the session that `leader` led for a job.
+    """Return the living processes of the session that `leader` led for a job.
 
     A pid is not reused while a process of its session lives: if another process has the leader's
-    pid now, none is left, and a session of that number is somebody else's. The same holds after a
-    reboot, and if its processes do not name the job.
+    pid now, none is left, and a session with that number is somebody else's. This also holds after
+    a reboot, and if its processes do not name the job.
     """
     now = identify(leader.pid)
     if now.started != leader.started and now.alive:
@@ -100,25 +100,25 @@ def _boot(process: Process) -> str:
 
 
 def _names(pid: int, job_id: str) -> bool:
-    """True if a process has the job in its environment, or is ending and has none any more."""
+    """Return True if a process has the job in its environment, or is ending without one."""
     words: list[bytes] = []
     with suppress(OSError):  # ended, ending, or not ours
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     if f"{JOB_VARIABLE}={job_id}".encode() in words:
         return True
     with suppress(OSError, IndexError):
-        # 23 vsize: none once the kernel takes its memory back, where a signal does nothing
+        # 23 vsize: none once the kernel takes its memory back, after which signals do nothing
         return int(_stat(pid)[20]) == 0
     return False
 
 
 def _stat(pid: int) -> list[str]:
-    """man proc_pid_stat: from field 3 on, for the name in parentheses may hold anything."""
+    """Return fields 3 and later of man proc_pid_stat; the name before them may hold anything."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def session_members(session: int) -> list[int]:
-    """Living processes that belong to a session, by its number."""
+    """Return the living processes of a session, by its number."""
     own = os.getpid()
     pids = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -131,7 +131,7 @@ def session_members(session: int) -> list[int]:
 
 
 def state(job: Job) -> JobState:
-    """running, succeeded, failed, cancelled, or lost: no end recorded, and no process."""
+    """Return running, succeeded, failed, cancelled, or lost: no end recorded, and no process."""
     if job.ended is not None:
         if job.cancelled:
             return "cancelled"

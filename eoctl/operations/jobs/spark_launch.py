@@ -1,4 +1,4 @@
-"""Launch a job on Spark: a separate process, recorded, followed, cancelled with all its children.
+"""Launch a job on Spark: a separate process, which is recorded, followed and cancelled completely.
 
 Nothing secret is in its command line, its environment's new words, its confs or its record: the
 cluster's access and the address of a remote, which may hold a token, go through a pipe.
@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.host.java import find_java
@@ -27,10 +28,11 @@ from eoctl.stores.jobs import Job, JobFolder, Jobs
 from eoctl.stores.journal import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
 from recovery.times import not_done_within
+from recovery.values import Value, replace
 
 ENGINES = ("auto", "local", "spark")
 POLL_SECONDS = 0.25
-LOCAL_FAILURES = 4  # plain local[N] gives a task one try
+LOCAL_FAILURES = 4  # plain local[N] tries a task once
 PRIVATE = 0o600
 PYTHON_CONF = "spark.pyspark.python"
 DEPLOY_MODE = "spark.submit.deployMode"
@@ -41,14 +43,16 @@ Show = Callable[[Mapping[str, Any]], None]
 """Called with each new line of progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spark:
-    """The way Spark runs the job, and where. remote: sc://HOST:PORT. env: of the job's process."""
+class Spark(Value):
+    """How Spark runs the job, and where. remote: sc://HOST:PORT. env: for the job's process."""
 
     master: str | None = None
-    remote: str | None = field(default=None, repr=False)
-    conf: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    remote: str | None = None
+    conf: Mapping[str, str] = msgspec.field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Spark({self.where!r})"  # the others may hold secrets
 
     @property
     def where(self) -> str:
@@ -87,7 +91,7 @@ def read_options(
 
 
 def _env_file(path: Path) -> dict[str, str]:
-    """NAME=VALUE lines; blank ones and those with # are left out."""
+    """Return the file's NAME=VALUE lines, without blank ones and those with #."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -105,7 +109,7 @@ def _env_file(path: Path) -> dict[str, str]:
 
 
 def _with_retries(master: str) -> str:
-    """local[N] as local[N,4]: else the first failed task ends the job."""
+    """Return local[N] as local[N,4]: else the first failed task ends the job."""
     if master == "local":
         return f"local[1,{LOCAL_FAILURES}]"
     if master.startswith("local[") and "," not in master:
@@ -127,13 +131,13 @@ def launch(
     seconds: float | None = None,
     beat: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Any]:
-    """Run `spark_jobs.NAME` to its end, calling `show` with its progress; its result.
+    """Run `spark_jobs.NAME` to its end, calling `show` with its progress; return the result.
 
     beat: called several times a second; what it raises cancels the job, and is raised.
 
-    Raises what the job raised, as the same kind of error; UsageError when Spark or Java is not
-    there; IncompleteError when `seconds` are over. A KeyboardInterrupt, which SIGTERM is too (see
-    `eoctl.__main__`), cancels the job and passes.
+    Raises what the job raised, as the same kind of error; UsageError if Spark or Java is missing;
+    IncompleteError when `seconds` are over. A KeyboardInterrupt, also from SIGTERM (see
+    `eoctl.__main__`), cancels the job and is raised again.
     """
     check_installed(spark)
     folder = Jobs().new()
@@ -169,8 +173,8 @@ def launch(
 
 
 def check_installed(spark: Spark) -> None:
-    """Raises UsageError when Spark or the Java that it needs is not there, and for a driver on the
-    cluster: the job's process, which is followed and cancelled from here, is the driver."""
+    """Raise UsageError if Spark or its Java is missing, and for a driver on the cluster: the job's
+    process, which is followed and cancelled from here, is the driver."""
     if spark.conf.get(DEPLOY_MODE) == "cluster":
         raise UsageError(
             "the driver runs here, where eoctl follows it",
@@ -194,9 +198,9 @@ def check_installed(spark: Spark) -> None:
 def _environment(spark: Spark, job_id: str) -> dict[str, str]:
     env = {**os.environ, **spark.env, jobs.JOB_VARIABLE: job_id}
     if spark.here:
-        env.setdefault("PYSPARK_PYTHON", sys.executable)  # elsewhere that path means nothing
+        env.setdefault("PYSPARK_PYTHON", sys.executable)  # other machines lack that path
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # its pages are for this machine
-    if python := spark.conf.get(PYTHON_CONF):  # which only spark-submit reads on its own
+    if python := spark.conf.get(PYTHON_CONF):  # on its own, only spark-submit reads this
         env["PYSPARK_PYTHON"] = python
     env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     return env
@@ -253,7 +257,7 @@ def _follow(
 
 
 def _hand_over(process: "subprocess.Popen[bytes]", access: Access, remote: str | None) -> None:
-    """Access and remote through the pipe, which the job reads before it does anything."""
+    """Send access and remote through the pipe; the job reads these before anything else."""
     assert process.stdin is not None
     secrets = {
         "properties": dict(access.properties),

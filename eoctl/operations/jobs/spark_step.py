@@ -1,19 +1,18 @@
-"""A plan's step that is a Spark job: launched beside the lock's heartbeat, ended by signals."""
+"""Run a plan's step as a Spark job: launched while the lock is kept alive, ended by signals."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
 from recovery.errors import RefusedError, UsageError
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Value):
     """A job as it is launched and recorded; see `spark_launch.launch`."""
 
     name: str
@@ -35,9 +34,9 @@ async def launched(
     cancel: threading.Event,
     ensure_held: Callable[[], None],
 ) -> Mapping[str, Any]:
-    """The job's result. Ctrl-C, SIGTERM, a timeout, a lost lock and `cancel` cancel it.
+    """Return the job's result. Ctrl-C, SIGTERM, a timeout, a lost lock and `cancel` cancel the job.
 
-    Raises what the job raised, RefusedError where it could not begin, CancelledError.
+    Raises what the job raised, RefusedError if it could not begin, CancelledError.
     """
 
     def beat() -> None:
@@ -66,7 +65,7 @@ async def launched(
         except UsageError as error:  # a job raises none once it has begun to write
             raise RefusedError(error.what, where=error.where, remedy=error.remedy) from None
         except _EndedError:
-            raise asyncio.CancelledError from None  # it was ended before its end
+            raise asyncio.CancelledError from None  # it was cancelled before its end
         except asyncio.CancelledError:
             cancel.set()
             await asyncio.gather(running, return_exceptions=True)  # until all writers have stopped

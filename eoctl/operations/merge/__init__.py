@@ -1,1 +1,1 @@
-"""`merge`: a merge log verified, a replay planned and carried out."""
+"""`merge`: verify a merge log, plan a replay and carry it out."""

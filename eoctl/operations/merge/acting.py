@@ -1,7 +1,7 @@
-"""`merge replay` as a change of the cluster: its plan, and carrying it out.
+"""`merge replay` as a change of the cluster: make its plan, and carry it out.
 
-`plan_replay` gives the plan; `opened` its operation, which reports progress and is ended by its
-event.
+`plan_replay` returns the plan; `opened` yields its operation, which reports progress and ends when
+its event is set.
 """
 
 import asyncio
@@ -9,8 +9,9 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
@@ -35,21 +36,21 @@ from recovery.facts import TopicPartition
 from recovery.merge.replay import Base
 from recovery.plurals import count, counted
 from recovery.shared.app_file import named
+from recovery.values import Value
 
 KIND = "merge-replay"
 GOES_ON = True
 AT_ONCE = 4  # partitions of a replay that has an end
 
 
-@dataclass(frozen=True)
-class Running:
-    """The watch over a replay, and its end. progress: see ReplayProgress.
+class Running(Value):
+    """Watches a replay, and ends it. progress: see ReplayProgress.
 
     cancel: when set, open work is committed and no more is begun.
     """
 
     progress: ReplayProgress = lambda partition, done, total: None
-    cancel: threading.Event = field(default_factory=threading.Event)
+    cancel: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
 def scope_of(merge: Merge) -> str:
@@ -67,7 +68,7 @@ async def plan_replay(
     thoroughly: bool = True,
 ) -> Plan:
     """Return the plan of a replay. max_rate: bytes a second read from the inputs of each partition.
-    thoroughly: read the log and check what it names; else the replay finds out later.
+    thoroughly: read the log and check what it names; else the replay does so later.
 
     Raises RefusedError if log, inputs and output do not belong together, IncompleteError.
     """
@@ -147,8 +148,8 @@ def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
 def in_the_way(plan: Plan) -> str | None:
     """Return the entry of an unfinished replay of this log that was started otherwise.
 
-    A new plan takes its place: all that it sent is committed with its position, and the plan is
-    based on that; so nothing has to be ended or undone first.
+    A new plan takes its place: everything that it sent is committed with its position, and the plan
+    is based on that, so nothing has to be ended or undone first.
     """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     return None if entry is None or entry.plan.same_change(plan) else entry.id
@@ -162,7 +163,7 @@ async def opened(
     running: Running | None = None,
     engine: "ReplayEngine | None" = None,
 ) -> AsyncIterator["Replaying"]:
-    """The operation of a plan, its cluster open."""
+    """Yield the operation of a plan, with its cluster open."""
     async with context.open(seconds) as cluster:
         operation = (engine or Replaying)(cluster, running or Running(), plan.details["max_rate"])
         operation.planned = {
@@ -187,7 +188,7 @@ def asked_again(step: Step) -> Merge:
 
 
 class Replaying:
-    """See `steps.Operation`. One step: all partitions, each by its own thread."""
+    """See `steps.Operation`. A single step: all partitions, each in its own thread."""
 
     def __init__(self, cluster: Cluster, running: Running, max_rate: int | None) -> None:
         self._cluster, self._running, self._max_rate = cluster, running, max_rate
@@ -207,7 +208,7 @@ class Replaying:
         return facts
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Replay to the tip, or follow until it is ended."""
+        """Replay to the tip, or follow until told to end."""
         self._cluster.refuse_read_only()
         p, cancel = step.parameters, self._running.cancel
         request = asked_again(step)
@@ -248,7 +249,7 @@ class Replaying:
                 ended = await asyncio.shield(together)
             except asyncio.CancelledError:
                 cancel.set()
-                await together  # the lock is held until nobody writes any more
+                await together  # hold the lock until nobody writes any more
                 raise
         errors = [e for e in ended if isinstance(e, BaseException)]
         for error in sorted(errors, key=lambda e: not isinstance(e, RefusedError)):
@@ -261,7 +262,7 @@ class Replaying:
         }
 
     async def verify(self, step: Step) -> Effect:
-        """Check that the position is at the tip and the output holds exactly what leads there."""
+        """Check that the position is at the tip and the output holds exactly the log's records."""
         self._cluster.forgive()
         request = asked_again(step)
         logs = await look(self._cluster, request, twice=True)
@@ -303,7 +304,7 @@ ReplayEngine = Callable[[Cluster, Running, int | None], Replaying]
 
 
 class _Either(threading.Event):
-    """Set as soon as one of two others is."""
+    """Set as soon as one of two other events is."""
 
     def __init__(self, one: threading.Event, other: threading.Event) -> None:
         super().__init__()
@@ -317,7 +318,7 @@ class _Either(threading.Event):
 
 
 async def _in_thread(run: Callable[[], None]) -> None:
-    """Run it in its own thread, and wait for its end even when cancelled."""
+    """Run a function in its own thread, and wait for its end even when cancelled."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -339,8 +340,8 @@ def _carried(error: BaseException) -> BaseException:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """A replay makes millions of objects, none of them in a cycle: looking for cycles among those
-    that wait for their turn costs a third of its time."""
+    """Collect garbage rarely: a replay makes millions of objects without reference cycles, and
+    searching the waiting ones for cycles takes a third of its time."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
     try:

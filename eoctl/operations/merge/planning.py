@@ -1,14 +1,15 @@
 """`merge verify` checks a merge log against its inputs; `merge plan` says what a replay does.
 
 A merge log's partition p records the order in which inputs were merged into the output's partition
-p. The rules are in `recovery.merge_*`; this reads from the cluster. `replay`:
+p. The rules are in `recovery.merge_*`; this module reads from the cluster. `replay` is in
 `eoctl.operations.merge.acting`.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.log_ends import read_ends
@@ -34,6 +35,7 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.merge import MergePlanRow
 from recovery.shared.app_file import App, named
 from recovery.shared.log_position import LogPosition, not_proven, refuse_diverged
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -41,12 +43,11 @@ if TYPE_CHECKING:
 PAUSE_SECONDS = 0.3  # between two reads of an end
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Value):
     """A merge log, the inputs that it orders, and its output.
 
     partitions: of the log, () = all. bases: where a replay starts, by partition, as (merge offset,
-    output offset). app: else its store says it.
+    output offset). app: its store gives missing bases.
     """
 
     topic: str
@@ -55,7 +56,7 @@ class Merge:
     output: str | None
     isolation: str = "read_committed"
     partitions: tuple[int, ...] = ()
-    bases: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    bases: Mapping[int, tuple[int, int]] = msgspec.field(default_factory=dict)
     app: App | None = None
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class Merge:
 
     @property
     def group(self) -> str:
-        """The group in which positions of replays are committed."""
+        """Return the group in which positions of replays are committed."""
         return f"eoctl-merge-{self.topic}"
 
     def transactional_id(self, partition: int) -> str:
@@ -103,30 +104,29 @@ def chosen(
     return replace(merge, partitions=partitions, bases=given)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeLook:
+class MergeLook(Value):
     """Offsets of all partitions, as their leaders gave them. missing: what was not seen.
 
-    ends: two reads of merge log and output, some time apart, where they were asked for.
+    ends: two reads of merge log and output, some time apart, if requested.
     """
 
     facts: Mapping[TopicPartition, PartitionFacts]
     missing: tuple[Missing, ...]
     ends: Mapping[TopicPartition, Log]
 
-    def of(self, place: TopicPartition) -> PartitionFacts:
-        """Raises IncompleteError where its offsets are not known."""
-        facts = self.facts.get(place)
+    def of(self, partition: TopicPartition) -> PartitionFacts:
+        """Return a partition's facts. Raises IncompleteError if its offsets are unknown."""
+        facts = self.facts.get(partition)
         if facts is None or facts.error is not None:
-            why = next((m.detail for m in self.missing if m.topic_partition == place), None)
+            why = next((m.detail for m in self.missing if m.topic_partition == partition), None)
             if facts is None and why is None:
-                raise UsageError("there is no such partition", where=named(place))
-            raise IncompleteError(why or "its offsets could not be read", where=named(place))
+                raise UsageError("there is no such partition", where=named(partition))
+            raise IncompleteError(why or "its offsets could not be read", where=named(partition))
         return facts
 
-    def bounds(self, place: TopicPartition, isolation: str) -> tuple[int, int]:
+    def bounds(self, partition: TopicPartition, isolation: str) -> tuple[int, int]:
         """Return the first and the end offset for this isolation. Raises IncompleteError."""
-        facts = self.of(place)
+        facts = self.of(partition)
         end = facts.last_stable_offset
         if isolation == "read_uncommitted":
             end = facts.high_watermark
@@ -134,17 +134,17 @@ class MergeLook:
         assert end is not None
         return facts.log_start_offset, end
 
-    def final(self, place: TopicPartition) -> int:
-        """The log end, once no in-flight record can still appear. Raises RefusedError where it is
-        not final, IncompleteError."""
-        self.of(place)
-        if place not in self.ends:
-            raise IncompleteError("its end could not be read", where=named(place))
-        return final_end(self.ends[place])[0]
+    def final(self, partition: TopicPartition) -> int:
+        """Return the log end, once no in-flight record can still appear. Raises RefusedError if it
+        is not final, IncompleteError."""
+        self.of(partition)
+        if partition not in self.ends:
+            raise IncompleteError("its end could not be read", where=named(partition))
+        return final_end(self.ends[partition])[0]
 
 
 async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
-    """Read all topics' offsets. twice: and whether the ends of log and output are final.
+    """Read all topics' offsets. twice: also whether the ends of log and output are final.
 
     Raises UsageError for a topic that does not exist.
     """
@@ -166,11 +166,13 @@ async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
         again, later, more = await read_ends(cluster, topics, mine)
         missing += more
         for f in again:
-            place = f.topic_partition
-            reads = [_end(g, e) for g, e in (before[place], (f, later)) if g.error is None]
+            topic_partition = f.topic_partition
+            reads = [
+                _end(g, e) for g, e in (before[topic_partition], (f, later)) if g.error is None
+            ]
             if f.log_start_offset is not None and len(reads) == 2:
-                logs[place] = Log(
-                    *place, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
+                logs[topic_partition] = Log(
+                    *topic_partition, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
                 )
         facts = [f for f in facts if f.topic not in growing] + again
     return MergeLook({f.topic_partition: f for f in facts}, tuple(missing), logs)
@@ -203,30 +205,30 @@ async def visible(
     Raises RefusedError, IncompleteError.
     """
     cuts = []
-    for place, (start, end) in ranges.items():
-        facts = logs.of(place)
+    for partition, (start, end) in ranges.items():
+        facts = logs.of(partition)
         low, stable = facts.log_start_offset, facts.last_stable_offset
         assert low is not None
         assert stable is not None
         if start > end:
-            raise RefusedError(f"{start} is above its end {end}", where=named(place))
+            raise RefusedError(f"{start} is above its end {end}", where=named(partition))
         if start < low:
             raise RefusedError(
                 f"[{start}, {low}) is gone: it starts at {low}, and cannot be counted from {start}",
-                where=named(place),
-                remedy="name a commit whose offsets still exist: --from-merge-offset, "
+                where=named(partition),
+                remedy="name a commit whose offsets are there: --from-merge-offset, "
                 "--output-offset",
             )
         if start < end:
-            runs = None if writers is None else writers.get(place)
-            cuts.append(Cuts(*place, (start, end), low, stable, runs))
+            runs = None if writers is None else writers.get(partition)
+            cuts.append(Cuts(*partition, (start, end), low, stable, runs))
     counted, missing = await count(cluster, cuts)
-    by_place = {place: Counts() for place in ranges}
+    by_partition = {partition: Counts() for partition in ranges}
     for c in cuts:
         if c.topic_partition not in counted:
             why = next(m.detail for m in missing if m.topic_partition == c.topic_partition)
             raise IncompleteError(f"it could not be counted: {why}", where=named(c.topic_partition))
-        counts = by_place[c.topic_partition] = counted[c.topic_partition][0]
+        counts = by_partition[c.topic_partition] = counted[c.topic_partition][0]
         if counts.missing or counts.open:
             missing_words = plurals.counted(counts.missing, "offset")
             raise RefusedError(
@@ -235,7 +237,7 @@ async def visible(
                 "cannot be known",
                 where=named(c.topic_partition),
             )
-    return by_place
+    return by_partition
 
 
 async def bases(
@@ -246,10 +248,10 @@ async def bases(
     *,
     certain: bool = True,
 ) -> dict[int, Base]:
-    """Return each partition's commit to start the replay at: as requested, else from the
-    application's store, else where an earlier replay began, else the very beginning.
+    """Return each partition's commit to start the replay at.
 
-    certain: the latter only while the output is empty. Raises RefusedError, IncompleteError.
+    As requested, else from the application's store, else where an earlier replay began, else the
+    very beginning (certain: only if the output is empty). Raises RefusedError, IncompleteError.
     """
     assert request.output is not None
     by_partition = {
@@ -294,7 +296,7 @@ async def bases(
 def _stored(
     request: Merge, partition: int, stored: Sequence[StoredPartition], where: str
 ) -> Base | None:
-    """Return the commit that the store holds for a partition, None where it holds none."""
+    """Return the commit that the store holds for a partition, None if it holds none."""
     assert request.app is not None
     assert request.output is not None
     output = TopicPartition(request.output, partition)
@@ -329,20 +331,23 @@ async def _commits(
 ) -> dict[int, CommittedPosition]:
     if not partitions:
         return {}
-    places = [TopicPartition(merge.topic, p) for p in partitions]
-    return {p: at for (_, p), at in (await committed(cluster, merge.group, places)).items()}
+    topic_partitions = [TopicPartition(merge.topic, p) for p in partitions]
+    return {
+        p: at for (_, p), at in (await committed(cluster, merge.group, topic_partitions)).items()
+    }
 
 
 def _understood(commits: Mapping[int, CommittedPosition]) -> dict[int, ReplayPosition]:
     return {p: ReplayPosition.committed(at.offset, at.metadata) for p, at in commits.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """Earlier replays' progress in a partition, counted: `at` is what the last committed, None
-    before the first. entries, outputs: visible records from the base on, up to tip and end.
-    position: where to go on. leader_epoch: of the record before it; None: not known. unproven: why
-    the position may be of a log before this one, None where it is proven to be of this one."""
+class Reached(Value):
+    """Earlier replays' progress in a partition, counted; `at`: what the last committed, or None.
+
+    entries, outputs: visible records from the base on, up to tip and end. position: where to
+    continue. leader_epoch: of the record before; None: not known. unproven: why the position may
+    belong to an earlier log, None if it is proven to belong to this one.
+    """
 
     at: ReplayPosition | None
     tip: int
@@ -357,12 +362,12 @@ class Reached:
 async def reached(
     cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> dict[int, Reached]:
-    """Count how far earlier replays got; `logs` were looked at twice.
+    """Count how far earlier replays got; `logs` were read twice.
 
-    Every output from a base on is the output of an entry from the base on, so the outputs must be
-    what an earlier replay's commit accounts for.
+    Every output from a base on belongs to an entry from the base on, so an earlier replay's commit
+    must account for all outputs.
 
-    Raises RefusedError where it is not, or where an end is not final; IncompleteError.
+    Raises RefusedError if it does not, or if an end is not final; IncompleteError.
     """
     raw = await _commits(cluster, request, list(given))
     commits = {p: at for p, at in _understood(raw).items() if at.base == given[p]}
@@ -374,7 +379,7 @@ async def reached(
         if p not in commits
     }
     epochs = await positions.record_epochs(cluster, begins)
-    epochs |= {place: at.leader_epoch for place, at in in_logs.items()}
+    epochs |= {partition: at.leader_epoch for partition, at in in_logs.items()}
     by_partition = {}
     for p, base in given.items():
         merge = TopicPartition(request.topic, p)
@@ -416,21 +421,22 @@ async def reached(
 async def _refuse_other_logs(
     cluster: Cluster, merge: Merge, in_logs: Mapping[TopicPartition, LogPosition]
 ) -> dict[TopicPartition, str]:
-    """Refuse positions of a merge log that was cut off since; why others are not proven.
+    """Refuse positions of a merge log that was cut off since; return why others are unproven.
 
     Raises RefusedError with the offset of the divergence, IncompleteError.
     """
     standings = await positions.standings(cluster, in_logs)
-    for place, standing in standings.items():
+    for topic_partition, standing in standings.items():
         remedy = (
             f"replay into another output, from a commit below offset {standing.diverged_at} of the "
-            f"log: --to, --from-merge-offset {place[1]}:M --output-offset {place[1]}:0"
+            f"log: --to, --from-merge-offset {topic_partition[1]}:M --output-offset "
+            f"{topic_partition[1]}:0"
         )
-        refuse_diverged(place, in_logs[place], standing, remedy)
+        refuse_diverged(topic_partition, in_logs[topic_partition], standing, remedy)
     return {
-        place: text
-        for place, standing in standings.items()
-        for text in not_proven([(place, in_logs[place], standing)])
+        topic_partition: text
+        for topic_partition, standing in standings.items()
+        for text in not_proven([(topic_partition, in_logs[topic_partition], standing)])
     }
 
 
@@ -444,7 +450,7 @@ async def _refuse_forgotten(
 ) -> None:
     """Refuse if retention deleted records that a replay must count from its base.
 
-    Raises RefusedError, which names the commit that the replay came to. there: partition, and the
+    Raises RefusedError, which names the commit that the replay reached. there: partition, and the
     output's end before `at` was read.
     """
     p, end = there
@@ -453,13 +459,15 @@ async def _refuse_forgotten(
         (base.output, base.output_offset),
     ]
     gone = [
-        (place, begin) for place, begin in starts if begin < (logs.of(place).log_start_offset or 0)
+        (partition, begin)
+        for partition, begin in starts
+        if begin < (logs.of(partition).log_start_offset or 0)
     ]
     if not gone or at.merge_offset < (
         logs.of(TopicPartition(merge.topic, p)).log_start_offset or 0
     ):
         return
-    # They are one commit only if no other replay committed between the reads of the two.
+    # Both are one commit only if no other replay committed between the two reads.
     again = (await look(cluster, merge, twice=True)).final(base.output)
     if again != end:
         raise RefusedError(
@@ -467,11 +475,12 @@ async def _refuse_forgotten(
             where=named(base.output),
             remedy="somebody still writes: stop it, then plan again",
         )
-    place, begin = gone[0]
+    partition, begin = gone[0]
     raise RefusedError(
-        f"[{begin}, {logs.of(place).log_start_offset}) is gone: whether somebody else wrote since "
+        f"[{begin}, {logs.of(partition).log_start_offset}) is gone: whether somebody else wrote "
+        "since "
         f"replays of it began at {base.merge_offset} cannot be counted",
-        where=named(place),
+        where=named(partition),
         remedy="if nobody did, go on with the last replay's commit: "
         f"--from-merge-offset {p}:{at.merge_offset} --output-offset {p}:{end}",
     )
@@ -492,7 +501,7 @@ def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted)
 async def thorough(
     cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> list[MergePlanRow]:
-    """Return each partition's plan, its log read up to the tip: all that it names must exist.
+    """Return each partition's plan, after reading its log to the tip: all its records must exist.
 
     Raises RefusedError, IncompleteError.
     """
@@ -500,11 +509,11 @@ async def thorough(
     for p, now in (await reached(cluster, request, given, logs)).items():
         base, merge = given[p], TopicPartition(request.topic, p)
         tail = await asyncio.to_thread(scan, cluster, request, merge, base.merge_offset, now.tip)
-        for place, source in sorted(tail.sources.items()):
-            first_to_read(request, logs, merge, place, source.first)
-            end = logs.bounds(place, request.isolation)[1]
+        for partition, source in sorted(tail.sources.items()):
+            first_to_read(request, logs, merge, partition, source.first)
+            end = logs.bounds(partition, request.isolation)[1]
             if source.last >= end:
-                raise beyond(place, source.last, end)
+                raise beyond(partition, source.last, end)
         plan = merge_plan(merge, base.merge_offset, now.tip, tail.sources, drop_first=now.outputs)
         rows.append(merge_plan_row(plan, base, now.end, now.at, request.transactional_id(p)))
     return rows
@@ -521,23 +530,27 @@ def scan(cluster: Cluster, request: Merge, merge: TopicPartition, start: int, en
 def decoded(
     form: MergeFormat, merge: TopicPartition, messages: "list[Message]"
 ) -> tuple[list[int], Columns]:
-    """Offsets and entries of a log's records. Raises RefusedError for a record that is none."""
+    """Return offsets and entries of a log's records. Raises RefusedError for an invalid record."""
     offsets = [m.offset() for m in messages]
     keys, values = [m.key() for m in messages], [m.value() for m in messages]
     return offsets, entries_of(form, merge, offsets, keys, values)
 
 
 def first_to_read(
-    request: Merge, logs: MergeLook, merge: TopicPartition, place: TopicPartition, offset: int
+    request: Merge,
+    logs: MergeLook,
+    merge: TopicPartition,
+    topic_partition: TopicPartition,
+    offset: int,
 ) -> None:
     """Refuse if an input cannot be read from this offset on. Raises RefusedError."""
-    if place[0] not in request.inputs or place not in logs.facts:
-        raise no_input(merge, place)
-    refuse_unreadable(place, offset, logs.bounds(place, request.isolation))
+    if topic_partition[0] not in request.inputs or topic_partition not in logs.facts:
+        raise no_input(merge, topic_partition)
+    refuse_unreadable(topic_partition, offset, logs.bounds(topic_partition, request.isolation))
 
 
 async def plan(cluster: Cluster, merge: Merge) -> Answer:
-    """Return what a replay would read and drop, a row for each partition of the log."""
+    """Return what a replay would read and drop, in a row per partition of the log."""
     logs = await look(cluster, merge, twice=True)
     given = await bases(cluster, merge, partitions_of(merge, logs), logs)
     rows = await thorough(cluster, merge, given, logs)

@@ -1,7 +1,7 @@
-"""Reading a merge log and its inputs: records as read_committed (or not) readers see them.
+"""Read a merge log and its inputs: records as read_committed (or not) readers see them.
 
-By librdkafka, which decodes in C: a replay needs every record. A failing broker or a missing right
-is an error with a sentence, never an end of the records.
+Uses librdkafka, which decodes in C: a replay needs every record. A failing broker or a missing
+right is an error with a sentence, never an end of the records.
 """
 
 import time
@@ -26,7 +26,7 @@ MessageRun = tuple[TopicPartition, "list[Message]"]
 class Stream:
     """Partitions read by one consumer, each in its order.
 
-    ends: where reading a partition came to its end, the last time it did.
+    ends: where reading a partition last came to its end.
     """
 
     def __init__(
@@ -53,17 +53,19 @@ class Stream:
         self.ends: dict[TopicPartition, int] = {}
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these too, from these offsets on."""
-        from confluent_kafka import TopicPartition as Place
+        """Also read these partitions, from these offsets on."""
+        from confluent_kafka import TopicPartition as ConfluentPartition
 
         self._reads |= starts.keys()
-        self._consumer.incremental_assign([Place(*p, offset) for p, offset in starts.items()])
+        self._consumer.incremental_assign(
+            [ConfluentPartition(*p, offset) for p, offset in starts.items()]
+        )
 
     def read(self, seconds: float) -> Iterator[MessageRun]:
         """Read for `seconds`, and return records in runs of one partition.
 
-        Raises IncompleteError when a partition cannot be read, RefusedError when the offset to
-        read next is not in the log.
+        Raises IncompleteError if a partition cannot be read, RefusedError if the next offset to
+        read is not in the log.
         """
         from confluent_kafka import KafkaError
 
@@ -91,45 +93,45 @@ class Stream:
         if run:
             yield here, self._counted(here, run)
 
-    def _counted(self, place: TopicPartition, run: "list[Message]") -> "list[Message]":
+    def _counted(self, partition: TopicPartition, run: "list[Message]") -> "list[Message]":
         size = sum(map(len, run))
-        records, before = self._seen.get(place, (0, 0))
-        self._seen[place] = records + len(run), before + size
+        records, before = self._seen.get(partition, (0, 0))
+        self._seen[partition] = records + len(run), before + size
         if self._max_rate is not None:
             self._paid_until = max(self._paid_until, time.monotonic()) + size / self._max_rate
         return run
 
     @property
     def owed(self) -> float:
-        """Return for how many seconds the rate forbids to read."""
+        """Return for how many seconds the rate forbids reading."""
         return max(0.0, self._paid_until - time.monotonic())
 
-    def balance(self, waiting: Callable[[TopicPartition], int], place: TopicPartition) -> None:
-        """Pause a partition where too much waits, resume one where little does."""
-        from confluent_kafka import TopicPartition as Place
+    def balance(self, waiting: Callable[[TopicPartition], int], partition: TopicPartition) -> None:
+        """Pause a partition with too many waiting records, resume one with few."""
+        from confluent_kafka import TopicPartition as ConfluentPartition
 
-        records, size = self._seen.get(place, (1, 1))
+        records, size = self._seen.get(partition, (1, 1))
         most = min(HELD_RECORDS, max(100, HELD_BYTES * records // max(1, size)))
-        held = waiting(place)
-        if place in self._paused:
+        held = waiting(partition)
+        if partition in self._paused:
             if held < most // 4:
-                self._paused.discard(place)
-                self._consumer.resume([Place(*place)])
+                self._paused.discard(partition)
+                self._consumer.resume([ConfluentPartition(*partition)])
         elif held > most:
-            self._paused.add(place)
-            self._consumer.pause([Place(*place)])
+            self._paused.add(partition)
+            self._consumer.pause([ConfluentPartition(*partition)])
 
     def resume_short(self, waiting: Callable[[TopicPartition], int]) -> None:
         """Resume the partitions that ran short."""
-        for place in list(self._paused):
-            self.balance(waiting, place)
+        for partition in list(self._paused):
+            self.balance(waiting, partition)
 
     def close(self) -> None:
         self._consumer.close()
 
 
-def _problem(error: Any, place: TopicPartition) -> Exception:
-    where = str(place)
+def _problem(error: Any, partition: TopicPartition) -> Exception:
+    where = str(partition)
     if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
         return RefusedError(
             "what is to be read next is no longer in the log",
@@ -141,20 +143,20 @@ def _problem(error: Any, place: TopicPartition) -> Exception:
 
 def read_log(
     settings: ClientSettings,
-    place: TopicPartition,
+    partition: TopicPartition,
     start: int,
     end: int,
     isolation: str = "read_committed",
     max_rate: float | None = None,
 ) -> "Iterator[list[Message]]":
-    """The data records of [start, end), in order, in lists. Raises what `Stream.read` raises."""
+    """Yield the data records of [start, end), in order, in lists. Raises as `Stream.read` does."""
     if start >= end:
         return
     stream = Stream(settings, isolation=isolation, max_rate=max_rate)
     try:
-        stream.add({place: start})
+        stream.add({partition: start})
         heard = time.monotonic()
-        while stream.ends.get(place, 0) < end:
+        while stream.ends.get(partition, 0) < end:
             if stream.owed:
                 time.sleep(min(0.1, stream.owed))
                 heard = time.monotonic()
@@ -170,10 +172,10 @@ def read_log(
                     yield below
                 return
             if time.monotonic() - heard > SILENT_SECONDS:
-                raise silent(place)
+                raise silent(partition)
     finally:
         stream.close()
 
 
-def silent(place: TopicPartition) -> IncompleteError:
-    return IncompleteError(f"nothing came for {SILENT_SECONDS:.0f} s", where=str(place))
+def silent(partition: TopicPartition) -> IncompleteError:
+    return IncompleteError(f"nothing came for {SILENT_SECONDS:.0f} s", where=str(partition))

@@ -1,8 +1,8 @@
 """Replay one partition of a merge log: read, match, write, one transaction at a time.
 
-Each transaction holds outputs and the position after them, so wherever this dies, the next one
+Each transaction holds outputs and the position after them, so wherever a replay dies, the next one
 resumes exactly there. The last to open the transactional id fences all others. With `follow` the
-log is extended first, in its own transaction, and what is then read back from it is emitted.
+log is extended first, in its own transaction, and the entries then read back are emitted.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -44,25 +45,25 @@ from recovery.merge.replay import Base, Replay
 from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.shared.log_position import EpochSteps
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-RECORDS, SECONDS = 100_000, 1.0  # of one transaction
-TIMEOUT_MS = 60_000  # of a transaction with a dead owner
+RECORDS, SECONDS = 100_000, 1.0  # per transaction
+TIMEOUT_MS = 60_000  # for a transaction with a dead owner
 BATCH = 5_000  # records between two checks of the time
 LOGGED = 50_000  # entries that are read ahead
 NEW = 50_000  # entries that are appended to the log in one transaction
 TRIES = 3  # without a commit in between
-MOST_BYTES = 1_000_000_000  # of a record: what the topic takes decides
+MOST_BYTES = 1_000_000_000  # per record: the topic's own limit decides
 
 ReplayProgress = Callable[[int, int, int], None]
 """Called with a partition, entries done and entries in all, now and then, from any thread."""
 
 
-@dataclass(frozen=True)
-class ReplayRun:
-    """All partitions of a replay share these. ensure_held: raises once the lock is lost."""
+class ReplayRun(Value):
+    """What all partitions of a replay share. ensure_held: raises once the lock is lost."""
 
     settings: ClientSettings
     merge: Merge
@@ -70,23 +71,23 @@ class ReplayRun:
     max_rate: float | None
     ensure_held: Callable[[], None]
     progress: ReplayProgress
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
     read_only: bool = False
 
 
 class _Copier(Writer):
-    """A writer of messages just as they were read."""
+    """Writes messages exactly as they were read."""
 
     def __init__(self, settings: ClientSettings, transactional_id: str, group: str) -> None:
         super().__init__(settings, transactional_id, group, timeout_ms=TIMEOUT_MS)
         self._config |= {"message.max.bytes": MOST_BYTES, "linger.ms": 50}
 
-    # Without a callback for each record: it costs as much as the record, and where this producer
-    # was fenced, a callback that librdkafka calls meanwhile fails with a SystemError. Nothing is
-    # missed: a record that was not taken fails the transaction.
+    # Without a callback per record: it costs as much as the record, and after a fence a callback
+    # that librdkafka calls fails with a SystemError. Nothing is missed: a record that was not
+    # accepted fails the transaction.
 
     def copy(self, topic: str, partition: int, messages: "list[Message]") -> None:
-        """Key, value, headers and timestamp of each. That one was not taken shows at `commit`."""
+        """Write each one's key, value, headers and timestamp. `commit` reports a failed record."""
         from confluent_kafka import KafkaException
 
         produce = self._producer.produce
@@ -111,7 +112,7 @@ class _Copier(Writer):
 
 
 def add_epochs(epochs: EpochSteps, messages: "list[Message]") -> None:
-    """Take the leader epochs of a log's next records in."""
+    """Add the leader epochs of a log's next records."""
     few = messages if messages[0].leader_epoch() != messages[-1].leader_epoch() else messages[:1]
     for message in few:
         epochs.add(message.offset() or 0, message.leader_epoch())
@@ -141,7 +142,7 @@ class PartitionReplay:
         """Replay to the tip as of the start or, following, until stopped.
 
         Raises RefusedError (fenced, a false log, another's outputs), and IncompleteError or
-        UnverifiedError when the cluster keeps failing: run the same command again.
+        UnverifiedError if the cluster keeps failing: run the command again.
         """
         tries = 0
         while True:
@@ -166,7 +167,7 @@ class PartitionReplay:
     def _attempt(self) -> None:
         job = self._job
         writer = _Copier(job.settings, job.merge.transactional_id(self.partition), job.merge.group)
-        writer.open()  # first of all: nobody else can commit from here on
+        writer.open()  # first: nobody else can commit from now on
         attempt = None
         try:
             attempt = _Attempt(self, job, writer, *asyncio.run(self._start()))
@@ -180,7 +181,7 @@ class PartitionReplay:
             writer.close()
 
     async def _start(self) -> tuple[MergeLook, Reached, dict[TopicPartition, int]]:
-        """The entry to go on from, and the next offset of each input that was named before it."""
+        """Return the entry to continue from, and the next offset of each input named before it."""
         job, p = self._job, self.partition
         async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
             logs = await look(cluster, job.merge, twice=True)
@@ -190,10 +191,14 @@ class PartitionReplay:
                 begin, _ = logs.bounds(self._merge, "read_committed")
             span = (begin, now.position.merge_offset)
             before = await asyncio.to_thread(scan, cluster, job.merge, self._merge, *span)
-        for place, source in before.sources.items():
+        for partition, source in before.sources.items():
             if not source.rising:
-                raise goes_back(self._merge, place)
-        return logs, now, {place: source.last + 1 for place, source in before.sources.items()}
+                raise goes_back(self._merge, partition)
+        return (
+            logs,
+            now,
+            {partition: source.last + 1 for partition, source in before.sources.items()},
+        )
 
 
 class _Attempt:
@@ -225,7 +230,7 @@ class _Attempt:
         self._log.add({self._merge: now.position.merge_offset})
         self._inputs = Stream(job.settings, isolation=job.merge.isolation, max_rate=job.max_rate)
         self._log_done = False
-        self._appended: deque[MergeEntry] = deque()  # written to the log, not come back yet
+        self._appended: deque[MergeEntry] = deque()  # written to the log, not read back yet
         self._open = 0  # records of the open transaction
         self._began = 0.0
         self._in_transaction = False
@@ -285,7 +290,7 @@ class _Attempt:
             self._job.progress(self._merge[1], done, self._tip - self._begins)
 
     def _step(self) -> bool:
-        """Read on, or extend the log, as no record can be taken now. False: all is done."""
+        """Read on, or extend the log, since no record can be sent now. False: all is done."""
         replay = self._replay
         entry = replay.waits_for
         if entry is None and self._log_done and not replay.logged:
@@ -296,7 +301,7 @@ class _Attempt:
         idle = entry is not None or self._log_done or self._job.follow
         self._read_inputs(entry, 0.05 if idle else 0.0)
         if self._in_transaction and self._open and entry is None and self._job.follow:
-            self._commit()  # there is nothing more to send: commit without waiting
+            self._commit()  # nothing more to send: commit without waiting
         waits = entry is not None or not self._log_done or self._appended
         if waits and time.monotonic() - self._heard > SILENT_SECONDS:
             raise silent(entry.topic_partition if entry is not None else self._merge)
@@ -311,32 +316,32 @@ class _Attempt:
         wait = 0.05 if not self._replay.logged and not self._log_done else 0.0
         for _, messages in self._log.read(wait):
             self._heard = time.monotonic()
-            offsets, (places, named_offsets) = decoded(self._format, self._merge, messages)
+            offsets, (partitions, named_offsets) = decoded(self._format, self._merge, messages)
             add_epochs(self._epochs, messages)
             if not self._job.follow:
                 below = bisect_left(offsets, self._tip)
-                offsets, places = offsets[:below], places[:below]
+                offsets, partitions = offsets[:below], partitions[:below]
                 named_offsets = named_offsets[:below]
             elif self._log_done:
-                for at, place, offset in zip(offsets, places, named_offsets, strict=True):
-                    self._refuse_foreign(at, MergeEntry(*place, offset))
-            for place in set(places) - self._reads:
-                self._read_from(place, named_offsets[places.index(place)])
-            self._replay.log_all(offsets, (places, named_offsets))
+                for at, partition, offset in zip(offsets, partitions, named_offsets, strict=True):
+                    self._refuse_foreign(at, MergeEntry(*partition, offset))
+            for partition in set(partitions) - self._reads:
+                self._read_from(partition, named_offsets[partitions.index(partition)])
+            self._replay.log_all(offsets, (partitions, named_offsets))
             if messages[-1].offset() >= self._tip - 1:
                 self._come_to_tip()
         if self._log.ends.get(self._merge, -1) >= self._tip:
             self._come_to_tip()
 
-    def _read_from(self, place: TopicPartition, offset: int) -> None:
-        """Read an input from here on, or rather from where the log left it before: a record in
-        between would be a hole."""
-        first_to_read(self._job.merge, self._seen, self._merge, place, offset)
-        self._reads.add(place)
-        self._inputs.add({place: min(offset, self._next.get(place, offset))})
+    def _read_from(self, partition: TopicPartition, offset: int) -> None:
+        """Read an input from here on, or from where the log left it before: a record in between
+        would be a hole."""
+        first_to_read(self._job.merge, self._seen, self._merge, partition, offset)
+        self._reads.add(partition)
+        self._inputs.add({partition: min(offset, self._next.get(partition, offset))})
 
     def _come_to_tip(self) -> None:
-        """End a replay that read the whole log; to follow, read the inputs that it did not name."""
+        """End a replay that read the complete log; to follow, read the inputs it did not name."""
         if self._log_done:
             return
         self._log_done = True
@@ -344,26 +349,26 @@ class _Attempt:
             return
         low, _ = self._seen.bounds(self._merge, "read_committed")
         for topic in self._job.merge.inputs:
-            place = TopicPartition(topic, self._merge[1])
-            if place in self._reads or place not in self._seen.facts:
+            partition = TopicPartition(topic, self._merge[1])
+            if partition in self._reads or partition not in self._seen.facts:
                 continue
-            first, _ = self._seen.bounds(place, self._job.merge.isolation)
-            offset = self._next.get(place)
+            first, _ = self._seen.bounds(partition, self._job.merge.isolation)
+            offset = self._next.get(partition)
             if offset is None and (low > 0 or first > 0):
                 raise RefusedError(
                     f"no entry of the merge log names it, the log starts at {low} and it at "
                     f"{first}: where to go on is unknown",
-                    where=named(place),
+                    where=named(partition),
                 )
             if (offset or 0) < first:
                 raise RefusedError(
-                    f"[{offset}, {first}) is gone and was never merged", where=named(place)
+                    f"[{offset}, {first}) is gone and was never merged", where=named(partition)
                 )
-            self._reads.add(place)
-            self._inputs.add({place: offset or 0})
+            self._reads.add(partition)
+            self._inputs.add({partition: offset or 0})
 
     def _refuse_foreign(self, offset: int, entry: MergeEntry) -> None:
-        """Beyond the tip there are only entries that were appended here, in their order."""
+        """Refuse entries beyond the tip unless they were appended here, in this order."""
         if not self._appended or self._appended.popleft() != entry:
             raise RefusedError(
                 f"at {offset} there is an entry for {named(entry.topic_partition)} at "
@@ -381,10 +386,10 @@ class _Attempt:
             job.stop.wait(min(0.1, self._inputs.owed))
             self._heard = time.monotonic()
             return
-        for place, messages in self._inputs.read(seconds):
+        for partition, messages in self._inputs.read(seconds):
             self._heard = time.monotonic()
-            replay.records(place, [m.offset() for m in messages], messages)
-            self._inputs.balance(replay.waiting, place)
+            replay.records(partition, [m.offset() for m in messages], messages)
+            self._inputs.balance(replay.waiting, partition)
         self._inputs.resume_short(replay.waiting)
         if entry is not None and not replay.waiting(entry.topic_partition):
             _, there = self._seen.bounds(entry.topic_partition, job.merge.isolation)

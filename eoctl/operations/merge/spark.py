@@ -1,7 +1,7 @@
 """`merge replay --engine spark`: the same change, carried out by a Spark job instead of threads.
 
-Plan, lock, journal and verification are the local engine's; only the step itself is another: the
-offsets are looked at here, and what they mean goes to the job as numbers.
+Plan, lock, journal and verification are the local engine's; only the step itself differs: the
+offsets are read here, and the job gets what they mean as numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.times import rfc3339
 
-SPARK_ENTRIES = 50_000_000  # below, the local engine is done before several cores pay for a session
+SPARK_ENTRIES = 50_000_000  # below, the local engine ends before Spark would pay for its session
 RANGE_OFFSETS = 5_000_000
 
 
@@ -63,8 +63,8 @@ def choose_engine(
 def on_spark(
     spark: Spark, context: Context, show: Show, staging: Path | None = None
 ) -> Callable[[Cluster, Running, int | None], Replaying]:
-    """Return what makes the operation of a replay. staging: a folder that
-    executors share with this machine; None: in the state folder."""
+    """Return what makes the operation of a replay. staging: a folder that executors share with this
+    machine; None: in the state folder."""
 
     def made(cluster: Cluster, running: Running, max_rate: int | None) -> Replaying:
         return _OnSpark(cluster, running, max_rate, (spark, context, show, staging))
@@ -73,7 +73,7 @@ def on_spark(
 
 
 class _OnSpark(Replaying):
-    """See Replaying. One step: a job for all partitions."""
+    """See Replaying. A single step: a job for all partitions."""
 
     def __init__(
         self,
@@ -117,8 +117,8 @@ class _OnSpark(Replaying):
             raise IncompleteError(logs.missing[0].detail, where=logs.missing[0].topic)
         output = merge.output or ""
         given = {n: Base(at, TopicPartition(output, n), o) for n, (at, o) in merge.bases.items()}
-        places = [TopicPartition(merge.topic, n) for n in given]
-        before = await committed(self._cluster, merge.group, places)
+        topic_partitions = [TopicPartition(merge.topic, n) for n in given]
+        before = await committed(self._cluster, merge.group, topic_partitions)
         now_there = await reached(self._cluster, merge, given, logs)
         parts = []
         for n, now in now_there.items():
@@ -156,12 +156,12 @@ class _OnSpark(Replaying):
 def _logs(merge: Merge, look_: MergeLook, now: Mapping[int, Reached]) -> Any:
     """Return partitions of the log up to their tips, and inputs whose offsets are known."""
     logs = []
-    for place, facts in sorted(look_.facts.items()):
+    for topic_partition, facts in sorted(look_.facts.items()):
         if facts.error is not None or facts.high_watermark is None:
             continue
-        if place[0] == merge.topic and place[1] in now:
-            low, _ = look_.bounds(place, "read_committed")
-            logs.append(log_of(facts, low, now[place[1]].tip))
-        elif place[0] in merge.inputs:
-            logs.append(log_of(facts, *look_.bounds(place, merge.isolation)))
+        if topic_partition[0] == merge.topic and topic_partition[1] in now:
+            low, _ = look_.bounds(topic_partition, "read_committed")
+            logs.append(log_of(facts, low, now[topic_partition[1]].tip))
+        elif topic_partition[0] in merge.inputs:
+            logs.append(log_of(facts, *look_.bounds(topic_partition, merge.isolation)))
     return tuple(logs)

@@ -1,4 +1,4 @@
-"""A merge log at a glance, for the dashboard: what a replay would do, and the newest entries."""
+"""Show a merge log at a glance, for the dashboard: what a replay would do, and newest entries."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from recovery.merge.log import merge_format
 from recovery.rows.answers import Answer
 from recovery.rows.merge import MergePlanRow
 
-NEWEST = 20  # entries of each partition
+NEWEST = 20  # entries per partition
 
 
 async def merge_tail(cluster: Cluster, path: Path) -> Answer:
@@ -42,9 +42,11 @@ async def merge_tail(cluster: Cluster, path: Path) -> Answer:
 
 def _newest(cluster: Cluster, request: merge.Merge, row: MergePlanRow) -> list[dict[str, object]]:
     decode = merge_format(request.format).decode
-    place = row.topic_partition
+    partition = row.topic_partition
     rows: list[dict[str, object]] = []
-    for messages in read_log(cluster.settings, place, max(row.start, row.tip - NEWEST), row.tip):
+    for messages in read_log(
+        cluster.settings, partition, max(row.start, row.tip - NEWEST), row.tip
+    ):
         for m in messages:
             position: dict[str, object] = {"partition": row.partition, "merge_offset": m.offset()}
             try:

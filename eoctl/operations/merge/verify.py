@@ -1,4 +1,4 @@
-"""`merge verify`: every entry of a merge log against its inputs, and its tip against the output."""
+"""`merge verify`: compare a merge log's entries with its inputs, and its tip with the output."""
 
 import asyncio
 from collections import deque
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VerifyProgress = Callable[[int, int, int], None]
 """Called with a partition of the log, offsets done, offsets in all."""
 
-_STEP = 1000  # entries between two rounds of reading what they need of the inputs
+_STEP = 1000  # entries between two rounds of reading the records they need from the inputs
 _SILENT_READS = 300
 _CREATE_TIME = 1  # confluent_kafka.TIMESTAMP_CREATE_TIME
 
@@ -90,10 +90,10 @@ async def verify(
     )
 
 
-def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
-    where = f"{error.where}: " if error.where not in (None, named(place)) else ""
+def _unseen(partition: TopicPartition, error: EoctlError) -> Missing:
+    where = f"{error.where}: " if error.where not in (None, named(partition)) else ""
     name = "OFFSET_OUT_OF_RANGE" if error.exit_status is Exit.REFUSED else "INCOMPLETE"
-    return Missing("partition", name, where + error.what, None, *place)
+    return Missing("partition", name, where + error.what, None, *partition)
 
 
 async def _against_outputs(
@@ -109,8 +109,8 @@ async def _against_outputs(
             begin |= await bases(cluster, request, [p], logs, certain=False)
         except EoctlError as error:
             missing.append(_unseen(TopicPartition(request.output, p), error))
-    # Commits were read just now, the log long after `logs`: a running application moved on. So both
-    # ends are read again, outputs before the log as always.
+    # Commits were read just now, the log long after `logs`: a running application has moved on. So
+    # both ends are read again, outputs before the log as always.
     outputs = await look(cluster, request, twice=False)
     entries = await look(cluster, request, twice=False)
     missing += [*outputs.missing, *(m for m in entries.missing if m not in outputs.missing)]
@@ -131,7 +131,7 @@ async def _against_outputs(
 
 
 class _Outputs:
-    """The outputs of one partition from a commit on, read beside the log."""
+    """The outputs of one partition after a commit, read together with the log."""
 
     def __init__(
         self, settings: ClientSettings, merge: TopicPartition, base: Base, end: int, *, copies: bool
@@ -143,27 +143,27 @@ class _Outputs:
         self._records: dict[TopicPartition, dict[int, Identity | None]] = {}
 
     def record(self, m: "Message") -> None:
-        """Take a record of an input in."""
-        place = TopicPartition(m.topic() or "", m.partition() or 0)
-        self._records.setdefault(place, {})[m.offset() or 0] = _identity(m)
+        """Add a record of an input."""
+        partition = TopicPartition(m.topic() or "", m.partition() or 0)
+        self._records.setdefault(partition, {})[m.offset() or 0] = _identity(m)
 
     def compare(self, entries: Sequence[tuple[int, MergeEntry | None]]) -> None:
         """Compare the next entries of the log (None: not an entry); all their records are known."""
         done: dict[TopicPartition, int] = {}
         for merge_offset, entry in entries:
             if entry is not None:
-                place = entry.topic_partition
-                done[place] = max(entry.offset, done.get(place, -1))
+                partition = entry.topic_partition
+                done[partition] = max(entry.offset, done.get(partition, -1))
             if merge_offset < self.base.merge_offset:
                 continue
             m = next(self._messages, None)
             if entry is not None and m is not None:
-                record = self._records.get(place, {}).get(entry.offset)
+                record = self._records.get(partition, {}).get(entry.offset)
                 there = m.offset() or 0, _identity(m)
                 self.comparison.pair(merge_offset, entry, record, there)
-        for place, last in done.items():
-            records = self._records.get(place, {})
-            self._records[place] = {o: r for o, r in records.items() if o > last}
+        for partition, last in done.items():
+            records = self._records.get(partition, {})
+            self._records[partition] = {o: r for o, r in records.items() if o > last}
 
 
 def _identity(m: "Message") -> Identity | None:
@@ -179,7 +179,7 @@ def _identity(m: "Message") -> Identity | None:
 async def _outputs(
     cluster: Cluster, request: Merge, logs: MergeLook, partition: int
 ) -> _Outputs | None:
-    """Return what to compare; None without an output, or if retention took needed records.
+    """Return what to compare; None without an output, or if retention removed needed records.
 
     `_against_outputs` says what is wrong with the output.
     """
@@ -199,7 +199,7 @@ async def _outputs(
 
 
 class _Checking:
-    """Reads one partition of the log, and of the inputs what its entries ask for."""
+    """Reads one partition of the log, and the inputs' records that its entries need."""
 
     def __init__(
         self,
@@ -216,11 +216,11 @@ class _Checking:
         earlier, later = looks
         self._log_start, self._tip = earlier.bounds(merge, "read_committed")
         inputs = {
-            place: later.bounds(place, request.isolation)
-            for place in later.facts
-            if place[0] in request.inputs
+            topic_partition: later.bounds(topic_partition, request.isolation)
+            for topic_partition in later.facts
+            if topic_partition[0] in request.inputs
         }
-        self._ends = {place: end for place, (_, end) in inputs.items()}
+        self._ends = {topic_partition: end for topic_partition, (_, end) in inputs.items()}
         self.verifier = MergeVerifier(merge, inputs)
         self._stream: Stream | None = None
         self._waiting: dict[TopicPartition, deque[int]] = {}
@@ -260,16 +260,16 @@ class _Checking:
             self._stream.close()
 
     def _tell(self) -> None:
-        """Answer all that the verifier asks."""
+        """Answer all questions of the verifier."""
         while needs := self.verifier.needs():
             self._begin(needs)
-            for place, (_, until) in needs.items():
-                self._read_to(place, until)
-                waiting = self._waiting[place]
+            for partition, (_, until) in needs.items():
+                self._read_to(partition, until)
+                waiting = self._waiting[partition]
                 offsets = list(takewhile(lambda o, end=until: o < end, waiting))  # type: ignore[misc]
                 for _ in offsets:
                     waiting.popleft()
-                self.verifier.input(place, offsets, until)
+                self.verifier.input(partition, offsets, until)
 
     def _begin(self, needs: Mapping[TopicPartition, tuple[int, int]]) -> None:
         new = {p: start for p, (start, _) in needs.items() if p not in self._waiting}
@@ -279,12 +279,12 @@ class _Checking:
             self._waiting |= {p: deque() for p in new}
             self._come |= new
 
-    def _read_to(self, place: TopicPartition, until: int) -> None:
-        """Until everything below `until` of this partition has come. Raises IncompleteError."""
+    def _read_to(self, partition: TopicPartition, until: int) -> None:
+        """Read until everything below `until` has come. Raises IncompleteError."""
         stream = self._stream
         assert stream is not None
         silent_reads = 0
-        while self._come[place] < until:
+        while self._come[partition] < until:
             came = False
             for here, messages in stream.read(min(0.2, stream.owed or 0.2)):
                 came = True
@@ -294,12 +294,12 @@ class _Checking:
                         self.outputs.record(m)
                 self._come[here] = messages[-1].offset() + 1
                 stream.balance(self._held, here)
-            if stream.ends.get(place, -1) >= self._ends[place]:
+            if stream.ends.get(partition, -1) >= self._ends[partition]:
                 return
             stream.resume_short(self._held)
             silent_reads = 0 if came else silent_reads + 1
             if silent_reads > _SILENT_READS:
-                raise silent(place)
+                raise silent(partition)
 
-    def _held(self, place: TopicPartition) -> int:
-        return len(self._waiting[place])
+    def _held(self, partition: TopicPartition) -> int:
+        return len(self._waiting[partition])

@@ -1,8 +1,8 @@
-"""Before a replay is planned: a killed one's open transaction must end first.
+"""Wait for a killed replay's open transaction to end, before a new replay is planned.
 
 Its records make the output's end unknown until the coordinator aborts it, at the latest when its
-timeout has passed. The same command run again waits for that instead of being refused. The one
-of a replay that still runs is not waited for.
+timeout has passed. The repeated command waits for that instead of being refused. It does not wait
+for the transaction of a replay that still runs.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from eoctl.operations.merge.planning import Merge
 from eoctl.operations.merge.replay import TIMEOUT_MS
 from recovery.times import format_duration
 
-MORE_SECONDS = 20.0  # coordinators look for timeouts every 10 s
+MORE_SECONDS = 20.0  # coordinators check timeouts every 10 s
 _POLL_SECONDS = 0.5
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
@@ -24,7 +24,7 @@ _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 async def own_ended(cluster: Cluster, merge: Merge, note: Callable[[str], None]) -> None:
     """Wait, bounded, until no transactional id of these replays has an open transaction.
 
-    note: called once, if there is something to wait for. What cannot be seen is not waited for:
+    note: called once, if there is something to wait for. Does not wait for what cannot be seen:
     planning finds out what is wrong. Raises RefusedError while a replay of this host runs.
     """
     refuse_beside_running(cluster.cluster_id or "", scope_of(merge))

@@ -1,1 +1,1 @@
-"""`txn abort|fence|resolve|apply`: plans of remedies, and how each is carried out."""
+"""`txn abort|fence|resolve|apply`: plan remedies, and carry them out."""

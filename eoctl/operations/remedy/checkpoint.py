@@ -1,7 +1,6 @@
-"""`txn commit --checkpoint`: what became of the transactions that a Flink checkpoint promises."""
+"""`txn commit --checkpoint`: show what became of the transactions in a Flink checkpoint."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
@@ -26,12 +25,12 @@ from recovery.remedy.checkpoint import (
 )
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.checkpoint import CommittableRow, WrittenRow
+from recovery.values import Value
 
 _REST = Judgement("open", "not-in-checkpoint", "not in the checkpoint: Flink's restore aborts it")
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(Value):
     """One transaction of the checkpoint's sinks, judged.
 
     committable: None = not in the checkpoint. row: its id as its coordinator describes it now.
@@ -44,10 +43,9 @@ class Fate:
     written: Mapping[TopicPartition, Written]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Value):
     """One complete snapshot. later: checkpoints that Kafka proves to be newer; counted: all
-    partitions of interest were read. ahead: of each coordinator's clock, in ms."""
+    relevant partitions were read. ahead: how far each coordinator's clock is ahead, in ms."""
 
     fates: tuple[Fate, ...]
     later: tuple[int, ...]
@@ -60,7 +58,7 @@ class Seen:
 async def look(cluster: Cluster, content: FlinkCheckpoint, topics: Sequence[str] = ()) -> Seen:
     """Read every transaction of the checkpoint, and the sinks' other open ones.
 
-    topics: where its sinks write, for transactions that the coordinators have forgotten.
+    topics: those its sinks write to, for transactions that the coordinators have forgotten.
     """
     names = [c.transactional_id for c in content.committables]
     listed = await coordinators.transactions(cluster)
@@ -141,13 +139,13 @@ async def _amounts(
     wanted: set[Transaction] = {(t.producer_id, t.producer_epoch or 0) for t in loose}
     named: set[str] = set(topics)
     for t in loose:
-        for place in t.partitions or ():
-            begun.setdefault(place, set()).add(t.producer_id)
+        for partition in t.partitions or ():
+            begun.setdefault(partition, set()).add(t.producer_id)
     for c, was in past.items():
         row = rows.get(c.transactional_id)
         if row is not None and _is_open(row, c):
-            for place in row.partitions or ():
-                begun.setdefault(place, set()).add(c.producer_id)
+            for partition in row.partitions or ():
+                begun.setdefault(partition, set()).add(c.producer_id)
         elif was.outcome == "commit":
             continue
         elif was.partitions:
@@ -174,9 +172,9 @@ async def _amounts(
     missing += [*more, *other]
     ranges = []
     for facts in offsets:
-        place = facts.topic_partition
-        all_of_it = place in whole or facts.topic in named
-        start = None if all_of_it else _begin(begun[place], producers.get(place, ()))
+        partition = facts.topic_partition
+        all_of_it = partition in whole or facts.topic in named
+        start = None if all_of_it else _begin(begun[partition], producers.get(partition, ()))
         ranges += _range(facts, start)
     found, unread = await written(cluster, ranges, wanted)
     return found, [*missing, *unread]
@@ -188,7 +186,7 @@ def _topics_of(records: Iterable[StateRecord]) -> set[str]:
 
 
 def _begin(producer_ids: Collection[int], here: Iterable[object]) -> int | None:
-    """Return the first offset of their open transactions; None = not known: the log's start."""
+    """Return the first offset of their open transactions; None = unknown: use the log's start."""
     starts = [
         start
         for p in here
@@ -208,7 +206,7 @@ def _range(facts: PartitionFacts, start: int | None) -> list[Range]:
 async def committables(
     cluster: Cluster, folder: CheckpointFolder, topics: Sequence[str] = ()
 ) -> Answer:
-    """A row for each transaction of the checkpoint, and each open one of its sinks that is not.
+    """Return a row per transaction of the checkpoint, and per other open one of its sinks.
 
     Exit status 1 while one is open or lost, 3 while one is unknown.
     """

@@ -1,19 +1,18 @@
 """`txn commit --checkpoint --execute`: commit what a dead job's Flink checkpoint promises.
 
 EndTxn (commit) in version 4 with the checkpoint's own producer id and epoch, which changes nothing
-if either is stale. That version leaves the epoch as it is: the restore that follows sends the same
-and is answered NONE, where version 5 would make it log a loss of data that did not happen. It also
-leaves the epoch open to an owner that still lives: so the job must be dead, which is checked. Of a
-job that never comes back version 5 shuts it out as well (`Ending.never_restored`).
+if either is stale. That version leaves the epoch unchanged: the restore that follows sends the same
+request and gets NONE; after version 5 it would log a loss of data that did not happen. An unchanged
+epoch also stays usable for a live owner: so the job must be dead, which is checked. For a job that
+never comes back, version 5 shuts its owner out as well (`Ending.never_restored`).
 
 All transactions of a checkpoint are one plan. None is begun unless all are as planned; once the
-first is committed, a refused one does not stop the others: the checkpoint promises them just the
-same, and their deadlines approach.
+first is committed, a refused one does not stop the others: the checkpoint promises them as well,
+and their deadlines approach.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection import messages
@@ -39,20 +38,20 @@ from recovery.inspect.two_phase import deadline
 from recovery.plurals import counted
 from recovery.remedy.checkpoint import Claims, prefixes, quiet_for, refused
 from recovery.times import format_duration
+from recovery.values import Value
 
 KIND = "txn-commit"
 ACTION = "commit-checkpoint"
 _OTHERS = "others of its sinks"
 _CHECKPOINT = "checkpoint"
-_AT_ONCE = 16  # transactions judged side by side
+_AT_ONCE = 16  # transactions judged in parallel
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """What the operator wants besides the commits, and says about the job.
+class Ending(Value):
+    """What the operator requests besides the commits, and says about the job.
 
-    topics: where its sinks write. fence_rest: end open transactions that are not in the checkpoint.
-    never_restored: the job does not come back, so that its epochs are raised as well.
+    topics: those its sinks write to. fence_rest: end open transactions that are not in the
+    checkpoint. never_restored: the job does not come back, so that its epochs are raised as well.
     """
 
     claims: Claims
@@ -61,8 +60,7 @@ class Ending:
     never_restored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(Value):
     """How a transaction is judged. interval: between two checks of its producer, in s."""
 
     settings: Settings
@@ -163,12 +161,12 @@ def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending)
 
 
 def scope(folder: CheckpointFolder) -> str:
-    """Return what a plan of this checkpoint is on, as the journal names it."""
+    """Return the subject of a checkpoint's plan, as the journal names it."""
     return f"checkpoint {folder.content.checkpoint_id} of {', '.join(prefixes(folder.content))}"
 
 
 def _facts(folder: CheckpointFolder, seen: Seen) -> dict[str, Any]:
-    """Return what must not change besides the transactions: a job that lives changes it."""
+    """Return what must not change besides the transactions: a live job changes it."""
     return {
         _CHECKPOINT: {
             "number": folder.content.checkpoint_id,
@@ -192,7 +190,7 @@ def _records(fate: Fate) -> int:
 def _still(planned: Mapping[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return the others as they were planned if nothing was added to them and none has grown.
 
-    An ended one is no sign of life: its timeout, or an earlier run of this plan, ended it.
+    An ended transaction is no sign of life: its timeout, or an earlier run of this plan, ended it.
     """
     same = all(planned.get(name) == records for name, records in now.items())
     return dict(planned) if same else now
@@ -203,7 +201,7 @@ async def _fence(
 ) -> tuple[Step, dict[str, Any]]:
     """Return the step that ends a transaction which the checkpoint does not name, and its facts.
 
-    Its owner is gone by what the operator said and what was seen; two checks must confirm that.
+    The operator said that its owner is gone, and it looked so; two checks must confirm that.
     """
     wish = Wish("fence", transactional_id=row.transactional_id, owner_is_gone=True)
     pid, partitions = row.producer_id, await remedy_fence.partitions_of(cluster, row)
@@ -281,7 +279,7 @@ async def observe(
     settings: Settings,
     interval: float,
 ) -> dict[str, Any]:
-    """Read again all that these steps rest on: their transactions, the checkpoint, the others."""
+    """Read again what these steps rest on: their transactions, the checkpoint, the others."""
     if plan_.kind != KIND or not steps:
         return {}
     now: dict[str, Any] = {}

@@ -1,9 +1,9 @@
 """Commit a dead owner's open transaction, since an earlier lost COMMIT lies below it.
 
 One marker will decide both: the timeout of the open transaction destroys the committed records, its
-commit saves them and delivers what its owner had written without a decision. Which of the two is
-right, only the operator can say, and only if the owner is gone: EndTxn with the observed producer
-id and epoch, which changes nothing if either is stale.
+commit saves them and delivers what its owner had written without a decision. Only the operator can
+say which of the two is right, and only if the owner is gone: EndTxn with the observed producer id
+and epoch, which changes nothing if either is stale.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def _meant(diagnosis: Diagnosis, wish: Wish) -> Judged | None:
 async def observe(
     cluster: Cluster, step: Step, settings: Settings, interval: float
 ) -> dict[str, Any]:
-    """Judge all its partitions again; what of it must be as it was planned."""
+    """Judge all its partitions again; return what must be as planned."""
     row = await remedy_fence.described(cluster, step.target)
     subject = remedy_raise.subject(step.target)
     if row.state != "Ongoing":
@@ -140,15 +140,18 @@ async def stands(
 ) -> dict[TopicPartition, object]:
     """Return the producer's position on each partition. Raises IncompleteError."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
-    places = set(partitions)
+    topic_partitions = set(partitions)
     metadata_rows = [
-        p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if p.topic_partition in topic_partitions
     ]
     rows, missing = await collect.producers(cluster, metadata_rows)
-    if missing or set(rows) != places:
+    if missing or set(rows) != topic_partitions:
         raise IncompleteError(
             missing[0].detail if missing else "its producers could not be read",
-            where=", ".join(map(str, sorted(places - set(rows)))) or None,
+            where=", ".join(map(str, sorted(topic_partitions - set(rows)))) or None,
         )
     return {
         tp: next(
@@ -170,7 +173,7 @@ async def refuse_life(
     before: dict[TopicPartition, object],
     after: dict[TopicPartition, object],
 ) -> None:
-    """Raise RefusedError where the owner is seen alive, or another id may own it."""
+    """Raise RefusedError if the owner is seen alive, or another id may own it."""
     name = row.transactional_id
     for j in mine:
         for sample in (j.first, j.newest):
@@ -248,7 +251,7 @@ async def _step(
 
 
 def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
-    """Return what this commit delivers of one partition. apart: only undecided ones counted."""
+    """Return what this commit delivers on one partition. apart: only undecided ones counted."""
     least = "" if stake["whole"] else "at least "
     text = f"{j.about.name}: delivers {least}{counted(stake['records'], 'record')}"
     if stake["records"]:
@@ -265,7 +268,7 @@ def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
 
 
 async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
-    """Check by coordinator and logs whether a COMMIT marker ended it on each partition.
+    """Check with coordinator and logs whether a COMMIT marker ended it on each partition.
 
     raised: see `remedy_fence.ended`.
     """

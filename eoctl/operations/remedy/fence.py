@@ -1,12 +1,11 @@
-"""Fence: the coordinator ends an id's transaction and shuts its owner out, compare-and-set.
+"""Fence: have the coordinator end an id's transaction and shut its owner out, compare-and-set.
 
-It judges first. For a transaction within its limits, for one whose owner shows signs of life, and
-for an idle id only --owner-is-gone makes a plan; for one that is not completely seen nothing does.
+The transaction is judged first. If it is within its limits, if its owner shows signs of life, or if
+the id is idle, only --owner-is-gone makes a plan; if it is not completely seen, nothing does.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.ask import collect, coordinators, groups
@@ -62,14 +61,14 @@ from recovery.remedy.repairs import (
     remedy_allowed,
 )
 from recovery.selectors import parse_selector
+from recovery.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The facts that a fence of an open transaction is judged on.
+class Look(Value):
+    """The facts on which a fence of an open transaction is judged.
 
     partitions: all that its Ongoing record names. judged: all open transactions on them, from two
-    complete snapshots. counts: of a plan of many.
+    complete snapshots. counts: for a plan of many.
     """
 
     row: TransactionFacts
@@ -86,9 +85,9 @@ async def plan(
     interval: float,
     look: Look | None = None,
 ) -> Plan:
-    """The plan of a fence. Raises RefusedError and IncompleteError.
+    """Return the plan of a fence. Raises RefusedError and IncompleteError.
 
-    look: a snapshot of many ids; None: one is taken of this id alone.
+    look: a snapshot of many ids; None: take one of this id alone.
     """
     assert wish.transactional_id is not None
     row = await described(cluster, wish.transactional_id) if look is None else look.row
@@ -159,9 +158,9 @@ async def fence_step(
 
 
 async def end_of(cluster: Cluster, row: TransactionFacts) -> EndRequest:
-    """Return the EndTxn of a fence. Raises RefusedError where the id could not be raised after."""
+    """Return the EndTxn of a fence. Raises RefusedError if the id could not be raised after it."""
     end = end_request(row, cluster.transaction_version)
-    if end.version < 5:  # only InitProducerId raises it, which names the timeout
+    if end.version < 5:  # only InitProducerId raises it, and that request names the timeout
         await remedy_raise.refuse_timeout(cluster, row)
     return end
 
@@ -183,9 +182,9 @@ def does(row: TransactionFacts, outcome: str, end_version: int, *, initialise: b
 def request_of(
     row: TransactionFacts, judgement: "Judgement", end_version: int, *, initialise: bool
 ) -> dict[str, Any]:
-    """Return what `send` and `ended` need of a step: the transaction as it was seen, and the way.
+    """Return what `send` and `ended` need of a step: the transaction as seen, and how to end it.
 
-    initialise: InitProducerId follows EndTxn, until an owner that lives is shut out.
+    initialise: InitProducerId follows EndTxn, until a live owner is shut out.
     """
     return {
         "end_version": end_version,
@@ -247,10 +246,9 @@ async def done_before(cluster: Cluster, wish: Wish) -> str | None:
     return f"done already: it is {row.state}, as journal entry {done[-1].id} left it"
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Value):
     """The evidence of a fence. partitions: all that its Ongoing record names; mine: the verdicts on
-    those where it has written."""
+    those where the id has written."""
 
     partitions: tuple[TopicPartition, ...]
     mine: tuple[Judged, ...]
@@ -282,7 +280,7 @@ def _producer(j: Judged) -> ProducerFacts | None:
 
 
 async def described(cluster: Cluster, name: str) -> TransactionFacts:
-    """Return the id as its coordinator has it. Raises RefusedError for an unknown one."""
+    """Return the id as its coordinator describes it. Raises RefusedError for an unknown one."""
     row = await shutting_out.described(cluster, name)
     if row is None:
         raise RefusedError("no coordinator knows this transactional id", where=name)
@@ -297,10 +295,9 @@ async def judged_for(
     interval: float,
     look: Look | None = None,
 ) -> Judgement:
-    """Judge every partition of an id's transaction, two checks `interval` s apart; all must allow
-    the fence. Raises RefusedError, IncompleteError.
+    """Judge every partition of an id's transaction, two checks `interval` s apart.
 
-    look: a snapshot of many ids.
+    All must allow the fence. look: a snapshot of many ids. Raises RefusedError, IncompleteError.
     """
     name = row.transactional_id
     if row.state != "Ongoing":
@@ -343,9 +340,9 @@ async def judged_for(
 async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicPartition, ...]:
     """Return all partitions of the open transaction, proven by its Ongoing record.
 
-    A coordinator leaves those out whose topic we may not DESCRIBE, without an error: none visible,
-    or fewer than the record names, is not "none". Raises RefusedError, also if its coordinator
-    could not write its end; IncompleteError.
+    A coordinator omits those whose topic we may not DESCRIBE, without an error: none visible, or
+    fewer than the record names, is not "none". Raises RefusedError, also if its coordinator could
+    not write the end; IncompleteError.
     """
     await remedy_raise.refuse_short_log(cluster, row.transactional_id)
     logs = await history.read_state_logs(cluster, [row.transactional_id], (), newest=1)
@@ -373,9 +370,9 @@ def partitions_in(logs: StateLogs, row: TransactionFacts) -> tuple[TopicPartitio
 async def _refuse_within_limits(
     cluster: Cluster, row: TransactionFacts, settings: Settings
 ) -> None:
-    """Judge the id: a transaction that has written nothing has no verdict on a partition.
+    """Judge the id: without writes a transaction has no verdict on a partition.
 
-    By its coordinator's own clock (ListTransactions with a duration filter). Raises RefusedError.
+    Uses its coordinator's own clock (ListTransactions with a duration filter). Raises RefusedError.
     """
     name = row.transactional_id
     life = await look_for_life(cluster, [row])
@@ -433,7 +430,7 @@ async def refuse_members(
 
 
 def shuts_out(step: Step) -> bool:
-    """Return True if the step shuts an id's owner out as it ends the transaction.
+    """Return True if the step shuts an id's owner out when it ends the transaction.
 
     True also for fences of an earlier version of eoctl, whose plans say only that they do.
     """
@@ -548,7 +545,7 @@ async def _at_rest(cluster: Cluster, name: str) -> TransactionFacts:
 
 
 def _is_half(step: Step, row: TransactionFacts, *, owner_is_gone: bool | None = None) -> bool:
-    """Return True if only the raise is left of a fence. owner_is_gone: None = as it was planned."""
+    """Return True if only a fence's raise remains. owner_is_gone: None = as it was planned."""
     p = step.parameters
     gone = bool(p.get("owner_is_gone")) if owner_is_gone is None else owner_is_gone
     outcome = p.get("outcome") or "abort"
@@ -556,7 +553,7 @@ def _is_half(step: Step, row: TransactionFacts, *, owner_is_gone: bool | None = 
 
 
 async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | None) -> Effect:
-    """Check whether the transaction is over, by its coordinator and each partition's leader.
+    """Check with its coordinator and each partition's leader whether the transaction is over.
 
     raised: how far this process raised the id; None = an earlier run did, or nobody yet.
     """
@@ -569,18 +566,20 @@ async def ended(cluster: Cluster, step: Step, raised: shutting_out.ShutOut | Non
     )
     saw = remedy_raise.stand(row, raised)
     if same or row.state.startswith("Prepare"):
-        # decided by an EndTxn of ours that was cut off: only its markers are on their way
-        then = row.but(state=row.state.replace("Prepare", "Complete"))
+        # decided by an interrupted EndTxn of ours: only its markers are on their way
+        then = replace(row, state=row.state.replace("Prepare", "Complete"))
         ours = _is_half(step, then, owner_is_gone=False)
         half = raised is None and not same and shuts_out(step) and ours
         text = f"{step.target} is still {row.state}"
         return Effect(False, saw, text, untouched=same, resumable=half)
     for name in p["partitions"]:
-        place = TopicPartition.parse(name)
-        metadata = await cluster.metadata([place.topic])
-        members = [m for m in metadata.topics[place.topic].partitions if m.topic_partition == place]
+        partition = TopicPartition.parse(name)
+        metadata = await cluster.metadata([partition.topic])
+        members = [
+            m for m in metadata.topics[partition.topic].partitions if m.topic_partition == partition
+        ]
         rows, _ = await collect.producers(cluster, members)
-        here = rows.get(place)
+        here = rows.get(partition)
         if here is None:
             return Effect(None, saw, f"{name} could not be read")
         if any(

@@ -1,8 +1,8 @@
-"""Fences of many ids, planned on one snapshot of all of them.
+"""Plan fences of many ids on one snapshot of all of them.
 
 The joint snapshot proves no less than one of a single id: the same requests in the same order, two
-per partition as far apart. If a part is missing, or moved meanwhile, the ids concerned get a
-snapshot of their own.
+per partition, just as far apart. If a part is missing, or moved meanwhile, the ids affected get
+their own snapshot.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from recovery.facts import Missing, TopicPartition, TransactionFacts, grouped
 from recovery.inspect.observation import Sample, Settings
 from recovery.selectors import Selector, parse_selector
 
-AT_ONCE = 16  # ids planned side by side
+AT_ONCE = 16  # ids planned in parallel
 
 
 async def plan_each(
@@ -34,7 +34,7 @@ async def plan_each(
     interval: float,
     diagnosis: Diagnosis | None = None,
 ) -> dict[str, Plan | EoctlError]:
-    """Plan each id's fence or say why there is none, by id.
+    """Plan each id's fence or return why it has none, by id.
 
     diagnosis: the one that the requests come from. An id that it proves is not checked again.
     """
@@ -63,7 +63,7 @@ async def looks_at(
     interval: float,
     before: Diagnosis | None = None,
 ) -> dict[str, remedy_fence.Look]:
-    """Check all these ids together; leave out an id for which that proves too little.
+    """Check all these ids together; leave out an id for which the result proves too little.
 
     before: a diagnosis just made. Only ids for which it proves too little are checked.
     """
@@ -73,31 +73,33 @@ async def looks_at(
         return {}
     ids = [t.transactional_id for t in ongoing]
     logs = await history.read_state_logs(cluster, ids, (), newest=1)
-    places: dict[str, tuple[TopicPartition, ...]] = {}
+    partitions: dict[str, tuple[TopicPartition, ...]] = {}
     for row in ongoing:
         try:
-            places[row.transactional_id] = remedy_fence.partitions_in(logs, row)
+            partitions[row.transactional_id] = remedy_fence.partitions_in(logs, row)
         except (RefusedError, IncompleteError):
             continue
-    if not places:
+    if not partitions:
         return {}
-    rows_in = [row for row in ongoing if row.transactional_id in places]
+    rows_in = [row for row in ongoing if row.transactional_id in partitions]
     counts = Counts(cluster)
-    known = {} if before is None else _proven(rows_in, places, before, counts, everywhere=True)
+    known = {} if before is None else _proven(rows_in, partitions, before, counts, everywhere=True)
     left = [row for row in rows_in if row.transactional_id not in known]
     if not left:
         return known
-    scope = Scope(_selectors({place for row in left for place in places[row.transactional_id]}))
+    scope = Scope(
+        _selectors({partition for row in left for partition in partitions[row.transactional_id]})
+    )
     try:
         diagnosis = await diagnose(cluster, scope, settings, pause=interval)
     except IncompleteError:
         return known
-    return known | _proven(left, places, diagnosis, counts, everywhere=False)
+    return known | _proven(left, partitions, diagnosis, counts, everywhere=False)
 
 
 def _proven(
     rows: Sequence[TransactionFacts],
-    places: Mapping[str, tuple[TopicPartition, ...]],
+    partitions: Mapping[str, tuple[TopicPartition, ...]],
     diagnosis: Diagnosis,
     counts: Counts,
     *,
@@ -105,14 +107,14 @@ def _proven(
 ) -> dict[str, remedy_fence.Look]:
     """Return the snapshots of the ids that a diagnosis proves completely.
 
-    everywhere: only where each of an id's partitions was judged, since what the diagnosis was on
-    is not known.
+    everywhere: only if each of an id's partitions was judged, since the diagnosis's scope is not
+    known.
     """
     judged = grouped((j.about.topic_partition, j) for j in diagnosis.judged)
     looks = {}
     for row in rows:
-        of_id = places[row.transactional_id]
-        mine = [j for place in of_id for j in judged.get(place, ())]
+        of_id = partitions[row.transactional_id]
+        mine = [j for partition in of_id for j in judged.get(partition, ())]
         own = {j.about.topic_partition for j in mine if j.about.producer_id == row.producer_id}
         if everywhere and own != set(of_id):
             continue
@@ -121,15 +123,15 @@ def _proven(
     return looks
 
 
-def _selectors(places: Iterable[TopicPartition]) -> tuple[Selector, ...]:
-    by_topic = grouped((topic, str(number)) for topic, number in sorted(places))
+def _selectors(partitions: Iterable[TopicPartition]) -> tuple[Selector, ...]:
+    by_topic = grouped((topic, str(number)) for topic, number in sorted(partitions))
     return tuple(parse_selector(f"{t}:{','.join(numbers)}") for t, numbers in by_topic.items())
 
 
 def _is_proven(
     row: TransactionFacts,
     judged: Sequence[Judged],
-    places: Sequence[TopicPartition],
+    partitions: Sequence[TopicPartition],
     missing: Iterable[Missing],
 ) -> bool:
     """Return True if a snapshot of this id alone would have shown nothing else.
@@ -139,18 +141,18 @@ def _is_proven(
     mine = [j for j in judged if j.about.producer_id == row.producer_id]
     return (
         bool(mine)
-        and not any(_concerns(m, places) for m in missing)
+        and not any(_concerns(m, partitions) for m in missing)
         and all(_is_whole(s, row) for j in judged for s in (j.first, j.second) if s is not None)
     )
 
 
-def _concerns(missing: Missing, places: Sequence[TopicPartition]) -> bool:
-    """Return False only of what plainly is of other topics or partitions than these."""
+def _concerns(missing: Missing, partitions: Sequence[TopicPartition]) -> bool:
+    """Return False only if the fact clearly concerns other topics or partitions than these."""
     if missing.topic in (None, coordinators.TRANSACTION_STATE):
         return True
     if missing.partition is None:
-        return missing.topic in {topic for topic, _ in places}
-    return missing.topic_partition in places
+        return missing.topic in {topic for topic, _ in partitions}
+    return missing.topic_partition in partitions
 
 
 def _is_whole(sample: Sample, row: TransactionFacts) -> bool:

@@ -1,4 +1,4 @@
-"""Whether the owners of a plan's transactions write, and who they are: read for all together.
+"""Find out whether the owners of a plan's transactions write, and who they are, for all together.
 
 A partition that the diagnosis read once is read twice here. The plan names what cannot be seen; if
 that is whether the owner writes, `--yes` alone is not enough.
@@ -6,7 +6,6 @@ that is whether the owner writes, `--yes` alone is not enough.
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -27,22 +26,23 @@ from recovery.remedy.life import (
     writes,
     writing,
 )
+from recovery.values import Value
 
 MOST_MEMBERS = 5
 Rows = Mapping[TopicPartition, Sequence[ProducerFacts]]
 
 
 async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
-    """Return the plan with what two checks, `interval` s apart, show of its owners in `about`.
+    """Return the plan with what two checks, `interval` s apart, show about its owners in `about`.
 
     Its `sha256` stays; its typed word says where an owner writes. Raises IncompleteError if the
     second check does not fit into the deadline.
     """
     once = {
-        place
+        partition
         for s in plan.steps
         for row in s.about
-        if row.get("looks") is None and (place := _place(row)) is not None
+        if row.get("looks") is None and (partition := _partition_of(row)) is not None
     }
     bare = {
         row["transactional_id"]
@@ -56,12 +56,14 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
     facts, missing = await _groups(cluster, names, held)
 
     def told(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
-        found, place = row.get("looks"), _place(row)
-        if found is None and place is not None:
+        found, partition = row.get("looks"), _partition_of(row)
+        if found is None and partition is not None:
             found = unseen_looks()
-            if place in first.rows and place in second.rows:
+            if partition in first.rows and partition in second.rows:
                 pid = row["producer_id"]
-                found = looks(_of(first.rows, place, pid), _of(second.rows, place, pid), apart_ms)
+                found = looks(
+                    _of(first.rows, partition, pid), _of(second.rows, partition, pid), apart_ms
+                )
         name = row["transactional_id"]
         if found is None and name in bare:
             found = looks_at_id(first.ids.get(name), second.ids.get(name), apart_ms)
@@ -81,32 +83,34 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
     return changed.model_copy(update={"hits": f"{changed.hits}-{WRITES}"})
 
 
-def _place(row: Mapping[str, Any]) -> TopicPartition | None:
+def _partition_of(row: Mapping[str, Any]) -> TopicPartition | None:
     if row["partition"] is None:
         return None
     return TopicPartition.parse(row["partition"])
 
 
-def _of(rows: Rows, place: TopicPartition, producer_id: int) -> ProducerFacts | None:
-    return next((p for p in rows[place] if p.producer_id == producer_id), None)
+def _of(rows: Rows, partition: TopicPartition, producer_id: int) -> ProducerFacts | None:
+    return next((p for p in rows[partition] if p.producer_id == producer_id), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What was asked for, as far as it could be seen: partitions' producers, ids without any."""
+class _Look(Value):
+    """What was requested, as far as it could be seen: partitions' producers, ids without any."""
 
     rows: Rows
     ids: Mapping[str, TransactionFacts]
 
 
 async def _look(
-    cluster: Cluster, places: Collection[TopicPartition], ids: Collection[str]
+    cluster: Cluster, partitions: Collection[TopicPartition], ids: Collection[str]
 ) -> _Look:
     rows: Rows = {}
-    if places:
-        metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    if partitions:
+        metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
         parts = [
-            p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in places
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if p.topic_partition in partitions
         ]
         rows, _ = await collect.producers(cluster, parts)
     described, _ = await coordinators.find(cluster, sorted(ids)) if ids else ([], [])
@@ -114,17 +118,17 @@ async def _look(
 
 
 async def _two_looks(
-    cluster: Cluster, places: Collection[TopicPartition], ids: Collection[str], interval: float
+    cluster: Cluster, partitions: Collection[TopicPartition], ids: Collection[str], interval: float
 ) -> tuple[_Look, _Look, int]:
     """Return two snapshots of these partitions and ids, and the ms between them."""
-    if not places and not ids:
+    if not partitions and not ids:
         return _Look({}, {}), _Look({}, {}), 0
     begun = now_ms()
-    first = await _look(cluster, places, ids)
+    first = await _look(cluster, partitions, ids)
     refuse_pause(cluster.deadline, interval, interval, " at its producer")
     await asyncio.sleep(interval)
     apart_ms = now_ms() - begun
-    return first, await _look(cluster, places, ids), apart_ms
+    return first, await _look(cluster, partitions, ids), apart_ms
 
 
 async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
@@ -140,19 +144,21 @@ async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
         for row in step.about
         if row.get("looks") is not None and "last" in row["looks"]
     ]
-    places = {place for _, row in quiet if (place := _place(row)) is not None}
+    partitions = {partition for _, row in quiet if (partition := _partition_of(row)) is not None}
     bare = {row["transactional_id"] for _, row in quiet if row["partition"] is None}
     if not quiet:
         return
-    now = await _look(cluster, places, bare)
+    now = await _look(cluster, partitions, bare)
     for step, row in quiet:
-        place, name = _place(row), row["transactional_id"]
-        if place is None:
+        partition, name = _partition_of(row), row["transactional_id"]
+        if partition is None:
             found = now.ids.get(name)
             moved = found is not None and id_position(found) != row["looks"]["last"]
         else:
-            producer = _of(now.rows, place, row["producer_id"]) if place in now.rows else None
-            moved = place in now.rows and position(producer) != row["looks"]["last"]
+            producer = (
+                _of(now.rows, partition, row["producer_id"]) if partition in now.rows else None
+            )
+            moved = partition in now.rows and position(producer) != row["looks"]["last"]
         if moved:
             raise RefusedError(
                 "its owner has written since the plan was made: it lives",

@@ -1,8 +1,7 @@
-"""One plan of many remedies: what `txn hanging --plan` writes and `txn apply` carries out."""
+"""Make one plan of many remedies: `txn hanging --plan` writes it and `txn apply` carries it out."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,14 +18,14 @@ from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.plurals import counted
 from recovery.quoting import some
+from recovery.values import Value
 
 MANY_VERDICTS = ("orphan", "marker-lost", "overdue")
 """What one plan of many carries remedies for; `long` and `two-phase` must be asked for by name."""
-QUIET = ("open", "prepare")  # no findings: left out of a plan without a word, unless asked for
+QUIET = ("open", "prepare")  # no findings: silently left out of a plan, unless requested
 
 
-@dataclass(frozen=True, slots=True)
-class Many:
+class Many(Value):
     """plan: None if nothing may be carried out. left_out: every transaction without a step.
 
     Each with transactional_id, partition, producer_id, verdict, rule and reason.
@@ -47,8 +46,8 @@ async def plan_many(
 ) -> Many:
     """Plan all remedies of a diagnosis that may be carried out, each step independent.
 
-    An id that is open on several partitions is fenced once. named: each verdict of the diagnosis
-    was marked by hand: then transactions within their limits are listed too, with the reason.
+    An id that is open on several partitions is fenced once. named: the verdicts were marked by
+    hand: then transactions within their limits are listed too, with the reason.
     """
     steps: dict[str, Step] = {}
     observed: dict[str, Any] = {}
@@ -175,7 +174,7 @@ def _summary(steps: Collection[Step], left_out: Collection[object]) -> str:
 
 
 def _amounts(steps: Collection[Step]) -> str:
-    """Return what all steps drop and free; at least so much where one could not be counted."""
+    """Return what all steps drop and free; "at least" if one could not be counted."""
     rows = [row for step in steps for row in step.about]
     known = [row for row in rows if row["dropped"] is not None]
     return amounts(

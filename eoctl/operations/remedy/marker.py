@@ -1,12 +1,11 @@
-"""Abort and resolve: one marker to one partition's leader, planned, sent, and then verified.
+"""Abort and resolve: plan, send and verify one marker, sent to one partition's leader.
 
-The rule for every marker is in `recovery.remedy.repairs`: where an idle id could still write with
-the marker's epoch, the plan raises that id first.
+The rule for every marker is in `recovery.remedy.repairs`: if an idle id could still write with the
+marker's epoch, the plan raises that id first.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from eoctl.kafka.ask import collect, coordinators
@@ -50,6 +49,7 @@ from recovery.remedy.repairs import (
     still_able_to_write,
 )
 from recovery.selectors import parse_selector
+from recovery.values import Value, replace
 
 
 async def plan(
@@ -78,7 +78,7 @@ async def plan(
     if judged.verdict.proven_outcome is not None:
         wish = replace(wish, without_proof=False)  # it is known: no need to do without
     if wish.without_proof and judged.second is None:
-        # what can never be known is judged after one check; who may own it is not
+        # what can never be known is judged after one check; its possible owner is not
         await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
         if again is None:
@@ -122,7 +122,7 @@ def _summary(steps: Sequence[Step]) -> str:
 
 
 def refuse(judged: Judged, wish: Wish) -> None:
-    """Raise RefusedError or IncompleteError where this remedy is not for this verdict."""
+    """Raise RefusedError or IncompleteError if this remedy does not fit this verdict."""
     sentence = remedy_allowed(
         judged.verdict,
         wish.action,
@@ -174,7 +174,7 @@ async def marker_steps(
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """Return the marker, after the raise of an idle id if one is needed, and the facts of both.
 
-    Raises RefusedError where somebody may write with its epoch and no raise can prevent that.
+    Raises RefusedError if somebody may write with its epoch and no raise can prevent that.
     """
     about, row = judged.about, judged.newest.producer(judged.about.producer_id or 0)
     leader = judged.partition.leader
@@ -206,7 +206,7 @@ async def marker_steps(
             action=MARKER_ACTION,
             target=about.name,
             parameters={
-                **asdict(sent),
+                **sent.as_dict(),
                 "leader": leader,
                 "start_offset": about.start_offset,
                 "described_epoch": row.producer_epoch,
@@ -261,7 +261,7 @@ async def _write_version(cluster: Cluster, leader: int) -> int:
 
 
 async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
-    """A transaction that is not open any more: the marker that ended it. Raises RefusedError."""
+    """Return the marker that ended a transaction that is no longer open. Raises RefusedError."""
     assert wish.partition is not None
     selector = parse_selector(wish.partition)
     metadata = await cluster.metadata([selector.literal or ""])
@@ -299,7 +299,7 @@ async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
 async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
     """Send the marker to the partition's leader, and to nobody else, after one more check.
 
-    ensure_held: asked again after that check. Raises RefusedError: nothing was sent, or the leader
+    ensure_held: called again after that check. Raises RefusedError: nothing was sent, or the leader
     refused it before it wrote anything.
     """
     p = step.parameters
@@ -309,7 +309,7 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
         raise
     except EoctlError as error:
         raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
-    request = MarkerRequest(**{field.name: p[field.name] for field in fields(MarkerRequest)})
+    request = MarkerRequest(**{name: p[name] for name in MarkerRequest.__struct_fields__})
     ensure_held_first(ensure_held, step.target)
     name = await repairs.write_marker(cluster, p["leader"], request)
     if name in repairs.MARKER_REFUSED:
@@ -327,7 +327,7 @@ async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -
 
 
 async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
-    """Check a last time, partition before coordinators. Raises RefusedError: nothing sent."""
+    """Check a last time, partition before coordinators. Raises RefusedError: nothing was sent."""
     p = step.parameters
     if "described_epoch" not in p:  # begun by an earlier version of eoctl
         raise RefusedError("its plan does not say for which epoch it was made", where=step.target)
@@ -359,7 +359,7 @@ def _named(rows: Sequence[TransactionFacts]) -> str:
 
 
 async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFacts]:
-    """DescribeProducers of the partition. Raises IncompleteError."""
+    """Send DescribeProducers for the partition. Raises IncompleteError."""
     metadata = await cluster.metadata([p["topic"]])
     members = [m for m in metadata.topics[p["topic"]].partitions if m.partition == p["partition"]]
     rows, _ = await collect.producers(cluster, members)
@@ -370,19 +370,19 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Check whether the transaction is over, by DescribeProducers and the LSO."""
+    """Check with DescribeProducers and the LSO whether the transaction is over."""
     p = step.parameters
-    place = TopicPartition(p["topic"], p["partition"])
+    partition = TopicPartition(p["topic"], p["partition"])
     pid, start = p["producer_id"], p["start_offset"]
-    metadata = await cluster.metadata([place.topic])
+    metadata = await cluster.metadata([partition.topic])
     members: Sequence[PartitionMetadata] = [
-        p for p in metadata.topics[place.topic].partitions if p.topic_partition == place
+        p for p in metadata.topics[partition.topic].partitions if p.topic_partition == partition
     ]
     offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
     rows, _ = await collect.producers(cluster, members)
-    if not offsets or offsets[0].error is not None or place not in rows:
-        return Effect(None, None, f"{place} could not be read")
-    here = rows[place]
+    if not offsets or offsets[0].error is not None or partition not in rows:
+        return Effect(None, None, f"{partition} could not be read")
+    here = rows[partition]
     lso = offsets[0].last_stable_offset
     open_here = any(r.producer_id == pid and r.current_txn_start_offset == start for r in here)
     if open_here:
@@ -403,7 +403,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     high = offsets[0].high_watermark
     if planned is None or high is None:
         return Effect(True, {"last_stable_offset": lso}, detail)
-    end = await _end_of(cluster, pid, Range(*place, planned, high))
+    end = await _end_of(cluster, pid, Range(*partition, planned, high))
     saw = {"last_stable_offset": lso, "planned_end": planned, "marker_offset": end.marker}
     if end.marker is None:
         beyond = "which marker ended it was not found"
@@ -421,8 +421,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     return Effect(True, saw, detail, beyond=beyond)
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Value):
     """The log from the planned end on: records of the producer, and the marker after them."""
 
     records: int = 0
@@ -433,13 +432,15 @@ class End:
 
 async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) -> End:
     """Return how a transaction that was open up to the planned end ended on a partition."""
-    place = TopicPartition.parse(name)
-    metadata = await cluster.metadata([place.topic])
-    members = [p for p in metadata.topics[place.topic].partitions if p.topic_partition == place]
+    partition = TopicPartition.parse(name)
+    metadata = await cluster.metadata([partition.topic])
+    members = [
+        p for p in metadata.topics[partition.topic].partitions if p.topic_partition == partition
+    ]
     offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
     if not offsets or (high := offsets[0].high_watermark) is None:
         return End()
-    return await _end_of(cluster, producer_id, Range(*place, planned, high))
+    return await _end_of(cluster, producer_id, Range(*partition, planned, high))
 
 
 async def _end_of(cluster: Cluster, producer_id: int, where: Range) -> End:

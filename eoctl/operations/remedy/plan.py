@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,14 +18,14 @@ from recovery.inspect.observation import Settings
 from recovery.plurals import counted
 from recovery.remedy.life import looks, unseen_looks
 from recovery.rows.diagnosis import Action
+from recovery.values import Value
 
 NOT_JUDGED = "id-not-described"
 """The rule of an `unknown` id whose coordinator did not say enough of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The operator's request. outcome, and the two acceptances: of resolve and fence."""
+class Wish(Value):
+    """The operator's request. outcome, and the two acceptances: for resolve and fence."""
 
     action: Action
     partition: str | None = None  # orders:3
@@ -40,8 +39,7 @@ class Wish:
     without_proof: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Value):
     """A plan, or why there is nothing to do: `done` says how the transaction ended."""
 
     plan: Plan | None
@@ -49,8 +47,8 @@ class Planned:
 
 
 def is_wish(plan: Plan, wish: Wish) -> bool:
-    """Return True if a plan does what is requested now: one of another transaction does not."""
-    step = plan.steps[-1]  # the marker, or the one step of a fence
+    """Return True if a plan does what is requested now, for the same transaction."""
+    step = plan.steps[-1]  # the marker, or the only step of a fence
     p = step.parameters
     if wish.action == "fence":
         return step.target == wish.transactional_id and (
@@ -72,7 +70,7 @@ def judged_with(
 ) -> dict[str, Any]:
     """Return a remedy's details: the limits that it was judged with, to be used again before it.
 
-    left_out: what was looked at and has no step, with its reason.
+    left_out: what was checked and has no step, with its reason.
     """
     return {
         "left_out": list(left_out),
@@ -98,7 +96,7 @@ def refusal(judged: Judged, sentence: str, where: str | None = None) -> EoctlErr
 
 
 def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
-    """Ask for the lock before the first request. Raises RefusedError: nothing was sent."""
+    """Check the lock before the first request. Raises RefusedError: nothing was sent."""
     try:
         ensure_held()
     except UnverifiedError as error:
@@ -118,7 +116,7 @@ class Counts:
         self._read: dict[tuple[object, ...], asyncio.Task[Held | None]] = {}
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
-        """Count what waits on a partition; None where it could not be read."""
+        """Count what waits on a partition; None if that could not be read."""
         key = (p.topic, p.partition, p.last_stable_offset, p.high_watermark)
         task = self._read.get(key)
         if task is None:
@@ -134,7 +132,7 @@ async def step_evidence(
 ) -> dict[str, Any]:
     """Return a step's evidence for plan and journal. outcome: the end that the step gives it.
 
-    counts: of a plan of many; None = this partition is read for this one alone.
+    counts: for a plan of many; None = this partition is read for this step alone.
 
     records, dropped, freed: data records of the transaction on this partition, and how many of them
     and of those waiting after them are dropped or freed; None if not counted. bytes: of the
@@ -179,7 +177,7 @@ def _looks(judged: Judged) -> dict[str, Any] | None:
 
 
 def _known_id(judged: Judged) -> str | None:
-    """The id that the history knows with this producer id, where no coordinator lists one."""
+    """Return the only id in the history with this producer id, if no coordinator lists one."""
     ids = judged.history.transactional_ids if judged.history else ()
     return ids[0] if len(ids) == 1 else None
 
@@ -234,7 +232,7 @@ def _evidence(verdict: Verdict | IdVerdict) -> list[dict[str, Any]]:
 
 
 def amounts(about: Mapping[str, Any]) -> str:
-    """`3 records dropped, 4 freed`, `2 records delivered`, or what of it is known."""
+    """Return `3 records dropped, 4 freed`, `2 records delivered`, or what is known of that."""
     if about["dropped"] is None:
         return "records not counted"
     least = "" if about["counted_whole"] else "at least "

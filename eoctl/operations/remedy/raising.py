@@ -1,7 +1,7 @@
 """Raise an idle transactional id, so that an owner of its earlier epoch can no longer write.
 
-Comes before a marker whose epoch the id's owner could still write with; a fence of an idle id
-consists of it.
+The raise precedes a marker with whose epoch the id's owner could still write; a fence of an idle id
+is just the raise.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
 async def refuse_short_log(cluster: Cluster, name: str) -> None:
-    """Raise RefusedError if the id's coordinator can write nothing: brokers of its log are down."""
+    """Raise RefusedError if the id's coordinator cannot write: brokers of its log are down."""
     log = await log_of(cluster, name)
     if log is not None and log.takes_no_record:
         raise RefusedError(
@@ -46,7 +46,7 @@ async def refuse_short_log(cluster: Cluster, name: str) -> None:
 
 
 async def end_version(cluster: Cluster, coordinator: int) -> int | None:
-    """5 where the coordinator raises an idle id by EndTxn v5, which is compare-and-set."""
+    """Return 5 if the coordinator raises an idle id by EndTxn v5, which is compare-and-set."""
     try:
         connection = await cluster.connection(coordinator)
     except WireError as error:
@@ -87,7 +87,7 @@ def step(
     owner_is_gone: bool,
     about: Sequence[dict[str, Any]] = (),
 ) -> Step:
-    """The step that raises the id. about: what was judged, if the raise is the only step."""
+    """Return the step that raises the id. about: what was judged, if the raise is the only step."""
     name = request.transactional_id
     sent = f"InitProducerId, {UNTIL}"
     if request.end_version:
@@ -118,7 +118,7 @@ def step(
 
 
 async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> ShutOut:
-    """Raise the id if it is still idle as it was planned. Raises RefusedError: nothing was sent."""
+    """Raise the id if it is still idle as planned. Raises RefusedError: nothing was sent."""
     p = step.parameters
     try:
         row = await described(cluster, step.target)
@@ -165,7 +165,7 @@ def _used(step: Step) -> Incarnation:
 
 
 def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
-    """The refusal of a coordinator that changed nothing. name: its error; timeout_ms: of the id."""
+    """Return a coordinator's refusal, which changed nothing. name: error; timeout_ms: the id's."""
     remedy = missing_right(name, where)
     if name == repairs.INVALID_TIMEOUT:
         remedy = (
@@ -180,7 +180,7 @@ def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
 
 
 async def ended(cluster: Cluster, step: Step, raised: ShutOut | None) -> Effect:
-    """Check by the coordinator whether an owner of the id's earlier epoch is shut out.
+    """Check with the coordinator whether an owner of the id's earlier epoch is shut out.
 
     raised: by this process; None = by an earlier run, or not yet.
     """
@@ -215,7 +215,7 @@ def goes_on(row: TransactionFacts, raised: ShutOut) -> bool:
 
 
 def stand(row: TransactionFacts, raised: ShutOut | None) -> dict[str, Any]:
-    """Return what a journal keeps of an id; shut_out: proven by requests of this process."""
+    """Return what a journal keeps about an id; shut_out: proven by requests of this process."""
     saw: dict[str, Any] = {"state": row.state, "producer_epoch": row.producer_epoch}
     if raised is not None and raised.proven and not goes_on(row, raised):
         saw["shut_out"] = {"used": raised.used.plain, "at": raised.at.plain}

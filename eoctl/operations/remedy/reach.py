@@ -1,13 +1,12 @@
-"""How far the transactions of a plan reach: read once for all its steps.
+"""Find out how far the transactions of a plan reach, once for all its steps.
 
-It says whom a remedy concerns besides the partition that it is planned for. No remedy depends on
-it: what cannot be seen is named in the plan, and refuses nothing.
+The reach says whom a remedy affects besides its own partition. No remedy depends on it: the plan
+names what cannot be seen, and is not refused for that.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from eoctl.kafka.ask import collect, coordinators, groups
@@ -17,12 +16,13 @@ from eoctl.kafka.read import committed
 from eoctl.operations.inspect.lists import Scope, hidden_topics, selected
 from eoctl.operations.remedy import raising as remedy_raise
 from recovery.change.plan import Plan, Step
-from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_place
+from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_partition
 from recovery.errors import EoctlError
 from recovery.facts import GroupFacts, Missing, TopicPartition, grouped
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.plurals import counted
 from recovery.remedy.repairs import MARKER_ACTION
+from recovery.values import Value
 
 MOST_ASKED_BY_NAME = 20
 """Partitions: above, groups are asked for all that they committed, which is less."""
@@ -30,16 +30,15 @@ GROUPS_AT_ONCE = 200
 LOOK_SECONDS = 10.0
 """No further groups are asked then: 100,000 committed offsets take about 3 s to read."""
 
-Value = TypeVar("Value")
-Seen = tuple[Value, Sequence[Missing]]
+V = TypeVar("V")
+Seen = tuple[V, Sequence[Missing]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Value):
     """One snapshot for all steps.
 
     holds: producer id → partitions on which it has open transactions. Missing by partition; None =
-    of no single one.
+    about no single one.
     """
 
     holds: Mapping[int, Collection[TopicPartition]]
@@ -58,20 +57,21 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
         for s in plan.steps
         if s.action == MARKER_ACTION and s.about
     }
-    places = {
-        place
+    partitions = {
+        topic_partition
         for s in plan.steps
         for row in s.about
-        if (place := _place(row)) is not None and place[0] != groups.CONSUMER_OFFSETS
+        if (topic_partition := _partition_of(row)) is not None
+        and topic_partition[0] != groups.CONSUMER_OFFSETS
     }
     (holds, holds_missing), (offsets, offsets_missing) = await asyncio.gather(
-        _or_missing(_open_places(cluster, producer_ids), {}),
-        _or_missing(_offsets(cluster, sorted(places)), {}),
+        _or_missing(_open_partitions(cluster, producer_ids), {}),
+        _or_missing(_offsets(cluster, sorted(partitions)), {}),
     )
-    look = _Look(holds, _by_place(holds_missing), offsets, _by_place(offsets_missing))
+    look = _Look(holds, _by_partition(holds_missing), offsets, _by_partition(offsets_missing))
     steps = tuple(
         s
-        if s.action == remedy_raise.ACTION  # it ends nothing that is open
+        if s.action == remedy_raise.ACTION  # ends nothing that is open
         else s.model_copy(
             update={"about": [row | _reach(s, row, look).values() for row in s.about]}
         )
@@ -80,25 +80,27 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
     return plan.model_copy(update={"steps": steps})
 
 
-def _place(row: Mapping[str, Any]) -> TopicPartition | None:
+def _partition_of(row: Mapping[str, Any]) -> TopicPartition | None:
     if row["partition"] is None:
         return None
     return TopicPartition.parse(row["partition"])
 
 
-def _by_place(missing: Iterable[Missing]) -> dict[TopicPartition | None, list[Missing]]:
+def _by_partition(missing: Iterable[Missing]) -> dict[TopicPartition | None, list[Missing]]:
     return grouped((m.topic_partition, m) for m in dict.fromkeys(missing))
 
 
 def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
-    here = _place(row)
+    here = _partition_of(row)
     unseen: Sequence[Missing] = ()
     if step.action == MARKER_ACTION:
         holds = also_holds(here, look.holds.get(row["producer_id"], ()))
-        unseen = [m for place, ms in look.holds_missing.items() if place != here for m in ms]
-    else:  # its Ongoing record proved all partitions, or there would be no step
+        unseen = [
+            m for partition, ms in look.holds_missing.items() if partition != here for m in ms
+        ]
+    else:  # its Ongoing record proved all partitions, or the step would not exist
         names = step.parameters.get("partitions", ())
-        holds = also_holds(here, (p for n in names if (p := _place({"partition": n}))))
+        holds = also_holds(here, (p for n in names if (p := _partition_of({"partition": n}))))
     if here is None or here[0] == groups.CONSUMER_OFFSETS:  # nobody's input
         return Reach(holds, (), unseen, ())
     start = row.get("start_offset")
@@ -114,8 +116,8 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
     )
 
 
-async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Value]:
-    """Return what a snapshot gives; if nothing answers at all, that alone."""
+async def _or_missing(look: Awaitable[Seen[V]], nothing: V) -> Seen[V]:
+    """Return what a snapshot gives; if nothing answers at all, only that fact."""
     try:
         return await look
     except WireError as error:
@@ -124,11 +126,11 @@ async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Valu
         return nothing, [Missing("cluster", "NOT_SEEN", error.what)]
 
 
-async def _open_places(
+async def _open_partitions(
     cluster: Cluster, producer_ids: Collection[int]
 ) -> Seen[Mapping[int, Collection[TopicPartition]]]:
-    """Return where these producer ids have something open, by all partitions' leaders, and by
-    their coordinators for partitions that could not be asked."""
+    """Return where these producer ids have something open, from all partitions' leaders.
+    Coordinators answer for partitions that could not be asked."""
     if not producer_ids:
         return {}, []
     scope = Scope()
@@ -145,29 +147,29 @@ async def _open_places(
     described, more = await coordinators.described(cluster, listed.rows)
     missing += [*listed.missing, *(m for m in more if m.error != coordinators.NOT_FOUND)]
     opened = [
-        (p.producer_id, place)
-        for place, rows in states.items()
+        (p.producer_id, partition)
+        for partition, rows in states.items()
         for p in rows
         if p.producer_id in producer_ids and p.current_txn_start_offset is not None
     ]
     opened += [
-        (t.producer_id, place)
+        (t.producer_id, partition)
         for t in described
         if not t.ghost and t.state not in CLOSED_STATES
-        for place in t.partitions or ()
+        for partition in t.partitions or ()
     ]
     return grouped(opened), missing
 
 
 async def _offsets(
-    cluster: Cluster, places: Sequence[TopicPartition]
+    cluster: Cluster, partitions: Sequence[TopicPartition]
 ) -> Seen[Mapping[TopicPartition, Sequence[Beyond]]]:
     """Return what groups committed on these partitions."""
-    if not places:
+    if not partitions:
         return {}, []
     begun = time.monotonic()
     listed, missing = await groups.list_groups(cluster)
-    named = places if len(places) <= MOST_ASKED_BY_NAME else None
+    named = partitions if len(partitions) <= MOST_ASKED_BY_NAME else None
     facts: list[GroupFacts] = []
     for at in range(0, len(listed), GROUPS_AT_ONCE):
         if time.monotonic() - begun > LOOK_SECONDS:
@@ -180,4 +182,4 @@ async def _offsets(
         answered, more = await committed.with_offsets(cluster, asked, named, decided_only=True)
         facts += answered
         missing += more
-    return offsets_by_place(facts), missing
+    return offsets_by_partition(facts), missing

@@ -1,7 +1,7 @@
-"""The remedies: abort an orphan, fence an owned transaction, resolve a lost marker.
+"""Carry out the remedies: abort an orphan, fence an owned transaction, resolve a lost marker.
 
 Each is planned on a full diagnosis, judged again right before it acts, and verified by
-DescribeProducers and the LSO, never by what the broker answered. `acting` does the rest.
+DescribeProducers and the LSO, never by the broker's answer. `acting` does the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,8 +37,8 @@ _COMMITS = (remedy_commit.ACTION, checkpoint_commit.ACTION)
 async def plan(
     cluster: Cluster, context: Context, wish: Wish, settings: Settings, *, pause: float
 ) -> Planned:
-    """The plan of one remedy. Raises RefusedError, which names the right remedy, and
-    IncompleteError where it cannot be judged."""
+    """Return the plan of one remedy. Raises RefusedError, which names the right remedy, and
+    IncompleteError if the transaction cannot be judged."""
     if wish.action == "fence":
         if (done := await remedy_fence.done_before(cluster, wish)) is not None:
             return Planned(None, done)
@@ -107,7 +107,7 @@ class RemedyOperation:
             owner_is_gone=bool(step.parameters["owner_is_gone"]),
             is_stopped=bool(step.parameters.get("is_stopped")),
         )
-        # its producer's position is compared with the plan: that check is the first of two
+        # compare its producer's position with the plan: that check is the first of two
         judgement = await remedy_fence.judged_for(
             self._cluster, row, wish, self._settings, interval=0.0
         )
@@ -132,7 +132,7 @@ class RemedyOperation:
         return {remedy_marker.subject(j.about): remedy_marker.facts(j) for j in known}
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Send it. RefusedError: the broker said that it changed nothing."""
+        """Send the step. RefusedError: the broker said that it changed nothing."""
         try:
             if step.action in ("fence", *_COMMITS):
                 return self._note(step, await remedy_fence.send(self._cluster, step, ensure_held))
@@ -147,7 +147,7 @@ class RemedyOperation:
             ) from None
 
     def _note(self, step: Step, raised: ShutOut | None) -> object:
-        """Keep how far the id was raised, for `verify`; the same for the journal."""
+        """Keep how far the id was raised, for `verify`; return it for the journal."""
         if raised is None:
             return {"end": "NONE"}
         self._raised[step.target] = raised
@@ -155,7 +155,7 @@ class RemedyOperation:
         return {"raised": raised.at.plain, "other": other, "error": raised.error}
 
     async def verify(self, step: Step) -> Effect:
-        """Check whether the step's transaction is over, by its leader or its coordinator."""
+        """Check with the step's leader or coordinator whether its transaction is over."""
         self._cluster.forgive()
         raised = self._raised.get(step.target)
         if step.action == "fence":

@@ -1,4 +1,4 @@
-"""`txn salvage`: the aborted records of a lost transaction, copied in their order, exactly once.
+"""`txn salvage`: copy the aborted records of a lost transaction in their order, exactly once.
 
 All records of one lost transaction are written in one transaction, which also commits how far each
 partition was read (to a group of its own): readers get all of them or none, and once they have,
@@ -9,7 +9,6 @@ open (`Writer.open`), then looks for the position: if it exists all is done, els
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -22,7 +21,7 @@ from eoctl.kafka.read.producer_records import Written, written
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests, on_cluster
-from eoctl.operations.inspect.offsets import at_places
+from eoctl.operations.inspect.offsets import at_partitions
 from eoctl.operations.remedy.checkpoint import Fate, Seen, look
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
@@ -35,6 +34,7 @@ from recovery.plurals import counted
 from recovery.remedy.salvage import Piece, forgotten, name, refused
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.checkpoint import SalvageRow
+from recovery.values import Value, replace
 
 KIND = "txn-salvage"
 ACTION = "salvage"
@@ -43,12 +43,11 @@ _LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 60_000, 600_000
 _RECORDS_PER_MS = 10  # that a writer surely sends, for its transaction's timeout
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What the operator asks for. content: the checkpoint, or one transaction in its place.
+class Wish(Value):
+    """The operator's request. content: the checkpoint, or one transaction in its place.
 
-    topics: where its sink writes, where that is not recorded any more. to: another topic that the
-    records are copied to. never_before: the operator knows that none was salvaged before.
+    topics: those its sink writes to, if not recorded any more. to: another topic to copy the
+    records to. never_before: the operator knows that none was salvaged before.
     """
 
     content: FlinkCheckpoint
@@ -62,8 +61,7 @@ def of_transaction(one: Committable) -> FlinkCheckpoint:
     return FlinkCheckpoint(0, one.checkpoint_id, (one,), (), (), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Value):
     """One lost transaction. standing: an earlier run committed that it was copied.
 
     refusal: why it cannot be copied, and what to do. copies: what that run wrote, by output
@@ -78,13 +76,12 @@ class Lost:
 
     @property
     def aborted_at(self) -> int | None:
-        """When its last marker was written, epoch ms by the broker's clock."""
+        """Return when its last marker was written, epoch ms by the broker's clock."""
         times = [p.ended_at for p in self.pieces.values() if p.ended_at is not None]
         return max(times, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Value):
     """The lost transactions of one snapshot. others: fates of those that are not lost."""
 
     lost: tuple[Lost, ...]
@@ -109,7 +106,7 @@ def _firsts(lost: Lost) -> list[int]:
 
 
 async def _retention_ms(cluster: Cluster) -> tuple[int | None, list[Missing]]:
-    """The shortest time for which a broker keeps the position of a salvage; None = not known."""
+    """Return the shortest time a broker keeps a salvage's position; None = not known."""
     values, missing = await configs.broker_configs(cluster, [_RETENTION])
     minutes = [int(text) for v in values.values() if (text := v.get(_RETENTION))]
     if missing or len(minutes) < len(cluster.brokers):
@@ -123,15 +120,15 @@ async def _judged(
     one = fate.committable
     assert one is not None
     pieces = {
-        place: Piece(w.records, w.first, w.last, w.outcome, w.ended_at, w.lacking, w.behind)
-        for place, w in sorted(fate.written.items())
+        partition: Piece(w.records, w.first, w.last, w.outcome, w.ended_at, w.lacking, w.behind)
+        for partition, w in sorted(fate.written.items())
     }
     group = name(one, wish.to)
     positions, pending = (
         await last_committed(cluster, group, list(pieces)) if pieces else ({}, False)
     )
-    # also where it is not where these records end: a cut took some of those that were copied
-    in_logs = {place: at.in_log for place, at in positions.items()}
+    # also if its end is not where these records end: a cut removed some of those copied
+    in_logs = {partition: at.in_log for partition, at in positions.items()}
     remedy = f"what was copied is another log's: look at the output, then delete group {group}"
     await log_positions.refuse_other_logs(cluster, in_logs, remedy)
     standing = _stands(pieces, positions)
@@ -163,17 +160,17 @@ def _stands(
     pieces: Mapping[TopicPartition, Piece], positions: Mapping[TopicPartition, CommittedPosition]
 ) -> bool:
     return bool(pieces) and all(
-        (p := positions.get(place)) is not None and p.offset == piece.last + 1
-        for place, piece in pieces.items()
+        (p := positions.get(partition)) is not None and p.offset == piece.last + 1
+        for partition, piece in pieces.items()
     )
 
 
-def _outputs(places: Collection[TopicPartition], to: str | None) -> list[TopicPartition]:
-    return [TopicPartition(to or topic, partition) for topic, partition in places]
+def _outputs(topic_partitions: Collection[TopicPartition], to: str | None) -> list[TopicPartition]:
+    return [TopicPartition(to or topic, partition) for topic, partition in topic_partitions]
 
 
 def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPartition, int]:
-    """Return each partition of the output, and the offset after which its copies lie."""
+    """Return each partition of the output, and the offset after which its copies are."""
     return {
         TopicPartition(to or topic, p): -1 if to else last for (topic, p), last in lasts.items()
     }
@@ -182,13 +179,13 @@ def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPa
 async def _copies(
     cluster: Cluster, transactional_id: str, outputs: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Written]:
-    """Return what the writer of a salvage committed, read in its outputs; none if the coordinator
-    has forgotten its producer id."""
+    """Return what the writer of a salvage committed, read in its outputs. The result is empty if
+    the coordinator has forgotten its producer id."""
     rows, _ = await coordinators.find(cluster, [transactional_id])
     row = next((r for r in rows if r.error is None and r.producer_epoch is not None), None)
     if row is None or row.producer_epoch is None:
         return {}
-    facts, _ = await at_places(cluster, outputs)
+    facts, _ = await at_partitions(cluster, outputs)
     ranges = [
         Range(
             f.topic,
@@ -203,10 +200,10 @@ async def _copies(
     epochs = range(max(0, row.producer_epoch - 1), row.producer_epoch + 1)
     found, _ = await written(cluster, ranges, [(row.producer_id, epoch) for epoch in epochs])
     return {
-        place: w
-        for places in found.values()
-        for place, w in places.items()
-        if w.outcome != "abort"  # of an earlier run that was killed
+        partition: w
+        for by_partition in found.values()
+        for partition, w in by_partition.items()
+        if w.outcome != "abort"  # left by an earlier run that was killed
     }
 
 
@@ -277,8 +274,8 @@ def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
 async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Plan | None:
     """Plan the copy of every lost transaction that can be copied; None if there is none left.
 
-    Raises RefusedError where one cannot be copied, or the output cannot take its records;
-    IncompleteError where not all could be seen.
+    Raises RefusedError if one cannot be copied, or the output cannot accept its records;
+    IncompleteError if not all could be seen.
     """
     found = await find(cluster, wish)
     if found.missing:
@@ -344,16 +341,18 @@ def _facts(lost: Lost) -> dict[str, Any]:
     return {
         "refused": None if lost.refusal is None else lost.refusal[0],
         "salvaged": lost.standing,
-        "records": {str(place): [p.records, p.first, p.last] for place, p in lost.pieces.items()},
+        "records": {
+            str(partition): [p.records, p.first, p.last] for partition, p in lost.pieces.items()
+        },
     }
 
 
 async def _topics(
-    cluster: Cluster, places: Collection[TopicPartition], to: str | None
+    cluster: Cluster, topic_partitions: Collection[TopicPartition], to: str | None
 ) -> dict[str, Any]:
-    """Both sides' topic ids, and how the output keeps times. Raises RefusedError, Incomplete."""
-    outputs = _outputs(places, to)
-    names = sorted({topic for topic, _ in (*places, *outputs)})
+    """Return both sides' topic ids, and the output's time setting. Raises as `plan` does."""
+    outputs = _outputs(topic_partitions, to)
+    names = sorted({topic for topic, _ in (*topic_partitions, *outputs)})
     metadata = (await cluster.metadata(names)).topics
     values, missing = await configs.topic_configs(cluster, names, ["message.timestamp.type"])
     if missing:
@@ -381,8 +380,8 @@ async def _topics(
 def _step(wish: Wish, lost: Lost) -> Step:
     one = lost.one
     where = ", ".join(
-        f"{p.records} of {place} (offsets {p.first} to {p.last})"
-        for place, p in lost.pieces.items()
+        f"{p.records} of {partition} (offsets {p.first} to {p.last})"
+        for partition, p in lost.pieces.items()
     )
     return Step(
         action=ACTION,
@@ -393,7 +392,7 @@ def _step(wish: Wish, lost: Lost) -> Step:
             "checkpoint_id": one.checkpoint_id,
             "to": wish.to,
             "pieces": {
-                str(place): [p.records, p.first, p.last] for place, p in lost.pieces.items()
+                str(partition): [p.records, p.first, p.last] for partition, p in lost.pieces.items()
             },
         },
         does=f"copy {where} to {wish.to or 'the ends of the same partitions'}, in one transaction, "
@@ -440,11 +439,11 @@ class SalvageOperation:
         if found.missing:
             raise IncompleteError(found.missing[0].detail, where=self._plan.scope)
         facts: dict[str, object] = {_subject(lost.one): _facts(lost) for lost in found.lost}
-        places = {place for step in self._plan.steps for place in _pieces(step)}
-        return facts | {"topics": await _topics(self._cluster, places, details["to"])}
+        partitions = {partition for step in self._plan.steps for partition in _pieces(step)}
+        return facts | {"topics": await _topics(self._cluster, partitions, details["to"])}
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Copy one transaction's records, or find that they are copied; how many there are."""
+        """Copy one transaction's records, unless they are copied; return their number."""
         one, pieces = _one(step), _pieces(step)
         to, total = step.parameters["to"], sum(count for count, _, _ in pieces.values())
         group = name(one, to)
@@ -461,10 +460,10 @@ class SalvageOperation:
             die_here_in_tests("salvage-sent")
             ensure_held()
             ends = {
-                place: CommittedPosition(
-                    last + 1, f"{one.producer_id}:{one.producer_epoch}", epochs.get(place)
+                partition: CommittedPosition(
+                    last + 1, f"{one.producer_id}:{one.producer_epoch}", epochs.get(partition)
                 )
-                for place, (_, _, last) in pieces.items()
+                for partition, (_, _, last) in pieces.items()
             }
             await asyncio.to_thread(writer.commit, ends)
             die_here_in_tests("salvage-committed")
@@ -483,15 +482,17 @@ class SalvageOperation:
         pieces: Mapping[TopicPartition, tuple[int, int, int]],
         to: str | None,
     ) -> tuple[int, dict[TopicPartition, int]]:
-        """Send every record of the transaction; how many, and the leader epoch of each partition's
-        last one. Raises RefusedError unless they are as many as planned, in each partition."""
+        """Send every record; return how many, and each partition's last leader epoch. Raises
+        RefusedError unless each partition has as many records as planned."""
         counts = dict.fromkeys(pieces, 0)
         epochs: dict[TopicPartition, int] = {}
-        ranges = [Range(*place, first, last + 1) for place, (_, first, last) in pieces.items()]
+        ranges = [
+            Range(*partition, first, last + 1) for partition, (_, first, last) in pieces.items()
+        ]
 
         def send(chunk: Chunk) -> None:
-            place = chunk.topic_partition
-            _, first, last = pieces[place]
+            partition = chunk.topic_partition
+            _, first, last = pieces[partition]
             for header in batch_headers(chunk.records):
                 same = (header.producer_id, header.producer_epoch) == one[1:3]
                 if not same or header.is_control or not header.is_transactional:
@@ -507,9 +508,9 @@ class SalvageOperation:
                         headers=record.headers,
                         timestamp=record.timestamp,
                     )
-                    counts[place] += 1
+                    counts[partition] += 1
                     if header.leader_epoch >= 0:
-                        epochs[place] = header.leader_epoch
+                        epochs[partition] = header.leader_epoch
 
         async with aclosing(read(self._cluster, ranges)) as chunks:
             async for item in chunks:
@@ -538,17 +539,19 @@ class SalvageOperation:
         except EoctlError as error:
             return Effect(None, None, error.sentence)
         done = all(
-            (p := positions.get(place)) is not None and p.offset == last + 1
-            for place, (_, _, last) in pieces.items()
+            (p := positions.get(partition)) is not None and p.offset == last + 1
+            for partition, (_, _, last) in pieces.items()
         )
         if not done:
             return Effect(
                 False, None, "none of it is copied", untouched=not pending, final=not pending
             )
         total = sum(count for count, _, _ in pieces.values())
-        lasts = {place: last for place, (_, _, last) in pieces.items()}
+        lasts = {partition: last for partition, (_, _, last) in pieces.items()}
         copies = await _copies(self._cluster, group, _begins(lasts, step.parameters["to"]))
-        saw = {str(place): [w.records, w.first, w.last] for place, w in sorted(copies.items())}
+        saw = {
+            str(partition): [w.records, w.first, w.last] for partition, w in sorted(copies.items())
+        }
         where = ", ".join(f"{p} offsets {first} to {last}" for p, (_, first, last) in saw.items())
         copied = sum(w.records for w in copies.values())
         beyond = None

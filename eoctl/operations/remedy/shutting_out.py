@@ -1,13 +1,12 @@
 """Raise a transactional id with our own requests, until a live owner is shut out.
 
-A live owner takes the answer to its next request as its own: it may continue with an epoch that
-eoctl raised. So the id is raised beyond any epoch that such an owner can be given, and transactions
-that the owner begins meanwhile are ended too. Every request expects the described epoch.
+A live owner accepts the answer to its next request: it may continue with an epoch that eoctl
+raised. So the id is raised beyond any epoch that such an owner can get, and transactions that the
+owner begins meanwhile are ended too. Every request expects the described epoch.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
@@ -19,6 +18,7 @@ from recovery.inspect.incarnation import Incarnation, follows, is_shut_out
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.remedy.fences import incarnation, is_half_fenced
 from recovery.remedy.repairs import EndRequest, InitRequest
+from recovery.values import Value
 
 PAUSE_SECONDS = 0.05
 STALE = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"})
@@ -26,7 +26,7 @@ STALE = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STA
 
 
 async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
-    """The id as its coordinator has it; None if no coordinator knows it. Raises IncompleteError."""
+    """Return the id as its coordinator describes it; None if unknown. Raises IncompleteError."""
     rows, missing = await coordinators.find(cluster, [name])
     if rows:
         return rows[0]
@@ -36,12 +36,11 @@ async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
     raise IncompleteError(error.detail if error else "it could not be described", where=name)
 
 
-@dataclass(frozen=True, slots=True)
-class ShutOut:
+class ShutOut(Value):
     """How far an id was raised.
 
-    used: the last incarnation that an owner was seen to use. at: what our own last request was
-    answered. other: an incarnation that no request of ours made; None = none was seen. cut_short: a
+    used: the last incarnation that an owner was seen to use. at: the one in the answer to our last
+    request. other: an incarnation that no request of ours made; None = none was seen. cut_short: a
     request of ours may have aborted a transaction of that one. error: the coordinator's error that
     ended it.
     """
@@ -54,14 +53,14 @@ class ShutOut:
 
     @property
     def proven(self) -> bool:
-        """True if no owner that used `used` can write any more."""
+        """Return True if no owner that used `used` can write any more."""
         return self.other is None and is_shut_out(self.used, self.at)
 
 
 async def taken_over(
     cluster: Cluster, row: TransactionFacts, used: Incarnation, outcome: str, timeout_ms: int
 ) -> ShutOut | None:
-    """Return how an idle id was left if somebody else initialised it; None: an earlier run did.
+    """Return an idle id's state if somebody else initialised it; None: an earlier run did.
 
     A raise of eoctl names the epoch before it. Sent again it returns the current epoch and changes
     nothing (KIP-360). A client that starts the id names none, and the same request is then refused;
@@ -127,7 +126,7 @@ class Raising:
             self._cut_short = False
             is_open = row.state not in CLOSED_STATES
             if is_open:
-                used = now  # an owner lives, and has taken this epoch for its own
+                used = now  # a live owner has adopted this epoch
             elif is_shut_out(used, mine):
                 return ShutOut(used, mine)
             answer = await self._send(row, mine, is_open=is_open)

@@ -1,4 +1,4 @@
-"""The records at stake where an outcome is written without proof, and what each outcome costs."""
+"""Find the records at stake if an outcome is written without proof, and each outcome's cost."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ CHUNKS = 16  # of 4 MiB
 
 
 def refused(judged: Judged) -> str | None:
-    """Return why nobody may decide this in its owner's stead; None if it has no owner."""
+    """Return why nobody may decide this in its owner's place; None if it has no owner."""
     about = judged.about
     for sample in (judged.first, judged.newest):
         if not sample.sees_all_coordinators:
@@ -33,18 +33,18 @@ def refused(judged: Judged) -> str | None:
 
 
 async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict[str, Any]:
-    """The records of the open transaction, and who was asked for its outcome.
+    """Return the records of the open transaction, and who was asked for its outcome.
 
-    above: only the batches of a later producer epoch than this one.
-    at_stake: records, first_offset, last_offset, keys (at most five, escaped), whole: all of them
-    were read. questions: sentences.
+    above: only the batches of a later producer epoch than this one. at_stake: records,
+    first_offset, last_offset, keys (at most five, escaped), whole: all of them were read.
+    questions: sentences.
     """
     about, end = judged.about, judged.partition.high_watermark
     assert about.start_offset is not None
     assert end is not None
     start = max(about.start_offset, judged.partition.log_start_offset or 0)  # what is not deleted
-    place = Range(about.topic, about.partition, start, end)
-    chunks, ended = await read_all(cluster, [place], most_chunks=CHUNKS)
+    held_range = Range(about.topic, about.partition, start, end)
+    chunks, ended = await read_all(cluster, [held_range], most_chunks=CHUNKS)
     count, first, last = 0, None, None
     keys: dict[str, None] = {}
     for chunk in chunks[about.topic_partition]:

@@ -1,1 +1,1 @@
-"""`restart`: from what was seen to a plan, applied, verified, undone."""
+"""`restart`: turn observations into a plan; apply, verify and undo it."""

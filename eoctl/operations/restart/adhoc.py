@@ -1,6 +1,4 @@
-"""The partitions of a plan that has no application file."""
-
-from dataclasses import dataclass
+"""Resolve the partitions of a plan that has no application file."""
 
 from eoctl.kafka.ask.groups import find_groups
 from eoctl.kafka.connection.cluster import Cluster
@@ -15,10 +13,10 @@ from recovery.restart.adhoc import Target
 from recovery.restart.store_words import WORDS, parse_store
 from recovery.selectors import Selector
 from recovery.shared.app_file import named
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class MoveWish:
+class MoveWish(Value):
     """selectors: none = every partition that the group has committed, or that the file names."""
 
     group: str
@@ -28,14 +26,14 @@ class MoveWish:
 
 async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
     """Return the move with its partitions. Raises IncompleteError, RefusedError if none match."""
-    places: list[TopicPartition]
+    partitions: list[TopicPartition]
     if wish.target.kind in ("from-file", "from-store"):
-        places = sorted(wish.target.offsets)
+        partitions = sorted(wish.target.offsets)
     elif wish.selectors:
         _, chosen, missing = await selected(cluster, Scope(wish.selectors))
         if missing:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
-        places = sorted(p.topic_partition for p in chosen)
+        partitions = sorted(p.topic_partition for p in chosen)
     else:
         found, _ = await find_groups(cluster, [wish.group])
         facts = found[0] if found else GroupFacts(wish.group, None)
@@ -43,21 +41,21 @@ async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
         [group_facts], missing = await committed.with_offsets(cluster, [facts])
         if missing:
             raise IncompleteError(missing[0].detail, where=f"group {wish.group}")
-        places = sorted(o.topic_partition for o in group_facts.offsets)
-    if not places:
+        partitions = sorted(o.topic_partition for o in group_facts.offsets)
+    if not partitions:
         raise RefusedError(
             "there is no partition to move: the group has committed nothing, or nothing matches",
             where=f"group {wish.group}",
             remedy="name topics with --topic",
         )
-    return AdHoc(wish.group, wish.target, tuple(places))
+    return AdHoc(wish.group, wish.target, tuple(partitions))
 
 
 async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -> Target:
     """Return the target of the offsets that a store holds. selectors: none = all of its partitions.
 
-    word: as `offsets show --store` takes it. Raises UsageError, RefusedError where it holds no
-    offset of a partition, IncompleteError.
+    word: as `offsets show --store` takes it. Raises UsageError, RefusedError if it holds no offset
+    of a partition, IncompleteError.
     """
     described = parse_store(word)
     if described is None:
@@ -68,15 +66,19 @@ async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -
         )
     async with open_store(described, cluster=cluster) as store:
         contents = await store.read()
-    offsets = {entry.place: entry.position.input.offset for entry in contents.entries}
+    offsets = {entry.topic_partition: entry.position.input.offset for entry in contents.entries}
     unread = {} if contents.flink is None else contents.flink.unread
     if selectors:
         _, chosen, missing = await selected(cluster, Scope(selectors))
         if missing:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
-        places = {p.topic_partition for p in chosen}
-        offsets = {place: offset for place, offset in offsets.items() if place in places}
-        unread = {place: begins for place, begins in unread.items() if place in places}
+        partitions = {p.topic_partition for p in chosen}
+        offsets = {
+            partition: offset for partition, offset in offsets.items() if partition in partitions
+        }
+        unread = {
+            partition: begins for partition, begins in unread.items() if partition in partitions
+        }
     if unread:
         first = min(unread)
         raise RefusedError(

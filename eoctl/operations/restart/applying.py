@@ -1,13 +1,12 @@
-"""`restart`: planned, applied, put back. What it changes are stores of offsets, nothing else.
+"""Plan a `restart`, apply it and put it back. It changes only stores of offsets.
 
-Right before it is applied everything is read again, outputs are counted again, and the group is
+Right before a plan is applied everything is read again, outputs are counted again, and the group is
 watched; each store compares and sets. `acting` does the rest.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 from eoctl.host.clock import now_ms
@@ -48,6 +47,7 @@ from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.shared.store_tables import KafkaGroupStore
 from recovery.times import not_done_within
+from recovery.values import Value, replace
 
 
 async def plan(
@@ -70,7 +70,7 @@ async def plan(
 def check(plan: Plan, context: Context, seconds: float | None) -> None:
     """Refuse a plan that could not be applied now. Raises RefusedError that names what changed.
 
-    A plan that is begun or applied is not checked.
+    A plan that was begun or applied is not checked.
     """
     plan.check_expiry(now_ms())
     for entry in Journal().find().entries:
@@ -106,7 +106,7 @@ def check(plan: Plan, context: Context, seconds: float | None) -> None:
 async def opened(
     plan: Plan, context: Context, seconds: float | None
 ) -> AsyncIterator["Restarting"]:
-    """The operation of a plan, its cluster and its stores open."""
+    """Yield the operation of a plan, with its cluster and its stores open."""
     cluster = context.open(seconds)  # its properties are read before the plan's stores
     request = asked_again(plan.details["asked"])
     async with cluster, opened_stores(cluster, request) as stores:
@@ -171,8 +171,8 @@ class Restarting:
         except RefusedError as error:
             return Effect(False, None, error.what)
         if todo:
-            places = ", ".join(named(w.topic_partition) for w in todo[:3])
-            missing = f"{len(todo)} of {counted(len(writes), 'position')} not written: {places}"
+            partitions = ", ".join(named(w.topic_partition) for w in todo[:3])
+            missing = f"{len(todo)} of {counted(len(writes), 'position')} not written: {partitions}"
             return Effect(False, None, missing, untouched=len(todo) == len(writes))
         if step.parameters["dissolve"] and contents.exists and not contents.entries:
             return Effect(False, None, f"{store.name} is still there")
@@ -181,8 +181,8 @@ class Restarting:
 
     def _read_back(self, contents: Contents, store: OffsetStore) -> Effect:
         then = self._plan.details["target"]
-        held = {named(place): kept for place, kept in contents.kept.items()}
-        changed = differences(then, {place: held.get(place) for place in then})
+        held = {named(partition): kept for partition, kept in contents.kept.items()}
+        changed = differences(then, {partition: held.get(partition) for partition in then})
         if changed:
             return Effect(False, None, changed[0], untouched=True)  # nothing is written here
         return Effect(True, None, f"{store.name}: read back, it already holds the new offsets")
@@ -256,7 +256,7 @@ async def _undo(entry: JournalEntry, context: Context, stores: Stores) -> Plan:
         details={
             "asked": then.details["asked"],
             "target": {},
-            # the reverse of a reverse leaves the store there
+            # the reverse of a reverse leaves the store in place
             "existed": {STORE: True, MIRROR: True},
         },
     )
@@ -265,14 +265,14 @@ async def _undo(entry: JournalEntry, context: Context, stores: Stores) -> Plan:
 def _refuse_moved_on(
     entry: JournalEntry, step: Step, contents: Contents, store: OffsetStore
 ) -> None:
-    """The partitions that were left as they were must be so still: else the application ran."""
+    """Refuse if a partition that was to stay unchanged has changed: the application ran."""
     if step.parameters["which"] != STORE or entry.plan.kind != KIND:
         return
     written = {named(w.topic_partition) for w in writes_of(step)}
-    held = {named(place): kept for place, kept in contents.kept.items()}
+    held = {named(partition): kept for partition, kept in contents.kept.items()}
     target = entry.plan.details["target"]
-    kept = {place: value for place, value in target.items() if place not in written}
-    _refuse(entry, store, differences(kept, {place: held.get(place) for place in kept}))
+    kept = {partition: value for partition, value in target.items() if partition not in written}
+    _refuse(entry, store, differences(kept, {partition: held.get(partition) for partition in kept}))
 
 
 def _to_put_back(
@@ -285,8 +285,8 @@ def _to_put_back(
         if now == write.after:
             back.append(write.reverse)
         elif now != write.before or entry.state == "done":
-            place = named(write.topic_partition)
-            wrong += differences({place: write.after}, {place: now})
+            partition = named(write.topic_partition)
+            wrong += differences({partition: write.after}, {partition: now})
     _refuse(entry, store, wrong)
     return tuple(back)
 
@@ -332,7 +332,7 @@ def going_on_with(plan: Plan) -> JournalEntry | None:
 
     The next run of cron ends what a killed run began, although its plan was made later.
 
-    One that sent nothing is closed: this plan takes its place. Raises RefusedError while it runs.
+    An entry that sent nothing is closed: this plan takes its place. Raises RefusedError if it runs.
     """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     if entry is None or entry.plan.same_change(plan):
@@ -349,10 +349,9 @@ def is_abandoned(entry: JournalEntry) -> bool:
     return Journal().get(entry.id).state == "abandoned"
 
 
-@dataclass(frozen=True, slots=True)
-class Became:
-    """This host's journal about a plan. applied: the entry that applied it; undone: the one
-    that put that back. None: no entry."""
+class Became(Value):
+    """This host's journal about a plan. applied: the entry that applied it; undone: the entry that
+    undid it. None: no entry."""
 
     applied: JournalEntry | None
     undone: JournalEntry | None

@@ -1,6 +1,5 @@
-"""`restart checkpoint`: what a Structured Streaming checkpoint lacks, and a repaired copy of it."""
+"""`restart checkpoint`: find what a Spark streaming checkpoint lacks; write a repaired copy."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from eoctl.host.clock import now_ms
@@ -9,10 +8,10 @@ from recovery.errors import RefusedError, UnverifiedError, UsageError
 from recovery.restart.checkpoint_repair import CheckpointDiagnosis, Remedy, diagnose, words
 from recovery.rows.answers import Answer
 from recovery.rows.checkpoint import CheckpointFileRow
+from recovery.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class MendRequest:
+class MendRequest(Value):
     """The request. copy: a new folder. progress: a file of Spark's progress events. rewind: go back
     to an earlier batch if nothing better is safe."""
 
@@ -26,8 +25,8 @@ class MendRequest:
 def checkpoint(request: MendRequest) -> Answer:
     """Diagnose a checkpoint, and with `execute` make the copy. The checkpoint is only read.
 
-    Raises UsageError; IncompleteError where it cannot be read, or changes; RefusedError where no
-    copy is safe; UnverifiedError where the copy is incomplete.
+    Raises UsageError; IncompleteError if it cannot be read, or changes; RefusedError if no copy is
+    safe; UnverifiedError if the copy is incomplete.
     """
     if request.execute and request.copy is None:
         raise UsageError("name the repaired copy's folder", where="--copy")
@@ -57,8 +56,8 @@ def _copy(request: MendRequest, folder: Path, diagnosis: CheckpointDiagnosis) ->
         "checkpoint": str(folder.resolve()),
         "made_at": now_ms(),
         "meaning": words(remedy),
-        "findings": [asdict(f) for f in diagnosis.findings],
-        "remedy": asdict(remedy),
+        "findings": [f.as_dict() for f in diagnosis.findings],
+        "remedy": remedy.as_dict(),
     }
     spark_checkpoint.copy(folder, request.copy, remedy, note)
     again = diagnose(spark_checkpoint.read(request.copy))

@@ -1,4 +1,4 @@
-"""Read everything that a restart is decided from: logs, store and group, ranges counted.
+"""Read everything on which a restart is decided: logs, store and group, and counts of ranges.
 
 Ends and store are read twice, a moment apart; then the strategy's questions are answered in rounds,
 each for all partitions together, every leader in parallel.
@@ -7,7 +7,6 @@ each for all partitions together, every leader in parallel.
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from eoctl.kafka.ask import collect, configs
@@ -54,6 +53,7 @@ from recovery.restart.observed import (
 from recovery.restart.producers import ProducerRuns
 from recovery.shared.log_position import LogPosition, Standing
 from recovery.shared.store_tables import KafkaGroupStore
+from recovery.values import Value, replace
 
 W = TypeVar("W", bound="Want[Any]")
 A = TypeVar("A")
@@ -65,16 +65,14 @@ Answers = tuple[Mapping[W, A], Mapping[W, str]]
 """What was answered, and why others could not be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
+class Stores(Value):
     """The open stores of a request."""
 
     main: OffsetStore | None
     mirror: OffsetStore | None
 
 
-@dataclass(frozen=True, slots=True)
-class RestartLook:
+class RestartLook(Value):
     """Everything that was seen, and what follows from it. mirror: None without one."""
 
     observed: Observed
@@ -85,7 +83,7 @@ class RestartLook:
 
 @asynccontextmanager
 async def opened_stores(cluster: Cluster, request: RestartRequest) -> AsyncIterator[Stores]:
-    """The stores, closed at the end."""
+    """Yield the stores, and close them at the end."""
     async with AsyncExitStack() as stack:
         stores = [
             None
@@ -118,7 +116,7 @@ async def look(
 
 
 def refuse_members(contents: Contents, where: str) -> None:
-    """Raise RefusedError while a group has members, or is of a kind that is never written.
+    """Raise RefusedError while a group has members, or is of a kind that eoctl never writes.
 
     Other stores are never refused.
     """
@@ -146,7 +144,7 @@ class _Observer:
         self.contents: Contents | None = None
 
     async def observe(self, pause: float) -> Observed:
-        """Everything that `decide` needs."""
+        """Return everything that `decide` needs."""
         contents = await self._read_store()
         metadata = await self._cluster.metadata(self._asked.topics)
         counts = {}
@@ -173,19 +171,19 @@ class _Observer:
         inputs, _ = await collect.partition_offsets(self._cluster, topics, others)
         policies, _ = await configs.topic_configs(self._cluster, sorted(counts), ["cleanup.policy"])
         producers, _ = await collect.producers(self._cluster, growing)
-        reads = {_place(f): [_end(f, first_ends)] for f in first if f.error is None}
+        reads = {_partition_of(f): [_end(f, first_ends)] for f in first if f.error is None}
         for f in (*second, *inputs):
-            place = _place(f)
+            partition = _partition_of(f)
             if f.error is not None or f.log_start_offset is None:
                 continue
-            self._logs[place] = Log(
-                *place,
+            self._logs[partition] = Log(
+                *partition,
                 topic_id=f.topic_id,
                 leader_epoch=f.leader_epoch,
                 log_start_offset=f.log_start_offset,
-                reads=(*reads.get(place, ()), _end(f, second_ends)),
+                reads=(*reads.get(partition, ()), _end(f, second_ends)),
                 cleanup_policy=policies.get(f.topic, {}).get("cleanup.policy"),
-                producers=producers.get(place),
+                producers=producers.get(partition),
             )
         observed = Observed(
             cluster_id=self._cluster.cluster_id,
@@ -194,7 +192,7 @@ class _Observer:
             stored=tuple(
                 e.position
                 for e in (contents.entries if contents else ())
-                if e.place[0] in self._asked.inputs
+                if e.topic_partition[0] in self._asked.inputs
             ),
             pending=await self._pending(contents),
             spark=contents.spark if contents else None,
@@ -214,7 +212,7 @@ class _Observer:
         return contents
 
     async def _pending(self, contents: Contents | None) -> tuple[PendingCommit, ...]:
-        """Return the group's commits that transactions hold, and which ids these belong to."""
+        """Return the group's commits that transactions hold, and the ids these belong to."""
         pending = [
             o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs
         ]
@@ -279,18 +277,18 @@ class _Observer:
             runs = {p: ProducerRuns(w.start, w.end) for p, w in one.items() if w.producers}
             cuts = [
                 Cuts(
-                    *place,
+                    *partition,
                     (want.start, want.end),
-                    self._logs[place].log_start_offset,
-                    self._logs[place].last_stable_offset,
-                    runs.get(place),
+                    self._logs[partition].log_start_offset,
+                    self._logs[partition].last_stable_offset,
+                    runs.get(partition),
                 )
-                for place, want in one.items()
+                for partition, want in one.items()
             ]
             counts, missing = await count(self._cluster, cuts, self._reading)
-            for place, (counted,) in counts.items():
-                producers = runs[place].producers if place in runs else None
-                answers[one[place]] = Counted(counted, producers)
+            for partition, (counted,) in counts.items():
+                producers = runs[partition].producers if partition in runs else None
+                answers[one[partition]] = Counted(counted, producers)
             for m in missing:
                 unseen[one[TopicPartition(m.topic or "", m.partition or 0)]] = (
                     f"it could not be counted: {m.detail}"
@@ -298,9 +296,9 @@ class _Observer:
         return answers, unseen
 
     async def _offsets_at(self, wants: Sequence[OffsetAt]) -> Answers[OffsetAt, int | None]:
-        places = {w.topic_partition for w in wants}
+        partitions = {w.topic_partition for w in wants}
         by_instant, _ = await collect.offsets_at(
-            self._cluster, [self._partitions[p] for p in places], {w.instant for w in wants}
+            self._cluster, [self._partitions[p] for p in partitions], {w.instant for w in wants}
         )
         answers: dict[OffsetAt, int | None] = {}
         unseen: dict[OffsetAt, str] = {}
@@ -322,7 +320,7 @@ class _Observer:
             except IncompleteError as error:
                 unseen |= dict.fromkeys(one.values(), error.what)
             else:
-                answers |= {one[place]: standing for place, standing in standings.items()}
+                answers |= {one[partition]: standing for partition, standing in standings.items()}
         return answers, unseen
 
     async def _tips(self, wants: Sequence[ChangelogTip]) -> Answers[ChangelogTip, Attached | None]:
@@ -362,19 +360,19 @@ class _Observer:
         store = self._asked.store
         assert isinstance(store, KafkaGroupStore)
         assert self.contents is not None
-        offsets = {e.place: e.kept.get("offset") for e in self.contents.entries}
+        offsets = {e.topic_partition: e.kept.get("offset") for e in self.contents.entries}
         read, why = await group_commits.last_commits(self._cluster, store.group)
         answers: dict[CommitOf, GroupCommit] = {}
         unseen: dict[CommitOf, str] = {}
         for want in wants:
-            place = want.topic_partition
-            commit = read.get(place)
+            partition = want.topic_partition
+            commit = read.get(partition)
             if why is not None:
                 unseen[want] = why
-            elif commit is None or commit.offset != offsets.get(place):
+            elif commit is None or commit.offset != offsets.get(partition):
                 unseen[want] = (
                     f"__consumer_offsets holds {'nothing' if commit is None else commit.offset}, "
-                    f"the coordinator returned {offsets.get(place)}"
+                    f"the coordinator told {offsets.get(partition)}"
                 )
             else:
                 answers[want] = commit
@@ -393,22 +391,22 @@ class _Observer:
             w for w, shown in answers.items() if shown is OutputEvidence.NOTHING and w.commit.is_v2
         ]
         for one in log_search.in_turn(left):
-            ends = {place: (w.start, w.end) for place, w in one.items()}
+            ends = {partition: (w.start, w.end) for partition, w in one.items()}
             read, failed = await group_commits.tails(self._cluster, ends)
-            for place, w in one.items():
-                if place in failed:
-                    unseen[w] = f"its last batches could not be read: {failed[place]}"
+            for partition, w in one.items():
+                if partition in failed:
+                    unseen[w] = f"its last batches could not be read: {failed[partition]}"
                     del answers[w]
                 else:
-                    answers[w] = written_with(w.commit, read.get(place, ()))
+                    answers[w] = written_with(w.commit, read.get(partition, ()))
         return answers, unseen
 
 
-def _place(f: PartitionFacts) -> TopicPartition:
+def _partition_of(f: PartitionFacts) -> TopicPartition:
     return f.topic_partition
 
 
 def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
     assert f.high_watermark is not None
     assert f.last_stable_offset is not None
-    return LogEnd(ends.get(_place(f)), f.high_watermark, f.last_stable_offset)
+    return LogEnd(ends.get(_partition_of(f)), f.high_watermark, f.last_stable_offset)

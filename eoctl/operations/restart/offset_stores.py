@@ -1,4 +1,4 @@
-"""`offsets show --store`: the positions in stores, against LSO and high watermark."""
+"""`offsets show --store`: compare the positions in stores with LSO and high watermark."""
 
 import json
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ async def show_stores(
 ) -> Answer:
     """Return the positions in the named stores, as `offsets show` prints those of groups.
 
-    words: as `recovery.restart.store_words` takes them, or an application file: then its mirror
-    too. A store that cannot be read is one of the errors, and raised if it is the only one.
+    words: as `recovery.restart.store_words` takes them, or an application file, then with its
+    mirror. A store that cannot be read is one of the errors, and raised if it is the only one.
     """
     missing: list[Missing] = []
-    places = None
+    partitions = None
     if selectors:
         _, chosen, missing = await selected(cluster, Scope(tuple(selectors)))
-        places = {p.topic_partition for p in chosen}
+        partitions = {p.topic_partition for p in chosen}
     rows: list[GroupOffsetFacts] = []
     stores: list[dict[str, object]] = []
     troubles: list[EoctlError] = []
@@ -50,7 +50,7 @@ async def show_stores(
             continue
         stores.append({"store": store.name, "kind": one.kind, "exists": contents.exists})
         rows_here = _facts(store.name if one.kind != "kafka-group" else one.group, one, contents)
-        rows += [o for o in rows_here if places is None or o.topic_partition in places]
+        rows += [o for o in rows_here if partitions is None or o.topic_partition in partitions]
     if troubles and not stores:
         raise troubles[0]
     missing += [Missing("store", "UNREADABLE", e.sentence, id=e.where) for e in troubles]
@@ -74,18 +74,18 @@ def _named(word: str) -> list[tuple[Store, App | None]]:
 
 
 def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetFacts]:
-    """pending: None if a store has none."""
+    """Return the facts of a store's positions. pending: None if a store has none."""
     kafka = described.kind == "kafka-group"
     pending = {o.topic_partition for o in contents.pending}
     facts = [
         GroupOffsetFacts(
             group=name,
-            topic=entry.place[0],
-            partition=entry.place[1],
+            topic=entry.topic_partition[0],
+            partition=entry.topic_partition[1],
             committed_offset=entry.position.input.offset,
             leader_epoch=entry.position.input.leader_epoch,
             metadata=entry.kept["metadata"] if kafka else _beside(entry),
-            pending=entry.place in pending if kafka else None,
+            pending=entry.topic_partition in pending if kafka else None,
         )
         for entry in contents.entries
     ]
@@ -94,7 +94,7 @@ def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetF
 
 
 def _beside(entry: StoreEntry) -> str | None:
-    """Return what belongs to the offset, as JSON; of the state only its size."""
+    """Return what belongs to the offset, as JSON; for the state only its size."""
     [row] = json.loads(dump_stored([entry.position]))["partitions"]
     del row["input"]
     if entry.position.state is not None:

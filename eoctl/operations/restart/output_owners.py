@@ -1,7 +1,6 @@
-"""Who owns the transactional producers of an application's outputs, and which cannot write."""
+"""Find who owns the transactional producers of an application's outputs, and which cannot write."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
@@ -13,12 +12,13 @@ from recovery.inspect.observation import CLOSED_STATES
 from recovery.remedy.fences import incarnation
 from recovery.restart.observed import Log, Observed
 from recovery.restart.producers import ended_a_transaction
+from recovery.values import replace
 
 
 async def with_owners(cluster: Cluster, observed: Observed, logs: Iterable[Log]) -> Observed:
     """Return what was observed, with the owners of the outputs' producers and those fenced.
 
-    logs: of all that could be seen. Raises IncompleteError for a journal that cannot be read.
+    logs: all that could be seen. Raises IncompleteError for a journal that cannot be read.
     """
     written: dict[int, int] = {}  # producer id -> epoch of its last transactional record
     known: dict[int, int] = {}  # producer id -> the highest epoch of a record or a marker
@@ -59,7 +59,7 @@ async def with_owners(cluster: Cluster, observed: Observed, logs: Iterable[Log])
 
 
 async def _present(cluster: Cluster, made: Iterable[Fence]) -> Mapping[str, TransactionFacts]:
-    """Return each fenced id as its coordinator has it."""
+    """Return each fenced id as its coordinator describes it."""
     names = sorted({f.transactional_id for f in made})
     rows, _ = await coordinators.find(cluster, names) if names else ([], [])
     return {t.transactional_id: t for t in rows if t.error is None and t.producer_epoch is not None}

@@ -1,4 +1,4 @@
-"""From what was seen to a plan: its facts, its steps, and what `show` and `verify` need later.
+"""Make a plan from observations: its facts, its steps, and what `show` and `verify` need later.
 
 One step per store: every store takes all partitions in one write. The mirror comes second.
 """
@@ -19,13 +19,13 @@ from recovery.facts import TopicPartition
 from recovery.plurals import counted
 from recovery.restart.decide import changes
 from recovery.restart.decision import RestartPlan
-from recovery.restart.source_offsets import source_place
+from recovery.restart.source_offsets import source_partition
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
 
 KIND, UNDO = "restart", "restart-undo"
 STORE, MIRROR = "store", "mirror"
-GUARANTEE = "guarantee"  # a plan's subject: the evidence that it rests on may be gone by then
+GUARANTEE = "guarantee"  # a plan's subject: the evidence for it may be gone by then
 
 _DECISION = TypeAdapter(RestartPlan)
 
@@ -39,7 +39,7 @@ def plan_of(
     pause: float,
     valid_ms: int = VALID_MS,
 ) -> Plan:
-    """The plan of one decision. Raises RefusedError where a store has no room for an entry."""
+    """Return the plan of one decision. Raises RefusedError if a store has no room for an entry."""
     observed = facts(stores, look)
     writes = _writes(stores.main, look)
     mirrored = _mirrored(stores.mirror, look)
@@ -94,16 +94,16 @@ def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
     if stores.mirror is not None and look.mirror is not None:
         by_subject[_mirror_key(stores.mirror)] = _store_facts(look.mirror, decision)
     for i in decision.inputs:
-        place = i.topic_partition
-        by_subject[named(place)] = {
-            "topic_id": observed.log(place).topic_id,
+        partition = i.topic_partition
+        by_subject[named(partition)] = {
+            "topic_id": observed.log(partition).topic_id,
             "partitions": observed.partition_counts.get(i.topic),
             "restart_offset": i.restart_offset,
         }
     for o in decision.outputs:
-        place = o.topic_partition
-        by_subject[named(place)] = {
-            "topic_id": observed.log(place).topic_id,
+        partition = o.topic_partition
+        by_subject[named(partition)] = {
+            "topic_id": observed.log(partition).topic_id,
             "leader_epoch": o.leader_epoch,
             "from": o.start,
             "end_offset": o.end_offset,
@@ -117,24 +117,24 @@ def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
 
 def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
     entries = contents.kept
-    places = _places(decision)
+    partitions = _store_partitions(decision)
     facts: dict[str, Any] = {
         "exists": contents.exists,
-        "entries": {named(p): entries.get(p) for p in places},
+        "entries": {named(p): entries.get(p) for p in partitions},
     }
     if contents.spark is not None:
         facts["batch"], facts["committed"] = contents.spark.batch, contents.spark.committed
     return facts
 
 
-def _places(decision: RestartPlan) -> list[TopicPartition]:
-    """Return the places of the store that the decision is about."""
+def _store_partitions(decision: RestartPlan) -> list[TopicPartition]:
+    """Return the store's partitions that the decision is about."""
     inputs = [i.topic_partition for i in decision.inputs]
-    return [*inputs, *(source_place(s.partition) for s in decision.sources)]
+    return [*inputs, *(source_partition(s.partition) for s in decision.sources)]
 
 
 def summary(decision: RestartPlan) -> str:
-    """`orders-enricher: REWIND 1,204 records on 1 partition, 17 outputs to be dropped;
+    """Return `orders-enricher: REWIND 1,204 records on 1 partition, 17 outputs to be dropped;
     exactly-once`."""
     parts = []
     for direction in ("rewind", "skip"):
@@ -168,41 +168,45 @@ def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
     writes = []
     for s in look.decision.sources:
         after = None if s.restart_offset is None else {"offset": s.restart_offset}
-        if held.get(place := source_place(s.partition)) != after:
-            writes.append(Write(*place, held.get(place), after))
+        if held.get(partition := source_partition(s.partition)) != after:
+            writes.append(Write(*partition, held.get(partition), after))
     for change in changes(look.decision, look.observed):
-        place = change.after.input.topic_partition
-        write = Write(*place, held.get(place), store.kept(change.after))
+        partition = change.after.input.topic_partition
+        write = Write(*partition, held.get(partition), store.kept(change.after))
         if write.before != write.after:
             writes.append(write)
     return tuple(writes)
 
 
 def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
-    """Return the mirror's input offsets, for tools that read them there; never anything else."""
+    """Return the mirror's input offsets, for tools that read them there; nothing else."""
     if store is None or look.mirror is None:
         return ()
     held = look.mirror.kept
     writes = []
     for entry in look.decision.store:
-        place = entry.input.topic_partition
-        bare = StoredOffset(topic=place[0], partition=place[1], offset=entry.input.offset)
-        write = Write(*place, held.get(place), store.kept(StoredPartition(input=bare)))
+        topic_partition = entry.input.topic_partition
+        bare = StoredOffset(
+            topic=topic_partition[0], partition=topic_partition[1], offset=entry.input.offset
+        )
+        write = Write(
+            *topic_partition, held.get(topic_partition), store.kept(StoredPartition(input=bare))
+        )
         if write.before != write.after:
             writes.append(write)
     return tuple(writes)
 
 
 def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, StoredValues | None]:
-    """Return what the store holds of each input partition once the plan is applied."""
+    """Return what the store holds for each input partition once the plan is applied."""
     if look.contents is None:
         return {}
     held = look.contents.kept | {w.topic_partition: w.after for w in writes}
-    return {named(p): held.get(p) for p in _places(look.decision)}
+    return {named(p): held.get(p) for p in _store_partitions(look.decision)}
 
 
 def _producers(look: RestartLook) -> dict[str, list[int]]:
-    """The producers that had written each output before the plan, as far as they are known."""
+    """Return the producers that had written each output before the plan, as far as known."""
     by_output: dict[str, set[int]] = {
         named(o.topic_partition): {
             p.producer_id for p in look.observed.log(o.topic_partition).producers or ()
@@ -213,7 +217,7 @@ def _producers(look: RestartLook) -> dict[str, list[int]]:
         here = by_output.get(named(want.topic_partition))
         if counts.producers is not None and here is not None:
             here |= set(counts.producers.last)
-    return {place: sorted(pids) for place, pids in by_output.items()}
+    return {partition: sorted(pids) for partition, pids in by_output.items()}
 
 
 def _step(
@@ -270,9 +274,9 @@ def _is_mirror(stores: Stores, subject: str) -> bool:
 
 
 def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, Any]:
-    """Return the facts for a run that resumes a killed one: what that wrote counts as not written.
+    """Return the facts for a run that resumes a killed one, whose writes count as not written.
 
-    Each partition of a store holds what was there before, or what the plan writes.
+    Each partition of a store holds its earlier entry, or what the plan writes.
     """
     facts = dict(now)
     for step in plan.steps:
@@ -285,9 +289,9 @@ def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, 
             continue
         entries = dict(facts[key]["entries"])
         touched = False
-        for place, write in writes.items():
-            if entries.get(place) == write.after:
-                entries[place], touched = write.before, True
+        for partition, write in writes.items():
+            if entries.get(partition) == write.after:
+                entries[partition], touched = write.before, True
         exists = plan.observed[key]["exists"] if touched else facts[key]["exists"]
         if touched and GUARANTEE in plan.observed:  # what apply wrote is in no transaction
             facts[GUARANTEE] = plan.observed[GUARANTEE]

@@ -1,11 +1,10 @@
-"""The leader epochs of the records before the offsets that a restart gives to a group.
+"""Find the leader epochs of the records before the offsets that a restart gives to a group.
 
-A consumer's commit holds one (KIP-320): a consumer that begins at the offset finds out by it that
+A consumer's commit holds one (KIP-320): with it, a consumer that begins at the offset notices that
 the log was cut off since. Other stores hold an epoch only where the application writes one.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
@@ -17,6 +16,7 @@ from recovery.restart.decision import RestartPlan
 from recovery.restart.observed import Observed
 from recovery.restart.stored import StoredPartition
 from recovery.shared.log_position import LogPosition
+from recovery.values import replace
 
 
 async def with_epochs(cluster: Cluster, decision: RestartPlan, observed: Observed) -> RestartPlan:

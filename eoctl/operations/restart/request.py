@@ -7,7 +7,6 @@ Both ask for facts in rounds and decide from them; the rules are in `recovery.re
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote_plus
@@ -20,7 +19,7 @@ from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.restart.decision import RestartPlan
 from recovery.restart.observed import Observed, Want
 from recovery.restart.source_offsets import parse_offsets
-from recovery.shared.app_file import App, named, parse_app_file, parse_place
+from recovery.shared.app_file import App, named, parse_app_file, parse_partition
 from recovery.shared.store_tables import (
     ConnectStore,
     FileStore,
@@ -32,6 +31,7 @@ from recovery.shared.store_tables import (
     TopicStore,
     ZooKeeperStore,
 )
+from recovery.values import Value
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:/")
 _ON_THIS_HOST = (FileStore, SparkCheckpointStore, FlinkCheckpointStore)
@@ -66,9 +66,8 @@ class RestartRequest(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OfApp:
-    """An application file's."""
+class OfApp(Value):
+    """The restart of an application file."""
 
     app: App
 
@@ -78,7 +77,7 @@ class OfApp:
 
     @property
     def store(self) -> Store | None:
-        """A changelog is no store: its records are read as the log's."""
+        """Return the store; a changelog is not a store: its records are read as the log's."""
         return None if self.app.strategy == "changelog" else self.app.store
 
     @property
@@ -112,13 +111,12 @@ class OfApp:
         return {"app": self.app.model_dump(mode="json")}
 
 
-@dataclass(frozen=True, slots=True)
-class AdHoc:
+class AdHoc(Value):
     """A group's partitions moved to a target."""
 
     group: str
     target: Target
-    places: tuple[TopicPartition, ...]
+    partitions: tuple[TopicPartition, ...]
 
     app = None
     mirror = None
@@ -134,17 +132,17 @@ class AdHoc:
 
     @property
     def inputs(self) -> frozenset[str]:
-        return frozenset(topic for topic, _ in self.places)
+        return frozenset(topic for topic, _ in self.partitions)
 
     @property
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs)
 
     def wants(self, observed: Observed) -> tuple[Want[Any], ...]:
-        return wanted_adhoc(self.target, self.places, observed)
+        return wanted_adhoc(self.target, self.partitions, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:
-        return decide_adhoc(self.target, self.group, self.places, observed)
+        return decide_adhoc(self.target, self.group, self.partitions, observed)
 
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
         # an end or an instant names another offset by then
@@ -156,7 +154,7 @@ def asked_again(details: Mapping[str, Any]) -> RestartRequest:
     """Return the request that `fixed` kept."""
     if "app" in details:
         return OfApp(App.model_validate_json(json.dumps(details["app"])))
-    offsets = {parse_place(text): offset for text, offset in details["offsets"].items()}
+    offsets = {parse_partition(text): offset for text, offset in details["offsets"].items()}
     target = Target("from-file", offsets=offsets)
     return AdHoc(details["group"], target, tuple(sorted(offsets)))
 
@@ -172,7 +170,7 @@ def read_text(path: Path) -> str:
 
 
 def read_app_file(path: Path) -> OfApp:
-    """The application of a file. Paths in it are relative to its folder. Raises UsageError.
+    """Return the application of a file. Its paths are relative to its folder. Raises UsageError.
 
     Source offsets in another file are read, so that a plan keeps them.
     """
@@ -205,7 +203,7 @@ def read_app_file(path: Path) -> OfApp:
 
 
 def _beside(store: ConnectStore, folder: Path) -> ConnectStore:
-    """Return the store with its files' paths from the application file's folder on."""
+    """Return the store with its files' paths resolved from the application file's folder."""
     pems = {name: getattr(store, name) for name in ("ca", "certificate", "key")}
     update = {name: str(folder / pem) for name, pem in pems.items() if pem is not None}
     for name in ("password", "key_password"):

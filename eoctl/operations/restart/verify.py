@@ -1,8 +1,8 @@
 """`restart verify`: check again, after an apply, for a process that should be dead.
 
 A zombie shows in three ways: it commits over what was applied, it holds a commit in an open
-transaction, or it writes after the end that `drop_first` was counted to. Each would double or lose
-records once the application starts.
+transaction, or it writes after the end that `drop_first` was counted to. Each would duplicate or
+lose records once the application starts.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from recovery.shared.app_file import named
 
 
 async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
-    """One row a finding; none: everything is as the plan left it. pause: seconds before looking.
+    """Return a row per finding; none: all is as the plan left it. pause: seconds before reading.
 
     Raises RefusedError for another cluster.
     """
@@ -80,16 +80,16 @@ async def _stores(plan: Plan, stores: Stores) -> list[RestartVerifyRow]:
 def _compared(
     finding: str, store: OffsetStore, contents: Contents, target: Mapping[str, object]
 ) -> Iterator[RestartVerifyRow]:
-    held = {named(place): kept for place, kept in contents.kept.items()}
+    held = {named(partition): kept for partition, kept in contents.kept.items()}
     state = contents.facts.get("state")
     who = f"; the group is {state}" if state else ""
-    for place, then in target.items():
-        changed = differences({"": then}, {"": held.get(place)})
+    for partition, then in target.items():
+        changed = differences({"": then}, {"": held.get(partition)})
         if changed:
             text = "; ".join(c.strip().removeprefix(": ") for c in changed)
             yield RestartVerifyRow(
                 finding="overwritten" if finding == "store" else "mirror-overwritten",
-                where=place,
+                where=partition,
                 producer_id=None,
                 detail=f"{store.name}: {text}{who}",
             )
@@ -104,7 +104,7 @@ def _compared(
 async def _outputs(
     cluster: Cluster, plan: Plan, outputs: Mapping[TopicPartition, OutputDecision]
 ) -> tuple[list[RestartVerifyRow], list[Missing]]:
-    """Return the producers that wrote after the ends that were counted to."""
+    """Return the producers that wrote after the counted ends."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
     partitions: list[PartitionMetadata] = [
         p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in outputs
@@ -112,71 +112,85 @@ async def _outputs(
     rows: list[RestartVerifyRow] = []
     missing: list[Missing] = []
     gone = outputs.keys() - {p.topic_partition for p in partitions}
-    for place in sorted(gone):
-        text = "the output no longer exists"
-        missing.append(Missing("partition", "UNKNOWN_TOPIC_OR_PARTITION", text, None, *place))
+    for topic_partition in sorted(gone):
+        text = "the output is not there any more"
+        missing.append(
+            Missing("partition", "UNKNOWN_TOPIC_OR_PARTITION", text, None, *topic_partition)
+        )
     facts, ends, more = await read_ends(cluster, metadata.topics.values(), partitions)
     missing += more
     runs: dict[TopicPartition, ProducerRuns] = {}
     cuts = []
     for f in facts:
-        place = f.topic_partition
-        o = outputs[place]
+        topic_partition = f.topic_partition
+        o = outputs[topic_partition]
         rows += _same_log(plan, f, o)
         if f.error is not None or f.high_watermark is None or f.last_stable_offset is None:
             continue
         assert f.log_start_offset is not None
         if f.high_watermark > o.end_offset:
-            runs[place] = ProducerRuns(o.end_offset, f.high_watermark)
+            runs[topic_partition] = ProducerRuns(o.end_offset, f.high_watermark)
             span = (o.end_offset, f.high_watermark)
-            cuts.append(Cuts(*place, span, f.log_start_offset, f.last_stable_offset, runs[place]))
-        elif ends.get(place, 0) > f.high_watermark:
+            cuts.append(
+                Cuts(
+                    *topic_partition,
+                    span,
+                    f.log_start_offset,
+                    f.last_stable_offset,
+                    runs[topic_partition],
+                )
+            )
+        elif ends.get(topic_partition, 0) > f.high_watermark:
             text = f"the leader has offsets from {f.high_watermark} on that are not replicated"
-            rows.append(_finding("written-beyond", place, None, text))
+            rows.append(_finding("written-beyond", topic_partition, None, text))
     _, uncounted = await count(cluster, cuts)
     missing += uncounted
-    for place, producers in runs.items():
-        rows += _zombies(plan, place, outputs[place], producers.producers)
+    for topic_partition, producers in runs.items():
+        rows += _zombies(plan, topic_partition, outputs[topic_partition], producers.producers)
     return rows, missing
 
 
 def _same_log(plan: Plan, f: PartitionFacts, o: OutputDecision) -> Iterator[RestartVerifyRow]:
-    place = f.topic_partition
-    then = plan.observed[named(place)]["topic_id"]
+    partition = f.topic_partition
+    then = plan.observed[named(partition)]["topic_id"]
     if f.topic_id != then:
-        yield _finding("another-topic", place, None, f"topic id {f.topic_id}, planned on {then}")
+        yield _finding(
+            "another-topic", partition, None, f"topic id {f.topic_id}, planned on {then}"
+        )
     elif f.high_watermark is not None and f.high_watermark < o.end_offset:
         text = f"it ends at {f.high_watermark}, counted to {o.end_offset}: records were lost"
-        yield _finding("lost", place, None, text)
+        yield _finding("lost", partition, None, text)
     if None not in (o.leader_epoch, f.leader_epoch) and f.leader_epoch != o.leader_epoch:
         text = f"leader epoch {f.leader_epoch}, counted with {o.leader_epoch}: count again"
-        yield _finding("another-epoch", place, None, text)
+        yield _finding("another-epoch", partition, None, text)
 
 
 def _zombies(
-    plan: Plan, place: TopicPartition, o: OutputDecision, producers: Producers
+    plan: Plan, partition: TopicPartition, o: OutputDecision, producers: Producers
 ) -> Iterator[RestartVerifyRow]:
-    # of all outputs: an old process may write here for the first time
+    # in all outputs: an old process may write here for the first time
     before = {pid for pids in plan.details["producers"].values() for pid in pids}
     for pid in sorted({*producers.last, *producers.producer_ids}):
         if pid == NO_PRODUCER_ID:
-            text = (
-                f"a producer without an id wrote after offset {o.end_offset}: nobody can tell "
-                "which application it is"
-            )
-            yield _finding("written-beyond", place, None, text)
+            text = f"a producer without an id wrote behind {o.end_offset}: whose, nobody can tell"
+            yield _finding("written-beyond", partition, None, text)
         elif pid in before:
             epoch = producers.last[pid][0]
             text = (
                 f"producer {pid}, which wrote before the plan, wrote after offset "
                 f"{o.end_offset} with epoch {epoch}: drop_first {o.drop_first} is no longer valid"
             )
-            yield _finding("written-beyond", place, pid, text)
+            yield _finding("written-beyond", partition, pid, text)
 
 
 def _finding(
-    finding: str, place: TopicPartition, producer_id: int | None, detail: str
+    finding: str, partition: TopicPartition, producer_id: int | None, detail: str
 ) -> RestartVerifyRow:
     return RestartVerifyRow.read(
-        {"finding": finding, "where": named(place), "producer_id": producer_id, "detail": detail}
+        {
+            "finding": finding,
+            "where": named(partition),
+            "producer_id": producer_id,
+            "detail": detail,
+        }
     )

@@ -1,4 +1,4 @@
-"""Opening a cluster for one command: properties, deadline, event loop."""
+"""Open a cluster for one command: properties, deadline, event loop."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ def with_cluster(
 ) -> Result:
     """Run `use` with an open cluster, all within `timeout` seconds.
 
-    Raises IncompleteError when the time is up, UnreachableError when nobody ever answers: a cluster
+    Raises IncompleteError when the time is up, UnreachableError if nobody ever answers: a cluster
     that has answered is not unreachable because the time is up.
     """
     opened: list[Cluster] = []
@@ -34,10 +34,10 @@ def with_cluster(
     results: list[Result] = []
 
     async def bounded() -> None:
-        # every request is bounded by the same deadline; this bounds what lies between them
+        # the same deadline bounds every request; this bounds the time between requests
         async with asyncio.timeout(None if timeout is None else timeout + 0.5):
-            # not the task's result: as its loop ends, signal.getsignal makes a text of the task,
-            # twice, and with it of 10,000 rows
+            # not the task's result: when its loop ends, signal.getsignal makes a text of the task,
+            # twice, including its 10,000 rows
             results.append(await run())
 
     try:
@@ -50,7 +50,7 @@ def with_cluster(
 
 
 class Session:
-    """One cluster asked repeatedly, by one caller at a time; a failure opens it again.
+    """A cluster asked repeatedly, by one caller at a time; it is opened again after a failure.
 
     busy: seconds spent on requests that were answered, since the session began; a broker that stays
     silent costs the cluster nothing and is not counted.
@@ -76,7 +76,7 @@ class Session:
         """Run `use` with the open cluster, its requests within the session's seconds.
 
         Brokers that were silent in the last call are asked again. Raises what `use` raises, and
-        UnreachableError when nobody answers.
+        UnreachableError if nobody answers.
         """
         deadline = Deadline(self.seconds)
         if self._cluster is None:
@@ -99,7 +99,7 @@ class Session:
 
 
 class _Metered(Cluster):
-    """A cluster that knows for how long answered requests were under way, overlaps once."""
+    """A cluster that measures how long answered requests were under way; overlaps count once."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -119,7 +119,7 @@ class _Metered(Cluster):
         return answer
 
     def _count(self, begin: float) -> None:
-        # answers come in the order of their ends, so the new part of this one begins at _until
+        # answers come in the order of their ends, so this one's new part begins at _until
         end = time.monotonic()
         self.busy += max(0.0, end - max(begin, self._until))
         self._until = max(end, self._until)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM ask running work to finish, then stop."""
+"""Let SIGINT and SIGTERM ask running work to finish, then stop."""
 
 import asyncio
 import signal
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def ended_by_signals(cancel: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM set `cancel`, in the main thread; elsewhere they are somebody else's."""
+    """Make Ctrl-C and SIGTERM set `cancel`; do nothing outside the main thread."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread():
         yield

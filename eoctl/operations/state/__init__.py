@@ -1,1 +1,1 @@
-"""`state`: rebuilt, shown, compared, delivered."""
+"""`state`: rebuild, show, compare and deliver states."""

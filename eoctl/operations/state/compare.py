@@ -1,13 +1,14 @@
-"""`state compare`: two states, or a state against its live changelog, a dump or Spark's state.
+"""`state compare`: compare a state with another, its live changelog, a dump or Spark's state.
 
-Each file against its manifest, then digests: rows are only decoded where these differ.
+Checks files against their manifest, then compares digests: rows are decoded only if these differ.
 """
 
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from eoctl.engine.rebuild_task import Making
 from eoctl.engine.rebuild_wish import RebuildWish
@@ -35,6 +36,7 @@ from recovery.state.changelogs.changelog import ChangelogFormat, changelog_forma
 from recovery.state.compare import Compared, EntryDifference, Side
 from recovery.state.manifest import Manifest, ManifestDigest
 from recovery.times import format_duration
+from recovery.values import Value, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,13 +46,12 @@ ONCE = "only states in which a key has one value can be compared with a checkpoi
 NOTHING = ManifestDigest(rows=0, sha256_sum="0" * 64)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Value):
     """The request of `state compare`. a: a state's folder, address or manifest; b: one, too, or a
     dump, or `live`, or spark:DIR, a checkpoint.
 
     at: the cut of `live`, None: that of a. most: entries that are shown. key_serde, value_serde:
-    what a's bytes are, beside a checkpoint.
+    for a's bytes, against a checkpoint.
     """
 
     a: str
@@ -60,7 +61,7 @@ class Comparison:
     timestamps: bool = True
     key_serde: str = "string"
     value_serde: str = "string"
-    spark: SparkChoice = field(default_factory=SparkChoice)
+    spark: SparkChoice = msgspec.field(default_factory=SparkChoice)
 
 
 def compare(
@@ -69,7 +70,7 @@ def compare(
     timeout: float | None,
     progress: RebuildProgress | None = None,
 ) -> Answer:
-    """context: called only for `live`. Raises UsageError, RefusedError."""
+    """Compare two states. context: called only for `live`. Raises UsageError, RefusedError."""
     left = StateRows(*state_folder.opened(comparison.a))
     if comparison.b == LIVE:
         with _live(context(), left, comparison, timeout, progress) as right:
@@ -93,7 +94,7 @@ def _live(
     timeout: float | None,
     progress: RebuildProgress | None,
 ) -> Iterator[StateRows]:
-    """Yield these changelogs, rebuilt from what they hold now, while they are compared."""
+    """Yield these changelogs, rebuilt from their present content, while they are compared."""
     manifest = left.manifest
     with private.temporary("compare") as folder:
         cut = folder / state_folder.CUT
@@ -118,11 +119,11 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
             f"one state is {_kind(a)}, the other {_kind(b)}: their entries mean different things"
         )
     form = changelog_format(a.format, a.options)
-    places_a, places_b = a.by_place(), b.by_place()
+    partitions_a, partitions_b = a.by_partition(), b.by_partition()
     rows: list[StateCompareRow] = []
     shown: list[StateCompareRow] = []
-    for place in sorted(places_a.keys() | places_b.keys()):
-        known_a, known_b = places_a.get(place), places_b.get(place)
+    for partition in sorted(partitions_a.keys() | partitions_b.keys()):
+        known_a, known_b = partitions_a.get(partition), partitions_b.get(partition)
         digest_a = known_a.digest if known_a else NOTHING
         digest_b = known_b.digest if known_b else NOTHING
         compared = Compared(comparison.most - len(shown))
@@ -131,24 +132,24 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
             for part in range(parts):
                 compared.add(
                     form,
-                    left.rows(place, part, parts) if known_a else _none(),
-                    right.rows(place, part, parts) if known_b else _none(),
+                    left.rows(partition, part, parts) if known_a else _none(),
+                    right.rows(partition, part, parts) if known_b else _none(),
                     timestamps=comparison.timestamps,
                 )
         else:
-            # A digest is what a manifest says; it is of these files only while they are there.
+            # A digest is the manifest's word; it holds for these files only while they exist.
             for side in (left, right):
-                if place in side.manifest.by_place():
-                    side.check(place)
-        rows.append(_row(place, digest_a.rows, digest_b.rows, compared))
-        shown += [_entry(place, f) for f in compared.found]
+                if partition in side.manifest.by_partition():
+                    side.check(partition)
+        rows.append(_row(partition, digest_a.rows, digest_b.rows, compared))
+        shown += [_entry(partition, f) for f in compared.found]
     errors = [*_unproven(a, comparison.a), *_unproven(b, comparison.b)]
     return _answer(comparison, a, rows, shown, errors, same_cut=a.cut.topics == b.cut.topics)
 
 
 def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
     """Return why the compared entries may not be the complete state."""
-    errors = [row.but(detail=f"{side}: {row.detail}") for row in not_complete(manifest)]
+    errors = [replace(row, detail=f"{side}: {row.detail}") for row in not_complete(manifest)]
     if not errors and not manifest.complete:
         why = f"{side}: its manifest says that it is not complete"
         errors.append(ErrorRow(scope="state", error=NOT_COMPLETE, detail=why))
@@ -162,7 +163,7 @@ def _kind(manifest: Manifest) -> str:
 
 
 def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
-    """Against a dump, which has no digest; without partitions, all of them are one."""
+    """Compare with a dump, which has no digest; without partitions, all are one."""
     import pyarrow as pa
 
     manifest = left.manifest
@@ -170,12 +171,13 @@ def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
     timestamps = comparison.timestamps and dump.timestamps
     rows: list[StateCompareRow] = []
     shown: list[StateCompareRow] = []
-    places = manifest.by_place()
+    by_partition = manifest.by_partition()
     if dump.partitions:
         strange = [
-            place
-            for place in dump.rows
-            if place not in places and not any(place == (None, p) for _, p in places)
+            partition
+            for partition in dump.rows
+            if partition not in by_partition
+            and not any(partition == (None, p) for _, p in by_partition)
         ]
         if strange:
             raise UsageError(f"the state has no partition {strange[0]}", where=comparison.b)
@@ -183,17 +185,17 @@ def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
             raise UsageError(
                 "the state has several topics, the dump names none", where=comparison.b
             )
-        for place, p in places.items():
+        for partition, p in by_partition.items():
             compared = Compared(comparison.most - len(shown))
-            mine = left.rows(place, 0, 1)
-            theirs = dump.of(place)
+            mine = left.rows(partition, 0, 1)
+            theirs = dump.of(partition)
             other = _none() if theirs is None else theirs
             _add(compared, form, mine, other, timestamps, comparison.b)
-            rows.append(_row(place, p.digest.rows, len(other), compared))
-            shown += [_entry(place, f) for f in compared.found]
+            rows.append(_row(partition, p.digest.rows, len(other), compared))
+            shown += [_entry(partition, f) for f in compared.found]
     else:
         compared = Compared(comparison.most)
-        mine = pa.concat_tables([left.rows(place, 0, 1) for place in places])
+        mine = pa.concat_tables([left.rows(partition, 0, 1) for partition in by_partition])
         other = pa.concat_tables([_none(), *dump.rows.values()])
         _add(compared, form, mine, other, timestamps, comparison.b)
         rows.append(_row(None, len(mine), len(other), compared))
@@ -207,7 +209,7 @@ def against_checkpoint(
 ) -> Answer:
     """Compare a state with a Spark checkpoint's: as texts, without partitions and timestamps.
 
-    Raises RefusedError for a state with windows or versions, UsageError for what a serde does not
+    Raises RefusedError for a state with windows or versions, UsageError for what a serde cannot
     read and for a key with several values.
     """
     spark_state.check_comparable(left)
@@ -257,11 +259,11 @@ def _none() -> "pa.Table":
 
 
 def _row(
-    place: TopicPartition | None, rows_a: int, rows_b: int, compared: Compared
+    topic_partition: TopicPartition | None, rows_a: int, rows_b: int, compared: Compared
 ) -> StateCompareRow:
     return StateCompareRow(
-        topic=place[0] if place else None,
-        partition=place[1] if place else None,
+        topic=topic_partition[0] if topic_partition else None,
+        partition=topic_partition[1] if topic_partition else None,
         difference=None if compared.equal else "different",
         rows_a=rows_a,
         rows_b=rows_b,
@@ -271,10 +273,10 @@ def _row(
     )
 
 
-def _entry(place: TopicPartition | None, difference: EntryDifference) -> StateCompareRow:
+def _entry(topic_partition: TopicPartition | None, difference: EntryDifference) -> StateCompareRow:
     return StateCompareRow(
-        topic=place[0] if place else None,
-        partition=place[1] if place else None,
+        topic=topic_partition[0] if topic_partition else None,
+        partition=topic_partition[1] if topic_partition else None,
         difference=difference.kind,  # type: ignore[arg-type]
         key=base64.b64encode(difference.key).decode(),
         key_text=text(difference.key),

@@ -1,4 +1,4 @@
-"""`state deliver`: a finished state into another place, as a planned change.
+"""`state deliver`: deliver a finished state to another place, as a planned change.
 
 After a kill anywhere, the same command or `journal resume` continues from the finished state; the
 changelog is not read again.
@@ -23,7 +23,7 @@ GOES_ON = True
 
 
 class Delivery(Operation, Protocol):
-    """One place for a state. name: without secrets."""
+    """The place that receives a state. name: without secrets."""
 
     @property
     def name(self) -> str: ...
@@ -34,14 +34,14 @@ class Delivery(Operation, Protocol):
         ...
 
     async def steps(self) -> Sequence[Step]:
-        """Return the steps. Raises RefusedError where the target does not fit."""
+        """Return the steps. Raises RefusedError if the target does not fit."""
         ...
 
 
 async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:
     """Plan what to write, or return an unfinished run's plan. None: everything is delivered.
 
-    Raises RefusedError, with the reason, where the delivery would not be right.
+    Raises RefusedError, with the reason, if the delivery would be wrong.
     """
     wish.check()
     states = sources(wish)
@@ -53,7 +53,7 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
             return begun.plan
         steps = await delivery.steps()
         done = [(await delivery.verify(step)).done for step in steps]
-        observed = await delivery.observe(steps)  # refuses what no step looks at
+        observed = await delivery.observe(steps)  # refuses what no step checks
         if all(done):
             return None
     return new_plan(
@@ -80,7 +80,7 @@ def _wish_of(plan: Plan) -> tuple[DeliveryWish, Any]:
 
 @asynccontextmanager
 async def opened(plan: Plan, context: Context, seconds: float | None) -> AsyncIterator[Operation]:
-    """The operation that carries a delivery's plan out."""
+    """Yield the operation that carries out a delivery's plan."""
     wish = DeliveryWish(**plan.steps[0].parameters["wish"])
     async with _delivery(wish, sources(wish), context, seconds) as delivery:
         yield delivery
@@ -90,7 +90,7 @@ async def opened(plan: Plan, context: Context, seconds: float | None) -> AsyncIt
 async def _delivery(
     wish: DeliveryWish, states: list[DeliveredState], context: Context, seconds: float | None
 ) -> AsyncIterator[Delivery]:
-    """A table needs no cluster: its plan counts for the one that the state is of."""
+    """Yield the delivery. A table needs no cluster: its plan names the state's cluster."""
     streams = wish.into.startswith(STREAMS)
     if wish.topic is None and not streams:
         yield IntoTable(wish, states[0])

@@ -1,14 +1,15 @@
-"""A delivery: a finished state of one changelog, and the place that it goes to.
+"""Describe a delivery: a finished state of one changelog, and the place that receives it.
 
 The state is proven by its manifest, which is read again and hashed before anything is written; the
-rows go in the order of their offsets, so that every attempt sends the same ones.
+rows go in the order of their offsets, so every attempt sends the same rows.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from eoctl.operations.restart.request import holds_password
 from eoctl.stores.state import folder as state_folder
@@ -19,6 +20,7 @@ from recovery.quoting import quoted
 from recovery.restart.store_words import parse_store
 from recovery.shared.store_tables import SqlStore
 from recovery.state.manifest import Manifest, ManifestPartition
+from recovery.values import Value, replace
 
 TOPIC, SQL, STREAMS = "topic:", "sql:", "streams-dir:"
 KINDS = ("timestamped", "plain")
@@ -27,18 +29,16 @@ KINDS = ("timestamped", "plain")
 _FORMS = "topic:NAME, sql:URL#TABLE or streams-dir:DIR"
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryWish:
-    """The request of `state deliver`. folder: absolute, or an
-    address; or a manifest in it that has another name.
-    changelog: of a state made from several.
+class DeliveryWish(Value):
+    """The request of `state deliver`. folder: absolute, or an address; or a manifest in it with
+    another name. changelog: the one to deliver, if the state has several.
 
     into: `topic:NAME`, `sql:URL#TABLE` or `streams-dir:DIR`. offsets: a table for the restart
     offsets, in the rows' transaction; its rows name the changelog, or for coast the topic `input`.
-    replace: rows of the table that are not of this state are updated and deleted. incomplete: a
-    state that is not provably complete is delivered too. without_headers: so is one whose records
-    had headers, which a state does not hold, or may have had some. subtopology, stores (name: one
-    of KINDS): of a Streams application, where they go into its directory.
+    replace: update and delete rows of the table that do not belong to this state. incomplete: also
+    deliver a state that is not provably complete. without_headers: also deliver one whose records
+    had, or may have had, headers, which a state does not hold. subtopology, stores (name: one of
+    KINDS): a Streams application's, for delivery into its directory.
     """
 
     folder: str
@@ -50,7 +50,7 @@ class DeliveryWish:
     incomplete: bool = False
     without_headers: bool = False
     subtopology: int | None = None
-    stores: Mapping[str, str] = field(default_factory=dict)
+    stores: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def check(self) -> None:
         """Raise UsageError, which never shows a url: it may hold a password."""
@@ -110,7 +110,7 @@ class DeliveryWish:
 
     @property
     def store(self) -> SqlStore:
-        """The database and table. Raises UsageError."""
+        """Return the database and table. Raises UsageError."""
         try:
             described = parse_store(self.into)
         except UsageError as error:
@@ -120,12 +120,11 @@ class DeliveryWish:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For a step's parameters."""
-        return asdict(self)
+        """Return the request as a step's parameters."""
+        return self.as_dict()
 
 
-@dataclass(frozen=True)
-class DeliveredState:
+class DeliveredState(Value, dict=True):
     """One changelog's part of a finished state. sha256: of its manifest."""
 
     rows: StateRows
@@ -138,12 +137,12 @@ class DeliveredState:
 
     @cached_property
     def partitions(self) -> Mapping[int, ManifestPartition]:
-        """By number."""
+        """Return the partitions by number."""
         return {p.partition: p for p in self.manifest.partitions if p.topic == self.changelog}
 
     @property
     def count(self) -> int:
-        """Rows of all partitions."""
+        """Return the number of rows in all partitions."""
         return sum(p.digest.rows for p in self.partitions.values())
 
     @property
@@ -156,11 +155,11 @@ class DeliveredState:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what must be the same when it is written."""
+        """Return what must not change before the state is written."""
         return {"manifest_sha256": self.sha256, "changelog": self.changelog}
 
     def words(self) -> str:
-        """Return what it is, for the plan's summary."""
+        """Return the state in words, for the plan's summary."""
         text = f"{counted(self.count, 'entry', 'entries')} of {self.changelog} at "
         text += self.manifest.cut.at
         if not self.manifest.complete:
@@ -175,7 +174,7 @@ class DeliveredState:
 
 
 def sources(wish: DeliveryWish) -> list[DeliveredState]:
-    """Return a request's states: of all changelogs where stores go together, else of one.
+    """Return a request's states: of all changelogs if stores go together, else of one.
 
     Raises what `source` raises.
     """
@@ -223,7 +222,7 @@ def source(wish: DeliveryWish) -> DeliveredState:
             remedy="rebuild it completely, which counts them; or deliver "
             "only keys and values with --without-headers",
         )
-    for place in manifest.by_place():
-        if place[0] == state.changelog:
-            state.rows.check(place)
+    for topic_partition in manifest.by_partition():
+        if topic_partition[0] == state.changelog:
+            state.rows.check(topic_partition)
     return state

@@ -1,7 +1,6 @@
-"""`jobs export` of a rebuild: the request itself, which the job resolves on each run."""
+"""Export a rebuild (`jobs export`): the request itself, which the job resolves on each run."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from eoctl.engine.rebuild_wish import RebuildWish, resolved
@@ -12,9 +11,10 @@ from eoctl.operations.jobs.spark_launch import Spark
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
-from eoctl.stores.storage_address import place_of
+from eoctl.stores.storage_address import storage_and_name
 from recovery.rows.answers import Answer
 from recovery.shared.cut import Cut
+from recovery.values import replace
 
 
 def export_rebuild(
@@ -39,7 +39,7 @@ def _from_anywhere(wish: RebuildWish) -> RebuildWish:
     """Return the request with absolute paths: the job runs in another folder. Addresses stay."""
     since = None
     if wish.since is not None:
-        earlier, manifest = place_of(wish.since, MANIFEST)
+        earlier, manifest = storage_and_name(wish.since, MANIFEST)
         since = earlier.shown(manifest)
     of_file = wish.at.endswith(".json") or Path(wish.at).is_file()
     return replace(

@@ -1,8 +1,8 @@
-"""A finished state into the state directory of a stopped Kafka Streams application.
+"""Deliver a finished state into the state directory of a stopped Kafka Streams application.
 
-The application reads its changelogs on from the offsets beside its stores. So a state is right
+The application continues its changelogs from the offsets next to its stores. So a state is right
 there only while its changelogs have everything after its cut: the rule by which a rebuild continues
-an earlier state, checked again right before a task appears. Each task is made beside its place,
+an earlier state, checked again right before a task appears. Each task is made next to its place,
 read back, and renamed: the application sees all of it or nothing.
 """
 
@@ -54,14 +54,14 @@ class IntoStreams:
 
     @property
     def note(self) -> str:
-        """Return until when the application must be started, and what it has besides."""
+        """Return until when the application must be started, and what else it has."""
         return self._note
 
     async def cluster_id(self) -> str:
         return self._cluster.cluster_id or ""
 
     def _refuse_state(self) -> None:
-        """Refuse a state that is none of key-value stores of one subtopology."""
+        """Refuse a state that is not one of key-value stores of a single subtopology."""
         if self._manifest.format != FORMAT:
             raise RefusedError(
                 f"the state's format is {self._manifest.format}: only key-value stores can be "
@@ -78,8 +78,8 @@ class IntoStreams:
             )
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The state and its changelogs. Raises RefusedError where they do not go together, or the
-        directory may not be written now."""
+        """Return the state and its changelogs. Raises RefusedError if they do not go together, or
+        the directory may not be written now."""
         self._cluster.forgive()
         try:
             self._refuse_directory()
@@ -108,7 +108,7 @@ class IntoStreams:
         task_directory.refuse_running(self._folder)
 
     async def _refuse_stale(self) -> None:
-        """Refuse a state that the application could not carry on to what its changelogs hold."""
+        """Refuse a state from which the application could not catch up with its changelogs."""
         earlier, topics = self._manifest, [t.topic for t in self._manifest.cut.topics]
         now = await resolve(self._cluster, topics, parse_at("lso"), 0)
         settings, _ = await configs.topic_configs(self._cluster, topics, _SETTINGS)
@@ -160,7 +160,7 @@ class IntoStreams:
         return steps
 
     def _refuse_used(self, task: Path) -> None:
-        """Refuse to write over anything. An empty task directory is none."""
+        """Refuse to overwrite anything, except an empty task directory."""
         if os.path.lexists(task) and not (task.is_dir() and not any(task.iterdir())):
             raise RefusedError(
                 "there is one already, and a delivery writes over nothing",
@@ -179,13 +179,13 @@ class IntoStreams:
         }
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Make the task beside its place, read it back, and move it there."""
+        """Make the task next to its place, read it back, and move it there."""
         p = int(step.parameters["partition"])
         task = self._task(p)
         made = self._folder / f".eoctl-{task.name}"  # a name that Streams takes for no task
         try:
             with suppress(FileExistsError):
-                self._folder.mkdir(mode=0o750)  # as Streams makes it
+                self._folder.mkdir(mode=0o750)  # as Streams creates it
             with task_directory.held(self._folder):
                 self._refuse_used(task)
                 try:
@@ -202,7 +202,7 @@ class IntoStreams:
 
     def _make(self, made: Path, p: int) -> None:
         if made.exists():
-            shutil.rmtree(made)  # an attempt that was killed
+            shutil.rmtree(made)  # left by an attempt that was killed
         made.mkdir(mode=0o750)
         for topic, (store, timestamped) in self._stores.items():
             if self._ends(p)[TopicPartition(topic, p)]:
@@ -216,7 +216,7 @@ class IntoStreams:
         die_here_in_tests(f"deliver-made-{p}")
 
     def _compare(self, task: Path, p: int) -> int:
-        """Return how many entries a task's stores hold. Raises IncompleteError for others than
+        """Return how many entries a task's stores hold. Raises IncompleteError if they are not
         those of the state. Files that have not changed since are not read again."""
         marks, (known, rows) = task_directory.marks(task), self._compared.get(p, (None, 0))
         if marks == known:

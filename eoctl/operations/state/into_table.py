@@ -1,8 +1,8 @@
-"""A finished state into a table of a database: an upsert of its rows, or one transaction.
+"""Deliver a finished state into a database table: an upsert of its rows, or one transaction.
 
 With a table for restart offsets everything is one transaction that compares and sets them, and the
-previous state's rows are removed in it. Without, rows come some at a time. Rows of another state
-are refused unless `replace` removes them; the plan says how many.
+previous state's rows are removed in it. Without such a table, some rows are written at a time. Rows
+of another state are refused unless `replace` removes them; the plan says how many.
 """
 
 import asyncio
@@ -59,7 +59,9 @@ class IntoTable:
         }
         if self._offsets is not None:
             before = await self._before()
-            facts[self._offsets_store.name] = {str(place): kept for place, kept in before.items()}
+            facts[self._offsets_store.name] = {
+                str(partition): kept for partition, kept in before.items()
+            }
         counted = await self._table.count(await self._live())
         others = sum(one.others for one in counted.values())
         if not self._replaces(steps):
@@ -68,7 +70,7 @@ class IntoTable:
 
     @property
     def _others(self) -> str:
-        """A subject of its own: a delivery in several transactions changes it as it goes on."""
+        """Return a subject of its own: a delivery in several transactions changes it on the way."""
         return f"{self.name}, rows of another state"
 
     def _replaces(self, steps: Sequence[Step]) -> bool:
@@ -95,28 +97,28 @@ class IntoTable:
     async def _replacing(self) -> Step:
         before, after = await self._before(), self._after()
         writes = []
-        for place, offset in after.items():
-            kept = before.get(place)
+        for topic_partition, offset in after.items():
+            kept = before.get(topic_partition)
             if offset is None:
                 if kept is not None:
                     raise RefusedError(
-                        "the state has no restart offset for it, but one is stored",
-                        where=f"{self._offsets_store.name}, {place}",
+                        "the state says no restart offset of it, and one is stored",
+                        where=f"{self._offsets_store.name}, {topic_partition}",
                     )
                 continue
             if kept is not None and kept["offset"] > offset and not self._wish.replace:
                 raise RefusedError(
                     f"the stored offset {kept['offset']} is above the state's {offset}: an older "
                     "state would go over a newer one",
-                    where=f"{self._offsets_store.name}, {place}",
+                    where=f"{self._offsets_store.name}, {topic_partition}",
                     remedy="--replace goes back to it",
                 )
-            at = StoredOffset(topic=place[0], partition=place[1], offset=offset)
+            at = StoredOffset(topic=topic_partition[0], partition=topic_partition[1], offset=offset)
             kept_after = self._offsets_store.kept(StoredPartition(input=at))
-            writes.append([place[0], place[1], kept, dict(kept_after)])
+            writes.append([topic_partition[0], topic_partition[1], kept, dict(kept_after)])
         counted = (await self._table.count(await self._live())).values()
         own, others = sum(one.own for one in counted), sum(one.others for one in counted)
-        # stored offsets alone do not say that the rows are of an earlier state of this changelog
+        # stored offsets alone do not say that the rows are an earlier state of this changelog
         stored = bool(writes) and all(kept is not None for _, _, kept, _ in writes)
         known = stored and (own > 0 or not others)
         count = self._source.count
@@ -136,7 +138,7 @@ class IntoTable:
         )
 
     def _after(self) -> dict[TopicPartition, int | None]:
-        """The offsets to restart at with the state: the cut's, or those that its records name."""
+        """Return the offsets to restart at with the state: the cut's, or those in its records."""
         source = self._source
         coast = source.manifest.format == "coast"
         if coast != (self._wish.input is not None):
@@ -153,10 +155,14 @@ class IntoTable:
         }
 
     async def _before(self) -> dict[TopicPartition, StoredValues]:
-        """Return the stored rows for the places that matter."""
-        places = self._after()
+        """Return the stored rows for the partitions that matter."""
+        partitions = self._after()
         contents = await self._offsets_store.read()
-        return {e.place: dict(e.kept) for e in contents.entries if e.place in places}
+        return {
+            e.topic_partition: dict(e.kept)
+            for e in contents.entries
+            if e.topic_partition in partitions
+        }
 
     async def _live(self) -> Marks:
         if self._live_marks is None:
@@ -172,7 +178,7 @@ class IntoTable:
         return by_partition
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Write what the step says. How many rows, for the journal."""
+        """Write the step's rows; return how many, for the journal."""
         writes = 0
 
         def held() -> None:
@@ -228,7 +234,7 @@ def _going(others: int) -> str:
 
 
 def _columns(state: DeliveredState) -> dict[str, str]:
-    """The state's columns and what they are. Raises IncompleteError for one with no SQL type."""
+    """Return the state's columns and their types. Raises IncompleteError without an SQL type."""
     import pyarrow as pa
 
     form = changelog_format(state.manifest.format, _options(state))

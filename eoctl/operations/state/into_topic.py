@@ -1,4 +1,4 @@
-"""A finished state into a topic, exactly once: the state's partition p into the topic's.
+"""Deliver a finished state into a topic, exactly once: its partition p into the topic's p.
 
 Each transaction also commits how many rows the partition has (group NAME-eoctl-deliver, on the
 topic's own partitions). The first one commits 0 and no row, before any row is sent: a topic with
@@ -118,7 +118,7 @@ class IntoTopic:
         ]
 
     def _refuse_format(self) -> None:
-        """Refuse a format whose rows alone are not the changelog that a restore needs."""
+        """Refuse a format whose rows are not the complete changelog that a restore needs."""
         source = self._source
         if source.manifest.format in _KEEPS_TOMBSTONES:
             raise RefusedError(
@@ -140,11 +140,11 @@ class IntoTopic:
                     )
 
     def _oldest(self) -> int:
-        """The lowest timestamp. Raises RefusedError for a row that cannot keep its own."""
+        """Return the lowest timestamp. Raises RefusedError for a row that cannot keep its own."""
         oldest = now_ms()
         for p in self._source.partitions:
-            place = TopicPartition(self._source.changelog, p)
-            for rows in self._source.rows.all_rows(place):
+            topic_partition = TopicPartition(self._source.changelog, p)
+            for rows in self._source.rows.all_rows(topic_partition):
                 times = one_chunk(rows.column("timestamp"))
                 values = int64_values(times)
                 wrong = null_mask(times) | (values <= 0)
@@ -153,7 +153,7 @@ class IntoTopic:
                     raise RefusedError(
                         "its timestamp is none, or not after 1970-01-01T00:00:00Z: it would be "
                         "written with the present time",
-                        where=f"{place[0]}-{p}, offset {offset}",
+                        where=f"{topic_partition[0]}-{p}, offset {offset}",
                     )
                 oldest = min(oldest, int(values.min(initial=oldest)))
         return oldest
@@ -206,9 +206,9 @@ class IntoTopic:
 
     async def _begin(self, step: Step, p: int, sending: "Sending") -> int:
         """Return how many rows are written. Raises RefusedError for rows of another writer."""
-        place = TopicPartition(self._topic, p)
-        now, facts = await committed(self._cluster, self._group, [place]), await self._facts()
-        rows = self._rows_of(now.get(place), step.parameters["topic_id"], facts[p])
+        partition = TopicPartition(self._topic, p)
+        now, facts = await committed(self._cluster, self._group, [partition]), await self._facts()
+        rows = self._rows_of(now.get(partition), step.parameters["topic_id"], facts[p])
         if rows is None:
             await asyncio.to_thread(sending.commit, 0)
             return 0
@@ -218,7 +218,7 @@ class IntoTopic:
                 raise RefusedError(
                     f"{counted(rows, 'row was', 'rows were')} delivered there, but it holds "
                     f"{counted(visible, 'record')}: somebody else writes or deletes",
-                    where=str(place),
+                    where=str(partition),
                     remedy="deliver into a new topic",
                 )
             await asyncio.sleep(0.5)
@@ -236,34 +236,34 @@ class IntoTopic:
         """Read the topic back, and compare its rows with the state's by digest."""
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
-        place = TopicPartition(self._topic, p)
+        partition = TopicPartition(self._topic, p)
         now, facts = await self._last_committed(), (await self._facts())[p]
-        there = self._rows_of(now.get(place), step.parameters["topic_id"], facts)
+        there = self._rows_of(now.get(partition), step.parameters["topic_id"], facts)
         if there is None:
-            return Effect(False, None, f"nothing is delivered to {place}", untouched=True)
+            return Effect(False, None, f"nothing is delivered to {partition}", untouched=True)
         if there < rows:
-            return Effect(False, there, f"{place} has {there:,} of {counted(rows, 'row')}")
+            return Effect(False, there, f"{partition} has {there:,} of {counted(rows, 'row')}")
         if facts.last_stable_offset != facts.high_watermark:
-            return Effect(False, there, f"a transaction is open in {place}")
+            return Effect(False, there, f"a transaction is open in {partition}")
         actual = await self._digest(facts)
         expected = self._source.partitions[p].digest.digest()
         saw = {"rows": actual.rows, "sha256_sum": actual.hex}
         if actual != expected:
-            has = f"{place} has {counted(actual.rows, 'record')}"
+            has = f"{partition} has {counted(actual.rows, 'record')}"
             detail = f"{has} and not the state's digest: others write"
             return Effect(False, saw, detail)
         return Effect(
             True,
             saw,
-            f"{place} holds the state's {counted(rows, 'row')}, digest {actual.hex[:16]}…",
+            f"{partition} holds the state's {counted(rows, 'row')}, digest {actual.hex[:16]}…",
         )
 
     async def _last_committed(self) -> dict[TopicPartition, CommittedPosition]:
-        places = [TopicPartition(self._topic, p) for p in self._source.partitions]
-        return (await last_committed(self._cluster, self._group, places))[0]
+        partitions = [TopicPartition(self._topic, p) for p in self._source.partitions]
+        return (await last_committed(self._cluster, self._group, partitions))[0]
 
     def _digest_of(self, topic_id: str | None, p: int) -> str:
-        """Return a digest of what must not change from attempt to attempt."""
+        """Return a digest of what must not change between attempts."""
         text = json.dumps([self._source.facts, self._topic, topic_id, p], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
@@ -274,7 +274,7 @@ class IntoTopic:
     def _rows_of(
         self, position: CommittedPosition | None, topic_id: str | None, facts: PartitionFacts
     ) -> int | None:
-        """Return how many rows are committed, None where this delivery may begin.
+        """Return how many rows are committed, None if this delivery may begin.
 
         Raises RefusedError for what it did not write.
         """
@@ -304,7 +304,7 @@ class IntoTopic:
         return {f.partition: f for f in facts}
 
     async def _visible(self, p: int) -> int:
-        """Records that a read_committed reader gets, from the first offset on."""
+        """Count the records that a read_committed reader gets, from the first offset on."""
         facts = (await self._facts())[p]
         assert facts.log_start_offset is not None
         assert facts.last_stable_offset is not None

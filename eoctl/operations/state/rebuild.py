@@ -1,7 +1,7 @@
-"""`state rebuild`: from changelogs to a published state, up to one cut.
+"""`state rebuild`: turn changelogs into a published state, up to one cut.
 
 Resolves everything first (`eoctl.engine.rebuild_wish`), so that the work itself is numbers; then
-the engine does it, and the logs are looked at again before anything is published.
+the engine does the work, and the logs are checked again before anything is published.
 """
 
 import os
@@ -41,7 +41,7 @@ def rebuild_state(
     progress: RebuildProgress | None = None,
     spark: SparkEngine | None = None,
 ) -> Answer:
-    """Make the state. spark: runs a request there, where the engine asked for allows it."""
+    """Make the state. spark: runs a request on Spark, if the chosen engine allows it."""
     wish.check()
     bound = None if timeout is None else time.monotonic() + timeout
     access = context.access
@@ -55,7 +55,7 @@ def rebuild_state(
             assert spark is not None
             manifest = spark(request, access)
         else:
-            moved.total = sum(p.end - p.start for p in request.cut.places().values())
+            moved.total = sum(p.end - p.start for p in request.cut.by_partition().values())
             run: RebuildEngine = processes
             manifest = rebuild(request, access, run, "local")
     return answer(manifest, wish.how.storage, why)
@@ -76,8 +76,8 @@ class _Moved:
 
 
 def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tuple[str, str]:
-    """local or spark, and why."""
-    offsets = sum(p.end - p.start for p in request.cut.places().values())
+    """Return local or spark, and why."""
+    offsets = sum(p.end - p.start for p in request.cut.by_partition().values())
     if engine != "auto":
         return engine, "as asked"
     if offsets < SPARK_OFFSETS:
@@ -147,7 +147,7 @@ def not_complete(manifest: Manifest) -> list[ErrorRow]:
 
 
 def topics_of(words: Sequence[str]) -> tuple[str, ...]:
-    """Changelogs as named. Raises UsageError for a partition or a pattern."""
+    """Return the named changelogs. Raises UsageError for a partition or a pattern."""
     for word in words:
         if not word or any(letter in word for letter in ":*,"):
             raise UsageError(

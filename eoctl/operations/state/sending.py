@@ -1,4 +1,4 @@
-"""The transactions of a delivery into one partition of a topic, and the number of rows in each.
+"""Send a delivery's transactions into one partition of a topic, with the number of rows.
 
 The number is committed with the rows: a later reader knows the next row to send.
 """
@@ -25,25 +25,25 @@ class Sending:
     def __init__(
         self,
         writer: Writer,
-        place: TopicPartition,
+        partition: TopicPartition,
         metadata: str,
         ensure_held: Callable[[], None],
     ) -> None:
-        self._writer, self._place, self._metadata = writer, place, metadata
+        self._writer, self._partition, self._metadata = writer, partition, metadata
         self._ensure_held = ensure_held
         self._until: float | None = None  # of the open transaction
         self._open = 0  # its rows
         self.first = self.rows = self.commits = 0
 
     def send(self, rows: "pa.Table") -> None:
-        """The next rows, in their order."""
+        """Send the next rows, in their order."""
         columns = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp"))
         for key, value, timestamp in zip(*columns, strict=True):
             if self._until is None:
                 self._ensure_held()
                 self._writer.begin()
                 self._until = time.monotonic() + TRANSACTION_SECONDS
-            self._writer.send(*self._place, key, value, timestamp=timestamp)
+            self._writer.send(*self._partition, key, value, timestamp=timestamp)
             self._open += 1
         die_here_in_tests("deliver-sent")
         if self._open >= TRANSACTION_RECORDS or time.monotonic() > (self._until or 0):
@@ -55,11 +55,11 @@ class Sending:
             self.commit(self.rows + self._open)
 
     def commit(self, rows: int) -> None:
-        """Commit the rows sent, and with them how many rows are written in all."""
+        """Commit the rows sent, and with them the total number of rows written."""
         self._ensure_held()
         if self._until is None:
             self._writer.begin()
-        self._writer.commit({self._place: CommittedPosition(rows, self._metadata)})
+        self._writer.commit({self._partition: CommittedPosition(rows, self._metadata)})
         self.commits += 1
         self.rows, self._open, self._until = rows, 0, None
         die_here_in_tests(f"deliver-committed-{self.commits}")

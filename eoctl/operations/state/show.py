@@ -1,9 +1,10 @@
-"""`state show`: a key's entries in a finished state, decoded."""
+"""`state show`: show a key's entries in a finished state, decoded."""
 
 import base64
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from eoctl.host.clock import now_ms
 from eoctl.operations.state import spark_state
@@ -16,13 +17,13 @@ from recovery.facts import TopicPartition
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
 from recovery.rows.state import StateShowRow
+from recovery.values import Value
 
 OWN = ("partition", "offset", "timestamp", "key", "value")
 USER_KEY = "user_key"  # of windows and sessions: the key without its window
 
 
-@dataclass(frozen=True, slots=True)
-class ShowRequest:
+class ShowRequest(Value):
     """The request of `state show`. state: its folder, address or manifest, or spark:DIR, a
     checkpoint. key None: the first `most` entries."""
 
@@ -31,11 +32,11 @@ class ShowRequest:
     key_serde: str = "string"
     value_serde: str = "string"
     most: int = 100
-    spark: SparkChoice = field(default_factory=SparkChoice)
+    spark: SparkChoice = msgspec.field(default_factory=SparkChoice)
 
 
 def show(request: ShowRequest, seconds: float | None = None) -> Answer:
-    """Return entries whose key, or key without its window, is the one asked for.
+    """Return entries whose key, or key without its window, is the requested one.
 
     If a serde cannot decode a value, the entry is an error row with its bytes. Raises UsageError.
     """
@@ -49,10 +50,10 @@ def show(request: ShowRequest, seconds: float | None = None) -> Answer:
     storage, manifest = state_folder.opened(request.state)
     rows: list[StateShowRow] = []
     errors: list[ErrorRow] = []
-    for place, row in _matching(StateRows(storage, manifest), key):
+    for partition, row in _matching(StateRows(storage, manifest), key):
         if len(rows) == request.most:
             break
-        rows.append(_row(place, row, keys, values, errors))
+        rows.append(_row(partition, row, keys, values, errors))
     return Answer(
         schema="state-show",
         cluster_id=manifest.cluster_id,
@@ -107,8 +108,8 @@ def _matching(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for place in state.manifest.by_place():
-        for table in state.all_rows(place):
+    for partition in state.manifest.by_partition():
+        for table in state.all_rows(partition):
             matching = table
             if key is not None:
                 masks = [
@@ -119,11 +120,15 @@ def _matching(
                 mask = masks[0] if len(masks) == 1 else pc.or_(*masks)
                 matching = table.filter(mask)
             for row in matching.to_pylist():
-                yield place, row
+                yield partition, row
 
 
 def _row(
-    place: TopicPartition, row: dict[str, Any], keys: Serde, values: Serde, errors: list[ErrorRow]
+    topic_partition: TopicPartition,
+    row: dict[str, Any],
+    keys: Serde,
+    values: Serde,
+    errors: list[ErrorRow],
 ) -> StateShowRow:
     def decoded(content: bytes | None, how: Serde, what: str) -> object:
         if content is None:
@@ -134,8 +139,8 @@ def _row(
             errors.append(
                 ErrorRow(
                     scope="partition",
-                    topic=place[0],
-                    partition=place[1],
+                    topic=topic_partition[0],
+                    partition=topic_partition[1],
                     id=f"offset {row['offset']}",
                     error="NOT_DECODED",
                     detail=f"its {what} is not what the serde expects: {error}",
@@ -145,8 +150,8 @@ def _row(
 
     key = row[USER_KEY] if row.get(USER_KEY) is not None else row["key"]
     return StateShowRow(
-        topic=place[0],
-        partition=place[1],
+        topic=topic_partition[0],
+        partition=topic_partition[1],
         offset=row["offset"],
         timestamp=row["timestamp"],
         key=_base64(row["key"]) or "",

@@ -1,4 +1,4 @@
-"""`state rebuild --engine spark`: a resolved request handed to a Spark job, its manifest back."""
+"""`state rebuild --engine spark`: hand a resolved request to a Spark job, return its manifest."""
 
 import json
 from collections.abc import Callable

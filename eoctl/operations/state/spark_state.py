@@ -1,4 +1,4 @@
-"""The state of a Structured Streaming query beside a rebuilt one: read by a Spark job, as text.
+"""Read a Structured Streaming query's state by a Spark job, as text, to compare with a rebuilt one.
 
 Spark keeps keys and values as structs in a format of its own, a changelog holds bytes. So both
 sides become text: bytes by a serde, a struct (or a column of it) as JSON.
@@ -8,9 +8,10 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
@@ -21,6 +22,7 @@ from eoctl.stores.state.rows import StateRows, part_of
 from recovery.errors import RefusedError, UsageError
 from recovery.rows.state import StateShowRow, StateSparkStore
 from recovery.state.changelogs.changelog import changelog_format
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,12 +33,11 @@ BATCH_ROWS = 1 << 16
 Text = Callable[[bytes], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class SparkChoice:
+class SparkChoice(Value):
     """Which store of a checkpoint, which of its columns, and the Spark that reads it.
 
-    operator, store, join_side, batch: None where there is one, and the last committed batch.
-    key_column, value_column: as `a.b`; None: the only column of the struct, or all of it.
+    operator, store, join_side, batch: None for the only one, and the last committed batch.
+    key_column, value_column: as `a.b`; None: the only column of the struct, or the complete struct.
     """
 
     operator: int | None = None
@@ -45,13 +46,12 @@ class SparkChoice:
     batch: int | None = None
     key_column: str | None = None
     value_column: str | None = None
-    spark: Spark = field(default_factory=Spark)
+    spark: Spark = msgspec.field(default_factory=Spark)
     show: Show = lambda report: None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointState:
-    """The entries of a store, in Parquet files of this process's own."""
+class CheckpointState(Value):
+    """The entries of a store, in this process's own Parquet files."""
 
     address: str
     store: StateSparkStore
@@ -89,7 +89,7 @@ def read(
 ) -> Iterator[CheckpointState]:
     """Yield the entries of `spark:DIR` as long as they are needed.
 
-    key, most: see spark_jobs/checkpoint_state.py. Raises UsageError; IncompleteError where Spark
+    key, most: see spark_jobs/checkpoint_state.py. Raises UsageError; IncompleteError if Spark
     cannot read all of it; what `launch` raises.
     """
     checkpoint = word.removeprefix(PREFIX)
@@ -153,7 +153,7 @@ def _bytes(row: Mapping[str, Any], name: str) -> bytes:
 
 
 def as_text(value: Any) -> bytes:
-    """Return a value as the text that is compared: a string is itself, all else is JSON.
+    """Return a value as the text that is compared: a string unchanged, all else as JSON.
 
     Names are sorted, fields that are null are left out, and 5.0 is 5.
     """
@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 class Spread:
-    """Entries in parts by the hash of the key, in files, so that one part fits into memory."""
+    """Entries in parts by key hash, in files, so that one part fits into memory."""
 
     def __init__(self, folder: Path, parts: int) -> None:
         self._folder, self._parts = folder, parts
@@ -193,7 +193,7 @@ class Spread:
             self._writers[part].write_table(part_of(rows, part, self._parts))
 
     def close(self) -> None:
-        """End the files."""
+        """Close the files."""
         for writer in self._writers.values():
             writer.close()
 
@@ -221,13 +221,13 @@ def check_comparable(left: StateRows) -> None:
 
 
 def spread_state(left: StateRows, keys: Text, values: Text, spread: Spread) -> None:
-    """Add a rebuilt state's entries as texts. Raises UsageError for what a serde does not read."""
-    for place in left.manifest.by_place():
-        left.check(place)
-        for table in left.columns(place, ["offset", "key", "value"]):
+    """Add a rebuilt state's entries as texts. Raises UsageError for what a serde cannot read."""
+    for partition in left.manifest.by_partition():
+        left.check(partition)
+        for table in left.columns(partition, ["offset", "key", "value"]):
             rows = []
             for row in table.to_pylist():
-                where = f"{place}, offset {row['offset']}"
+                where = f"{partition}, offset {row['offset']}"
                 rows.append(
                     (
                         _read(keys, row["key"], "key", where),
@@ -246,7 +246,7 @@ def spread_checkpoint(state: CheckpointState, keys: Text, values: Text, spread: 
 
 
 def text_by(name: str, where: str) -> Text:
-    """Return what makes the text of bytes that a serde of this name reads. Raises UsageError."""
+    """Return a function that makes text of bytes with the serde of this name. Raises UsageError."""
     how = serde(name, where)
     return (lambda content: content) if name == "string" else lambda c: as_text(how.decode(c))
 

@@ -1,1 +1,1 @@
-"""`check`: thresholds, for cron."""
+"""`check`: compare with thresholds, for cron."""

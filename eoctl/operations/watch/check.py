@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
@@ -15,6 +14,7 @@ from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.times import duration
+from recovery.values import Value
 from recovery.watch.check_rules import (
     Observed,
     Thresholds,
@@ -32,8 +32,7 @@ EXPIRATION = "transactional.id.expiration.ms"
 RETENTION = "offsets.retention.minutes"
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Value):
     """The answer, and the metrics and verdicts of the same snapshot."""
 
     answer: Answer
@@ -42,7 +41,7 @@ class Checked:
 
 
 def thresholds(configured: CheckThresholds) -> Thresholds:
-    """[check] as numbers. Raises UsageError for a duration or a verdict that is none."""
+    """Return [check] as numbers. Raises UsageError for an invalid duration or verdict."""
 
     def seconds(text: str | None, name: str) -> float | None:
         return None if text is None else duration(text, where=f"[check] {name}")
@@ -71,7 +70,7 @@ async def check(
     pause: float,
 ) -> Checked:
     """Return one row per rule that is on, and the metrics. Known gaps of the context are notes."""
-    split_accepted((), context.accept_missing)  # a wrong name is reported before any request
+    split_accepted((), context.accept_missing)  # report a wrong name before any request
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause)
     seconds = time.monotonic() - began
@@ -110,7 +109,7 @@ async def check(
 async def _observe(
     source: Source, limits: Thresholds, settings: Settings, pause: float
 ) -> Observed:
-    """Read all that the enabled rules need, and no more."""
+    """Read everything that the enabled rules need, and no more."""
     d = await source.diagnose(Scope(), settings, pause=pause)
     within = limits.producer_id_expiry
     transactions = await source.transactions(TxnFilter(), describe=limits.need_ids)

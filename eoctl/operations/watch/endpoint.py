@@ -1,6 +1,6 @@
-"""The HTTP endpoint of `exporter`: the last snapshots, in the formats of prometheus_client.
+"""The HTTP endpoint of `exporter`: serve the last snapshots in prometheus_client's formats.
 
-A scrape reads memory only; it never waits for a cluster.
+A scrape only reads memory; it never waits for a cluster.
 """
 
 import ipaddress
@@ -44,14 +44,14 @@ def is_loopback(host: str) -> bool:
 
 @contextmanager
 def served(address: tuple[str, int], samples: Callable[[], Iterable[Sample]]) -> Iterator[str]:
-    """Serve samples while the block runs, and give the address of the metrics.
+    """Serve samples while the block runs, and yield the address of the metrics.
 
     Raises UsageError if the address cannot be listened on.
     """
     host, port = address
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        server = _server(family)((str(place[0]), port), _Handler)
+        family, _, _, _, bound = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        server = _server(family)((str(bound[0]), port), _Handler)
     except OSError as error:
         raise UsageError(
             f"cannot be listened on: {error.strerror or error}",

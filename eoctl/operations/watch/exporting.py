@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from eoctl.host.clock import now_ms
@@ -20,6 +19,7 @@ from recovery.errors import EoctlError, UnreachableError
 from recovery.inspect.observation import Settings
 from recovery.rows.offsets import OffsetsShowRow
 from recovery.times import not_done_within
+from recovery.values import Value
 from recovery.watch.check_rules import Thresholds
 from recovery.watch.metrics import Sample, unseen_samples
 from recovery.watch.series import Limits, finding_samples, group_samples
@@ -28,12 +28,11 @@ Result = TypeVar("Result")
 RESULTS = ("complete", "incomplete", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Value):
     """How every context is read.
 
-    interval: seconds between two snapshots; seconds: that the check, and then the groups, may take.
-    groups: only these, none = all. max_rate: bytes per second and broker that are read of logs.
+    interval: seconds between two snapshots; seconds: the limit of the check, and then of the
+    groups. groups: only these, none = all. max_rate: bytes of logs read per second and broker.
     """
 
     thresholds: Thresholds
@@ -46,7 +45,7 @@ class Request:
 
     @property
     def reading(self) -> Reading | None:
-        """Return how records are counted; None: they are not, it is off or the extra is missing."""
+        """Return how records are counted; None if counting is off or the extra is missing."""
         if self.limits.records == 0 or not counting_installed():
             return None
         return Reading(max_rate=self.max_rate, most=self.limits.records)
@@ -60,7 +59,7 @@ def counting_installed() -> bool:
 class Board:
     """The samples of each context's last snapshot, and the number of snapshots.
 
-    Threads of the endpoint read while the loop writes: each snapshot is put here as one value.
+    Threads of the endpoint read while the loop writes, so each snapshot is stored as one value.
     """
 
     def __init__(self, contexts: Sequence[str], *, counts_records: bool) -> None:
@@ -73,7 +72,7 @@ class Board:
         self._looks[context][result] += 1
 
     def samples(self) -> list[Sample]:
-        """Return a scrape's samples. A context that was not looked at yet has only its counters."""
+        """Return a scrape's samples. A context without a snapshot yet has only its counters."""
         served: list[Sample] = []
         for context, looks in self._looks.items():
             cluster = (("context", context),)
@@ -160,7 +159,7 @@ async def _look(
 
 
 async def _bounded(session: Session, use: Callable[[Cluster], Awaitable[Result]]) -> Result:
-    """Ask within the session's seconds, what lies between its requests included."""
+    """Ask within the session's seconds, including the time between its requests."""
     try:
         async with asyncio.timeout(None if session.seconds is None else session.seconds + 0.5):
             return await session.ask(use)

@@ -1,4 +1,4 @@
-"""The columns of what `audit` finds."""
+"""The columns of audit findings."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -6,11 +6,11 @@ from operator import attrgetter
 
 from eoctl.render.columns.table import (
     FINDING,
+    PARTITION,
     PID,
-    PLACE,
     TRANSACTIONAL_ID,
     Table,
-    place,
+    partition_name,
     plain,
     with_gaps,
 )
@@ -28,13 +28,13 @@ from recovery.rows.mirror import AuditMirrorRow
 
 
 def _with_engine(text: str, answer: Answer) -> str:
-    """Add to a closing sentence which engine read, and why that one."""
+    """Add to a closing sentence which engine read, and why that engine."""
     extra = answer.extra
     return with_gaps(f"{text}; by the {extra['engine']} engine ({extra['engine_why']})", answer)
 
 
 def _shown(answer: Answer, words: str = "shown") -> str:
-    """Say how many of the findings are shown, where these are not all."""
+    """Say how many of the findings are shown, unless all are."""
     rows = len(answer.rows)
     return f", {count(rows)} {words}" if rows < answer.extra["findings"] else ""
 
@@ -57,7 +57,7 @@ SEQUENCES = Table(
     AuditSequencesRow,
     (
         FINDING,
-        PLACE,
+        PARTITION,
         Column("finding", "FINDING", "word"),
         PID,
         Column("producer_epoch", "EPOCH", "number", spare="any"),
@@ -70,7 +70,7 @@ SEQUENCES = Table(
 
 
 def _markers(parts: Iterable[NamedMarker]) -> Iterator[str]:
-    """The first one's place has its own column."""
+    """Yield each marker, without the first one's place, which has its own column."""
     for number, part in enumerate(parts):
         where = f"{part.topic_partition} " if number else ""
         ended = "no marker" if part.marker is None else f"{part.marker} at {part.marker_offset}"
@@ -82,7 +82,7 @@ def _wrong_first(row: AuditTransactionsRow) -> list[NamedMarker]:
 
 
 def _first_wrong(row: AuditTransactionsRow) -> str | None:
-    return next((place(part) for part in _wrong_first(row)), None)
+    return next((partition_name(part) for part in _wrong_first(row)), None)
 
 
 def _transaction_summary(answer: Answer) -> str:
@@ -117,21 +117,21 @@ TRANSACTIONS = Table(
 )
 
 
-def _by_topic(places: Iterable[RecordPlace]) -> Iterator[str]:
-    """`0@51,148 1@84 of orders`: offsets first, as a narrow terminal shows only the beginning."""
-    for topic, there in groupby(places, attrgetter("topic")):
+def _by_topic(records: Iterable[RecordPlace]) -> Iterator[str]:
+    """Yield `0@51,148 1@84 of orders`: offsets first, since a narrow terminal cuts the end."""
+    for topic, there in groupby(records, attrgetter("topic")):
         each = (
-            f"{partition}@{','.join(str(place.offset) for place in copies)}"
+            f"{partition}@{','.join(str(copy.offset) for copy in copies)}"
             for partition, copies in groupby(there, attrgetter("partition"))
         )
         yield f"{' '.join(each)} of {topic}"
 
 
-def _places(row: AuditDuplicatesRow) -> str:
-    places = list(_by_topic(row.places))
+def _first_copies(row: AuditDuplicatesRow) -> str:
+    shown = list(_by_topic(row.places))
     if row.copies > len(row.places):
-        places.append(f"and {count(row.copies - len(row.places))} more")
-    return ", ".join(places)
+        shown.append(f"and {count(row.copies - len(row.places))} more")
+    return ", ".join(shown)
 
 
 def _duplicate_summary(answer: Answer) -> str:
@@ -156,7 +156,7 @@ DUPLICATES = Table(
         Column("same_value", "VALUE", "text", lambda r: "same" if r.same_value else "different"),
         *plain("number", nearest_offsets="NEAREST", farthest_offsets="FARTHEST"),
         Column("span_seconds", "SECONDS", "number"),
-        Column("places", "PLACES", "text", _places),
+        Column("places", "PLACES", "text", _first_copies),
     ),
     names=("id",),
     summary=_duplicate_summary,

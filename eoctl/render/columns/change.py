@@ -13,7 +13,7 @@ _MARKS = {"unfinished": "!", "failed": "!"}
 
 
 def own_words(row: PlanStepRow | JournalEventRow) -> str | None:
-    """Return the detail without the name beside it."""
+    """Return the detail without the name next to it."""
     return row.detail and row.detail.removeprefix(f"{row.target}: ")
 
 

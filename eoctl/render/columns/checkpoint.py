@@ -19,19 +19,15 @@ def _left(row: CommittableRow) -> Age | None:
 
 
 def what(row: CommittableRow) -> str:
-    """Say what it means: for an open one its deadline and what is lost then."""
+    """Say what the fate means; for an open transaction its deadline and the loss after it."""
     records = None if row.records is None else counted(row.records, "record")
     if row.fate == "lost":
-        places = ", ".join(
+        ranges = ", ".join(
             f"{w.topic_partition} ({count(w.records)} from {w.first_offset} to {w.last_offset})"
             for w in row.written
         )
         least = "records not all counted" if records is None else records
-        where = (
-            f"they are in the log, aborted, in {places}"
-            if places
-            else "they are no longer in any log"
-        )
+        where = f"they lie, aborted, in {ranges}" if ranges else "they are in no log any more"
         return f"{row.detail}; {least} lost: {where}"
     if row.fate == "open":
         lost = (

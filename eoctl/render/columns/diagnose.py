@@ -7,7 +7,7 @@ from eoctl.render.columns.table import (
     age_cell,
     age_of,
     marked,
-    place,
+    partition_name,
     plain,
     with_gaps,
 )
@@ -48,7 +48,7 @@ HANGING = Table(
     (
         marked(lambda row: mark(row.verdict)),
         Column("verdict", "VERDICT", "text", verdict, min_width=11),
-        Column("partition", "TOPIC:PARTITION", "partition", place, min_width=16),
+        Column("partition", "TOPIC:PARTITION", "partition", partition_name, min_width=16),
         Column("age", "AGE", "age", age_of, min_width=4),
         Column("producer_id", "PID", "number", min_width=6),
         EPOCH,

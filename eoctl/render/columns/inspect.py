@@ -1,7 +1,7 @@
 """The columns of partitions, transactional ids, producers, groups and offsets."""
 
 from eoctl.render.columns.table import (
-    PLACE,
+    PARTITION,
     RANGE,
     TRANSACTIONAL_ID,
     Table,
@@ -18,6 +18,7 @@ from recovery.rows.offsets import OffsetsCountRow, OffsetsShowRow
 from recovery.rows.row import LsoRow, ProducerRow, TxnDescribeRow, TxnListRow
 from recovery.rows.segments import ProducerBlockRow
 from recovery.times import rfc3339
+from recovery.values import replace
 
 
 def _lso_mark(row: LsoRow) -> str | None:
@@ -63,7 +64,7 @@ LSO = Table(
     LsoRow,
     (
         marked(_lso_mark),
-        PLACE.but(min_width=20),
+        replace(PARTITION, min_width=20),
         Column("leader", "LEADER", "number", wide_only=True),
         Column("log_start_offset", "START", "number", wide_only=True),
         Column("last_stable_offset", "LSO", "number", min_width=10),
@@ -176,7 +177,7 @@ PRODUCERS = Table(
     ProducerRow,
     (
         marked(_producer_mark),
-        PLACE,
+        PARTITION,
         *plain("number", producer_id="PID", producer_epoch="EPOCH", last_sequence="SEQ"),
         Column("last_timestamp", "LAST WRITE", "number", _last_write, wide_only=True),
         Column("coordinator_epoch", "CEPOCH", "number", wide_only=True),
@@ -225,7 +226,7 @@ COUNT = Table(
     OffsetsCountRow,
     (
         marked(lambda row: "?" if row.error else None),
-        PLACE,
+        PARTITION,
         *RANGE,
         *plain("number", data_records="DATA", aborted_records="ABORTED", control_records="CONTROL"),
         *plain("number", open_records="OPEN", missing_offsets="MISSING"),
@@ -271,7 +272,7 @@ OFFSETS = Table(
     (
         marked(_group_mark),
         Column("group", "GROUP", "name"),
-        PLACE,
+        PARTITION,
         Column("committed_offset", "COMMITTED", "number"),
         Column("leader_epoch", "EPOCH", "number", wide_only=True),
         Column("last_stable_offset", "LSO", "number"),
@@ -284,5 +285,5 @@ OFFSETS = Table(
     names=("group", "topic", "partition"),
     summary=_show_summary,
 )
-_COUNTED = [c.but(wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
-OFFSETS_COUNTED = OFFSETS.but(columns=_COUNTED)
+_COUNTED = [replace(c, wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
+OFFSETS_COUNTED = replace(OFFSETS, columns=_COUNTED)

@@ -1,12 +1,12 @@
 """The columns of merge logs and their findings."""
 
-from eoctl.render.columns.table import DETAIL, FINDING, Table, place, plain
+from eoctl.render.columns.table import DETAIL, FINDING, Table, partition_name, plain
 from eoctl.render.tables import Column
 from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.merge import MergeFindingRow, MergePlanRow
 
-_LOG = Column("partition", "LOG:PARTITION", "partition", place)
+_LOG = Column("partition", "LOG:PARTITION", "partition", partition_name)
 
 
 def _input(row: MergeFindingRow) -> str | None:
@@ -55,7 +55,7 @@ PLAN = Table(
         Column("from", "FROM", "number", lambda row: row.start),
         Column("to", "TO", "number", lambda row: row.tip),
         Column("entries", "ENTRIES", "number"),
-        Column("output", "OUTPUT", "partition", lambda row: place(row.output)),
+        Column("output", "OUTPUT", "partition", lambda row: partition_name(row.output)),
         Column("output_from", "OUT-FROM", "number", lambda row: row.output.start),
         Column("output_end", "OUT-END", "number", lambda row: row.output.end),
         *plain("number", drop_first="DROP", position="REACHED"),

@@ -1,9 +1,9 @@
-"""A restart plan for eyes: direction, distance, since when; then what is dropped, and why."""
+"""Show a restart plan: direction, distance, since when; then what is dropped, and why."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from eoctl.render.columns.table import DETAIL, FINDING, PID, Table, marked, place
+from eoctl.render.columns.table import DETAIL, FINDING, PID, Table, marked, partition_name
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, render_table
 from eoctl.render.words import hanging
@@ -18,7 +18,7 @@ from recovery.rows.restart import (
     RestartVerifyRow,
 )
 
-TEXT_WIDTH = 80  # of sentences without a terminal
+TEXT_WIDTH = 80  # cells of sentences without a terminal
 _MARKS = {"rewind": "<<", "skip": ">>"}
 
 
@@ -34,7 +34,7 @@ INPUTS = Table(
     RestartInput,
     (
         marked(lambda i: _MARKS.get(i.direction)),
-        Column("input", "INPUT", "partition", place),
+        Column("input", "INPUT", "partition", partition_name),
         Column("direction", "DIRECTION", "word", lambda i: i.direction.upper()),
         Column("records", "RECORDS", "number"),
         Column("from", "FROM", "number", lambda i: i.current_offset),
@@ -55,7 +55,7 @@ OUTPUTS = Table(
     RestartOutput,
     (
         marked(lambda o: None),
-        Column("output", "OUTPUT", "partition", place),
+        Column("output", "OUTPUT", "partition", partition_name),
         Column("drop_first", "DROP FIRST", "number"),
         Column("counted_in", "COUNTED IN", "word", lambda o: f"[{o.start}, {o.end_offset})"),
         Column("leader_epoch", "LEADER EPOCH", "number"),
@@ -76,7 +76,7 @@ def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) 
             yield from render_table(cells, table.columns, width=width, wide=wide, headers=headers)
     for head, text in _rest(row):
         shown_text = visible(text, spaces=False)
-        whole = head == "spark"  # JSON to be copied
+        whole = head == "spark"  # JSON, meant to be copied
         yield from (
             [f" {head:<13}{shown_text}"]
             if whole
@@ -119,7 +119,7 @@ def _check(check: RestartCheck) -> str:
 
 
 def _times(first: int | None, second: int | None) -> str | None:
-    """`14:02:11 > 13:58:40`, with dates where these differ or one is not known."""
+    """Return `14:02:11 > 13:58:40`, with dates if these differ or one is unknown."""
     if first is None and second is None:
         return None
     at = [None if t is None else datetime.fromtimestamp(t / 1000, UTC) for t in (first, second)]

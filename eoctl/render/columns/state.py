@@ -2,7 +2,7 @@
 
 import json
 
-from eoctl.render.columns.table import PLACE, RANGE, Table, marked, place, plain
+from eoctl.render.columns.table import PARTITION, RANGE, Table, marked, partition_name, plain
 from eoctl.render.tables import Column
 from recovery.plurals import count, counted
 from recovery.rows.answers import Answer
@@ -36,7 +36,7 @@ def _compare_summary(answer: Answer) -> str:
 
 
 def spark_store(answer: Answer) -> str:
-    """Return which store of a checkpoint an answer is of."""
+    """Return the store of a checkpoint that an answer is about."""
     store = answer.extra["spark"]
     return (
         f"operator {store['operator']} ({store['operator_name']}), store {store['store']}, "
@@ -48,7 +48,9 @@ COMPARE = Table(
     StateCompareRow,
     (
         marked(lambda row: "!" if row.difference else None),
-        Column("partition", "TOPIC:PARTITION", "partition", lambda row: place(row) or "all"),
+        Column(
+            "partition", "TOPIC:PARTITION", "partition", lambda row: partition_name(row) or "all"
+        ),
         Column("difference", "DIFFERENCE", "text", lambda row: row.difference or "equal"),
         *plain("number", rows_a="ENTRIES-A", rows_b="ENTRIES-B", only_a="ONLY-A", only_b="ONLY-B"),
         Column("different", "DIFFERENT", "number"),
@@ -90,7 +92,7 @@ SHOW = Table(
     StateShowRow,
     (
         marked(lambda row: None),
-        PLACE,
+        PARTITION,
         Column("offset", "OFFSET", "number"),
         Column("timestamp", "TIMESTAMP", "number", lambda row: rfc3339(row.timestamp)),
         Column("key", "KEY", "name", _shown_key),
@@ -132,7 +134,7 @@ REBUILD = Table(
     StateRebuildRow,
     (
         marked(lambda row: "?" if row.incomplete else None),
-        PLACE,
+        PARTITION,
         *RANGE,
         *plain("number", rows="ENTRIES", data_records="DATA"),
         Column("aborted_records", "ABORTED", "number", spare="zero"),

@@ -25,7 +25,7 @@ class Table(Value):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The row's fields as JSON and CSV name them."""
+        """Return the row's fields as JSON and CSV name them."""
         return json_names(self.model)
 
     def cells(self, row: object) -> Mapping[str, object]:
@@ -33,8 +33,8 @@ class Table(Value):
         return {column.key: column.of(row) for column in self.columns}
 
 
-def place(row: Any) -> str | None:
-    """Return the row's `topic:partition`; None where it has no topic."""
+def partition_name(row: Any) -> str | None:
+    """Return the row's `topic:partition`; None without a topic."""
     return None if row.topic is None else f"{row.topic}:{row.partition}"
 
 
@@ -63,7 +63,7 @@ def plain(kind: CellKind, **titles: str) -> tuple[Column, ...]:
 
 
 FINDING = marked(lambda row: "!")
-PLACE = Column("partition", "TOPIC:PARTITION", "partition", place)
+PARTITION = Column("partition", "TOPIC:PARTITION", "partition", partition_name)
 RANGE = (
     Column("from", "FROM", "number", lambda row: row.start),
     Column("to", "TO", "number", lambda row: row.end),

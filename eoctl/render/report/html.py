@@ -1,4 +1,4 @@
-"""HTML from values: anything that is not markup yet is escaped, so a name never becomes markup."""
+"""Make HTML from values: text that is not markup yet is escaped, so no name becomes markup."""
 
 from collections.abc import Iterable
 from html import escape
@@ -27,7 +27,7 @@ def join(parts: Iterable[str], between: str = "") -> Markup:
 
 
 def tag(name: str, *children: str, **attributes: str) -> Markup:
-    """Return an element. A blank is written `class_`; `data_x` is `data-x`.
+    """Return an element. `class_` becomes `class`, `data_x` becomes `data-x`.
 
     >>> tag("p", "a < b", tag("b", "c"), class_="x")
     '<p class="x">a &lt; b<b>c</b></p>'
@@ -39,9 +39,8 @@ def tag(name: str, *children: str, **attributes: str) -> Markup:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
-    """Return labelled texts as a list of terms; a pair whose label is empty, or that of the pair
-    before, continues that one.
-    """
+    """Return labelled texts as a list of terms. A pair with an empty label, or with that of the
+    pair before, continues that pair."""
     parts: list[Markup] = []
     before = ""
     for label, said in pairs:

@@ -1,13 +1,13 @@
 """The timeline of a report: what happened, what was checked and changed, and what will come."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from eoctl.render.columns.change import own_words
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.journal import JournalEventRow
 from recovery.rows.why import WhyRow
+from recovery.values import Value
 
 Kind = Literal["log", "look", "change", "ahead"]
 """log: as the cluster recorded it. ahead: after what was seen last."""
@@ -21,9 +21,8 @@ _EVENTS = {
 }
 
 
-@dataclass(frozen=True)
-class Moment:
-    """One thing on the timeline. at: epoch ms; clock: the machine that it is from."""
+class Moment(Value):
+    """One thing on the timeline. at: epoch ms; clock: the machine whose clock gave it."""
 
     at: int
     kind: Kind
@@ -38,7 +37,7 @@ def moments(
 ) -> list[Moment]:
     """Return the events that have a time, oldest first.
 
-    looks: the snapshots' times by our clock, and a sentence.
+    looks: the snapshots' times by our clock, each with a sentence.
     """
     found = [Moment(at, "look", said, "our clock") for at, said in looks]
     for row in rows:

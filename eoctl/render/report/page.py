@@ -1,7 +1,6 @@
 """A report as one page: what was seen and changed, before and after, the ticket."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.render.columns.change import own_words
@@ -25,13 +24,13 @@ from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.row import ErrorRow
 from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
+from recovery.values import Value
 
-STRIP_CELLS = 44  # of the drawing: it is scaled to the width of the window
+STRIP_CELLS = 44  # of the drawing, which is scaled to the width of the window
 _ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Value):
     """A change of the journal. plan: None if another version of eoctl wrote it."""
 
     row: JournalRow
@@ -39,13 +38,12 @@ class Change:
     events: Sequence[JournalEventRow]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Value):
     """The content of a page.
 
     name: of the bundle, entry or folder. made_at: epoch ms. answer: of `runbook` on the bundle,
-    None without one; looks: the times of snapshots, and their subjects. errors: what could not be
-    seen.
+    None without a bundle; looks: the times of snapshots, and their subjects. errors: what could not
+    be seen.
     """
 
     name: str
@@ -197,7 +195,7 @@ def _before_and_after(h: TxnHangingRow) -> list[Markup]:
 
 
 def _strip(row: WhyRow) -> Markup:
-    """Return the log around the LSO as it was seen, as the command line draws it."""
+    """Return the log around the LSO as it was seen, drawn as the command line draws it."""
     lso, high = row.last_stable_offset, row.high_watermark
     if not row.strip or lso is None or high is None:
         return Markup("")

@@ -1,4 +1,4 @@
-"""The style of a report: light and dark as the reader's system is, and for paper."""
+"""The style of a report: light or dark as the reader's system is, and for paper."""
 
 STYLE = """
 :root {

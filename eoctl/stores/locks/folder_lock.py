@@ -13,9 +13,9 @@ _POLL_SECONDS = 0.005
 
 @contextmanager
 def held(folder: Path, *, exclusive: bool) -> Iterator[bool]:
-    """Hold the lock of this folder's logs. False: it could not be taken, so nothing may be written.
+    """Hold the lock of this folder's logs. False: the lock could not be taken, so write nothing.
 
-    A folder that cannot be written is read without it: nobody else writes there.
+    A folder that cannot be written is read without a lock: nobody else writes there.
     """
     mode = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     ours, file = False, -1

@@ -1,7 +1,7 @@
-"""What a lock is: one change at a time per cluster and scope. And the lock on this host.
+"""Locks that allow one change at a time per cluster and scope, and the lock on this host.
 
-A lock that was held may be lost (a session expires, a server freezes, somebody deletes a file):
-ask `ensure_held` right before each write and stop when it raises.
+A held lock may be lost (a session expires, a server freezes, somebody deletes a file): call
+`ensure_held` right before each write and stop if it raises.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class FileLock:
 
 
 def lock_name(cluster_id: str, scope: str) -> str:
-    """A name for files and znodes: readable, and different for different (cluster, scope)."""
+    """Return a name for files and znodes: readable, and unique per (cluster, scope)."""
     exact = hashlib.sha256(json.dumps([cluster_id, scope]).encode()).hexdigest()[:16]
     return re.sub(r"[^A-Za-z0-9_-]+", "-", f"{cluster_id}-{scope}")[:80] + "-" + exact
 
@@ -109,13 +109,13 @@ def _holder_of(path: Path) -> Any:
 async def take_file_lock(
     cluster_id: str, scope: str, holder: dict[str, Any], wait: float = WAIT_SECONDS
 ) -> FileLock:
-    """The lock of this host, after at most `wait` seconds. Raises RefusedError."""
+    """Take this host's lock within `wait` seconds. Raises RefusedError."""
     path = state_dir() / "locks" / lock_name(cluster_id, scope)
     return await lock_file(path, scope, holder, wait)
 
 
 async def lock_file(path: Path, scope: str, holder: dict[str, Any], wait: float) -> FileLock:
-    """Lock this file, after at most `wait` seconds; its folder is made. Raises RefusedError."""
+    """Lock this file within `wait` seconds; create its folder. Raises RefusedError."""
     end = time.monotonic() + wait
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""One at a time: a lock on a file of the state folder, which ends with the process that has it."""
+"""Run one command at a time: a lock on a file of the state folder that ends with its process."""
 
 import fcntl
 import hashlib
@@ -12,7 +12,7 @@ from recovery.errors import BusyError, UsageError
 
 @contextmanager
 def only_one(command: str, of: str) -> Iterator[None]:
-    """Run unless another `command` works on the same object: then raise BusyError at once."""
+    """Run unless another `command` works on the same object; else raise BusyError at once."""
     name = f"{command}-{hashlib.sha256(of.encode('utf-8', 'replace')).hexdigest()[:16]}.lock"
     path = state_dir() / "locks" / name
     try:

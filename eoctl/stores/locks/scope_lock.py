@@ -1,4 +1,4 @@
-"""The lock of one scope, where its context has it: on this host, or in ZooKeeper for all hosts."""
+"""Take the lock of one scope, as the context says: on this host, or in ZooKeeper for all hosts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +13,7 @@ from eoctl.stores.locks.lock import Lock, take_file_lock
 async def locked(
     zookeeper: str | None, cluster_id: str, scope: str, who: dict[str, Any]
 ) -> AsyncIterator[Callable[[], None]]:
-    """Hold the lock of one scope; gives `ensure_held`. zookeeper: a context's lock_zookeeper.
+    """Hold the lock of one scope; yield `ensure_held`. zookeeper: a context's lock_zookeeper.
 
     Raises RefusedError when another holds it, UnreachableError when ZooKeeper does not answer.
     """

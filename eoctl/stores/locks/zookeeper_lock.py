@@ -1,4 +1,4 @@
-"""A lock in ZooKeeper: one ephemeral node per cluster and scope, made by the first to come.
+"""A lock in ZooKeeper: one ephemeral node per cluster and scope, created by the first taker.
 
 One node, not a queue of sequential ones: a `create` whose answer was lost can then be tried again
 without leaving a second node. A node is ours when it holds our random name and belongs to our
@@ -32,7 +32,7 @@ class ZooKeeperLock:
         """The node's czxid: larger for every later holder."""
 
     def ensure_held(self) -> None:
-        """Asks ZooKeeper. Once SUSPENDED, LOST or without an answer the lock stays lost."""
+        """Ask ZooKeeper. After SUSPENDED, LOST or a missing answer the lock stays lost."""
         if self._lost is None:
             self._lost = self._why_lost()
         if self._lost is not None:
@@ -71,9 +71,9 @@ class ZooKeeperLock:
 def take_zookeeper_lock(
     connect: str, cluster_id: str, scope: str, holder: dict[str, Any], wait: float = WAIT_SECONDS
 ) -> ZooKeeperLock:
-    """The lock, after at most `wait` seconds (blocking).
+    """Take the lock within `wait` seconds (blocking).
 
-    connect: `[USER:PASSWORD@]HOST:PORT[,...][/FOLDER]`, digest authentication, the password also
+    connect: `[USER:PASSWORD@]HOST:PORT[,...][/FOLDER]`, digest authentication, the password also as
     `env:NAME` or `file:PATH`. Raises UsageError, RefusedError that names the holder,
     UnreachableError.
     """
@@ -100,13 +100,13 @@ def take_zookeeper_lock(
 def _try(
     session: Session, path: str, ours: dict[str, Any], scope: str
 ) -> ZooKeeperLock | EoctlError | None:
-    """Return the lock; or why it is not ours; or None if the request got no answer."""
+    """Return the lock, or why it is not ours, or None if the request got no answer."""
     from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError
 
     client = session.client
     before = session.interruptions
     try:
-        with suppress(NodeExistsError):  # somebody else's, or ours: then its answer was lost
+        with suppress(NodeExistsError):  # somebody else's, or ours if its answer was lost
             data = json.dumps(ours).encode()
             session.ask(client.create_async(path, data, ephemeral=True, makepath=True))
         data, stat = session.ask(client.get_async(path))
@@ -125,5 +125,5 @@ def _try(
     mine = isinstance(there, dict) and there.get("lock") == ours["lock"]
     if mine and stat.owner_session_id == session.session_id and session.interruptions == before:
         return ZooKeeperLock(session, path, stat.czxid, before)
-    # ours, from a session lost meanwhile: ZooKeeper removes it
+    # ours, but from a session lost meanwhile: ZooKeeper removes the node
     return None if mine else refused(scope, there)

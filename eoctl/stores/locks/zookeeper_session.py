@@ -24,9 +24,9 @@ def without_password(connect: str) -> str:
 
 
 def _split(connect: str, where: str) -> tuple[str, str, str | None]:
-    """(hosts, folder, user:password) of `[USER:PASSWORD@]HOST:PORT[,...][/FOLDER]`."""
-    credentials, at, place = connect.rpartition("@")
-    hosts, slash, folder = place.partition("/")
+    """Return (hosts, folder, user:password) of `[USER:PASSWORD@]HOST:PORT[,...][/FOLDER]`."""
+    credentials, at, address = connect.rpartition("@")
+    hosts, slash, folder = address.partition("/")
     user, colon, password = credentials.partition(":")
     if not hosts or (at and not (user and colon and password)):
         raise _no_address(connect, where)
@@ -59,7 +59,7 @@ class Session:
         silent = logging.getLogger("eoctl.zookeeper")
         silent.addHandler(logging.NullHandler())
         silent.propagate = False
-        # ACLs are not inherited, and the right to delete is the parent's: all our nodes get one
+        # ACLs are not inherited, and the parent's decides on deletion: all our nodes get one
         acl = None
         if credentials:
             user, _, password = credentials.partition(":")
@@ -75,7 +75,7 @@ class Session:
                 default_acl=acl,
                 logger=silent,
             )
-        except ValueError:  # a port that is no number
+        except ValueError:  # a port that is not a number
             raise _no_address(connect, where) from None
         self.client.add_listener(self._changed)
 
@@ -84,7 +84,7 @@ class Session:
             self.interruptions += 1
 
     def start(self, seconds: float) -> None:
-        """Raises UnreachableError."""
+        """Connect within `seconds`. Raises UnreachableError."""
         try:
             self.client.start(timeout=seconds)
         except self.client.handler.timeout_exception:
@@ -104,7 +104,7 @@ class Session:
         return request.get(timeout=ANSWER_SECONDS)
 
     def stop(self) -> None:
-        """End the session; a server that does not answer is not waited for."""
+        """End the session without waiting for a server that does not answer."""
         thread = threading.Thread(target=self._stop, daemon=True)
         thread.start()
         thread.join(ANSWER_SECONDS)

@@ -1,7 +1,7 @@
-"""Blocking calls (a database, ZooKeeper, a disk) in a thread that is not awaited for too long.
+"""Run blocking calls (a database, ZooKeeper, a disk) in a thread, and wait for a limited time.
 
-An abandoned call must not write later, when its server wakes up: it asks `Job.writing` right before
-each request that changes something, and is stopped there.
+An abandoned call must not write later, when its server recovers: it calls `Job.writing` right
+before each request that changes something, and is stopped there.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ class SilentError(Exception):
 
 
 class LostError(Exception):
-    """A change was sent, its answer never came. args: what came instead."""
+    """A change was sent, but its answer never came. args: what came instead."""
 
 
 class BlockingCall:
     """One blocking call. sent: something that changes the store was sent. heard: when the store
-    answered last, or else the call began."""
+    answered last, or the call began."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,11 +39,11 @@ class BlockingCall:
         self.heard = time.monotonic()
 
     def answered(self) -> None:
-        """Restart the time of a long call; it calls this after each answer."""
+        """Restart the time limit of a long call, which calls this after each answer."""
         self.heard = time.monotonic()
 
     def writing(self) -> None:
-        """Called by the thread right before it sends a change. Raises once it was given up."""
+        """Note that the thread is about to send a change. Raises once the call was given up."""
         with self._lock:
             if self._given_up:
                 raise SilentError(0, sent=self.sent)
@@ -57,8 +57,8 @@ class BlockingCall:
 
 
 async def bounded(call: Callable[[BlockingCall], Result], seconds: float) -> Result:
-    """Run `call` in its own daemon thread. Raises what it raises, and SilentError after `seconds`
-    without an answer."""
+    """Run `call` in its own daemon thread. Raises what `call` raises, and SilentError after
+    `seconds` without an answer."""
     job = BlockingCall()
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()

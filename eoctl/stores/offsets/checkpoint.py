@@ -1,4 +1,4 @@
-"""A checkpoint as a store of offsets: read only, its engine alone writes it."""
+"""A checkpoint as a store of offsets: read-only, because only its engine writes it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from recovery.restart.stored import StoredPartition
 
 
 class CheckpointOffsets(ABC):
-    """What the stores of checkpoints share. instead: what to do where one would be written."""
+    """What the stores of checkpoints share. instead: what to do instead of writing one."""
 
     compares = False
     engine: ClassVar[str]
@@ -30,7 +30,7 @@ class CheckpointOffsets(ABC):
 
     @abstractmethod
     def _read(self) -> Contents:
-        """Read its files; the caller bounds how long it may take."""
+        """Read the checkpoint's files; the caller limits the time."""
 
     def kept(self, position: StoredPartition) -> StoredValues:
         raise RefusedError(f"a checkpoint is {self.engine}'s: never written", where=self.name)

@@ -1,9 +1,9 @@
-"""Source offsets of a connector of Kafka Connect: read from its topics, changed by its workers.
+"""Source offsets of a Kafka Connect connector: read from its topics, changed by its workers.
 
-A connector with its own `offsets.storage.topic` has them there, in the transactions of its records;
-the workers' topic then holds a copy, and what its own does not have. The topics are what tasks
-start from; the workers' GET must say the same. A PATCH is taken only while the connector is
-STOPPED. Kafka Connect has no compare-and-set: read, compare, PATCH, read again.
+A connector with its own `offsets.storage.topic` writes them there, in its records' transactions;
+the workers' topic then holds a copy, and offsets that the own topic lacks. Tasks start from the
+topics; the workers' GET must agree. A PATCH is accepted only while the connector is STOPPED. Kafka
+Connect has no compare-and-set: read, compare, PATCH, read again.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from recovery.errors import IncompleteError, RefusedError, UnreachableError
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
 from recovery.quoting import quoted
-from recovery.restart.source_offsets import canonical, source_place
+from recovery.restart.source_offsets import canonical, source_partition
 from recovery.restart.stored import StoredPartition
 from recovery.shared.store_tables import ConnectStore
 from recovery.state.changelogs.connect_offsets import decode_key
@@ -59,11 +59,11 @@ class ConnectOffsets:
         self._refuse_others(connector)
         topics = [self._described.offsets_topic]
         if own := connector.config.get(OWN_TOPIC):
-            topics.append(str(own))  # the later one counts
+            topics.append(str(own))  # later topics override earlier ones
         by_topic = await asyncio.gather(*(self._topic(name) for name in dict.fromkeys(topics)))
         offsets = {p: o for found in by_topic for p, o in found.items() if o is not None}
         self._refuse_disagreement(connector, offsets)
-        entries = {source_place(p): {"offset": offset} for p, offset in sorted(offsets.items())}
+        entries = {source_partition(p): {"offset": offset} for p, offset in sorted(offsets.items())}
         return Contents(True, sources=entries)
 
     def kept(self, position: StoredPartition) -> StoredValues:
@@ -100,7 +100,7 @@ class ConnectOffsets:
             raise UnreachableError(str(error), where=self.name) from None
 
     def _refuse_others(self, connector: Connector) -> None:
-        """Refuse what these offsets cannot be read or changed of."""
+        """Refuse connectors whose offsets cannot be read or changed."""
         name = self._described.connector
         if connector.type != "source":
             group = connector.config.get("consumer.override.group.id") or f"connect-{name}"

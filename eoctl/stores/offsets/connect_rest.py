@@ -1,4 +1,4 @@
-"""A worker's REST interface: connector, state and source offsets; each answer in one sentence.
+"""Call a worker's REST interface: connector, state and source offsets; errors in one sentence.
 
 Blocking: called in a thread. No redirect is followed: credentials go to the address that the
 operator wrote, and workers forward among themselves. Source: Connect's ConnectorsResource, KIP-875.
@@ -37,8 +37,8 @@ _OLD = "offsets are read since Kafka 3.5 and changed since 3.6 (KIP-875): is it 
 
 
 class Connector(NamedTuple):
-    """cluster_id: of the Kafka that the worker uses. tasks: how many there are. offsets: as GET
-    gives them, decoded."""
+    """cluster_id: of the Kafka cluster that the worker uses. tasks: their number. offsets: as GET
+    returns them, decoded."""
 
     cluster_id: str | None
     config: dict[str, Any]
@@ -49,7 +49,7 @@ class Connector(NamedTuple):
 
 
 class ConnectRest:
-    """One worker. Raises UsageError for credentials that are not there."""
+    """One worker. Raises UsageError for missing credentials."""
 
     def __init__(self, described: ConnectStore, seconds: float) -> None:
         self._seconds = seconds
@@ -82,7 +82,7 @@ class ConnectRest:
         self._where = f"Connect {described.url.rstrip('/')}"
 
     def connector(self) -> Connector:
-        """Return what the worker says of the connector."""
+        """Return what the worker says about the connector."""
         root = self._get("/", dict)
         config = self._get(f"{self._path}/config", dict)
         status = self._get(f"{self._path}/status", dict)
@@ -132,7 +132,7 @@ class ConnectRest:
             )
 
     def _get(self, path: str, kind: type) -> Any:
-        """Raises UnreachableError, IncompleteError, RefusedError."""
+        """Return an answer's JSON. Raises UnreachableError, IncompleteError, RefusedError."""
         connection = self._connection()
         try:
             self._connect(connection)
@@ -140,7 +140,7 @@ class ConnectRest:
                 connection.request("GET", path, headers=self._headers)
             except OSError:
                 if isinstance(connection.sock, ssl.SSLSocket):
-                    connection.sock.recv(1)  # why it was closed can still be read
+                    connection.sock.recv(1)  # the reason for closing may still be readable
                 raise
             status, text = self._answer(connection)
         except (OSError, http.client.HTTPException) as error:
@@ -198,7 +198,7 @@ class ConnectRest:
         return UnreachableError(told.detail, where=self._where, remedy=told.remedy)
 
     def _names(self) -> tuple[str, ...]:
-        """Return the names in the worker's certificate; () when it cannot be had again."""
+        """Return the names in the worker's certificate; () if it cannot be fetched again."""
         assert self._tls is not None
         connection = self._connection(self._tls.without_hostname_check())
         try:
@@ -217,12 +217,12 @@ class ConnectRest:
         text = answer.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise http.client.HTTPException(f"more than {MOST_BYTES >> 20} MiB")
-        if answer.length:  # read() with a bound does not show it
+        if answer.length:  # a bounded read() does not report it
             raise http.client.HTTPException("cut in the middle")
         return answer.status, text
 
     def _refused(self, status: int, text: bytes) -> EoctlError:
-        """Return what an answer that is no success means."""
+        """Return what an unsuccessful answer means."""
         message = self._message(text)
         if status == 401 and self._described.user is None:
             return UnreachableError(
@@ -265,20 +265,20 @@ class ConnectRest:
         )
 
     def _message(self, text: bytes) -> str:
-        """Return the sentence of an error's JSON, or the beginning of what else came."""
+        """Return the sentence in an error's JSON, or the beginning of any other answer."""
         try:
             value = json.loads(text)
             told = value.get("message") if isinstance(value, dict) else None
         except (ValueError, RecursionError):
             told = None
         shown = told if isinstance(told, str) else text.decode("utf-8", "replace")
-        for secret in self._secrets:  # a proxy may quote what it was sent
+        for secret in self._secrets:  # a proxy may quote what it received
             shown = secret.hidden_in(shown)
         return quoted(" ".join(shown[:200].split()))
 
 
 def _tls(described: ConnectStore) -> Tls:
-    """Return how the worker is checked. Raises UsageError in the words of [app.store]."""
+    """Return how to check the worker. Raises UsageError in terms of [app.store]."""
     given = {property_: getattr(described, name) for name, property_ in _TLS.items()}
     try:
         return tls_settings({key: value for key, value in given.items() if value is not None})

@@ -1,6 +1,6 @@
 """Positions in a JSON file, replaced completely: temporary file, fsync, rename, under a lock file.
 
-The lock keeps other runs of eoctl out, not the application: so the file is read again right before
+The lock excludes other runs of eoctl, not the application: so the file is read again right before
 it is replaced.
 """
 
@@ -70,7 +70,7 @@ class FileOffsets:
         return Contents(True, entries_of(text, self._described.position, self.name))
 
     def _text(self) -> str | None:
-        """Return the text; None: no such file. Raises IncompleteError."""
+        """Return the text; None if the file does not exist. Raises IncompleteError."""
         try:
             with self._path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
@@ -89,7 +89,7 @@ class FileOffsets:
         self, job: BlockingCall, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool
     ) -> None:
         try:
-            path = self._path.resolve()  # a link stays a link
+            path = self._path.resolve()  # a link remains a link
             with _locked(path):
                 with unsent():
                     text = self._text()
@@ -124,13 +124,13 @@ class FileOffsets:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold `PATH.lock`, which goes away afterwards. Raises RefusedError when another holds it."""
-    place = path.with_name(path.name + ".lock")
+    """Hold `PATH.lock`, which is removed afterwards. Raises RefusedError if another run has it."""
+    lock_file = path.with_name(path.name + ".lock")
     while True:
-        descriptor = os.open(place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours, there = os.fstat(descriptor), place.stat()
+            ours, there = os.fstat(descriptor), lock_file.stat()
             if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino):
                 break
         except BlockingIOError:
@@ -146,15 +146,15 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            place.unlink()
+            lock_file.unlink()
         os.close(descriptor)
 
 
 @contextmanager
 def _prepared(path: Path, text: str) -> Iterator[Path]:
-    """A synced file beside `path` with its mode and owner; removed unless it took its place.
+    """Yield a synced file next to `path` with its mode and owner; remove it unless it replaced it.
 
-    One name, since the lock is ours: what a killed run left is removed by the next one.
+    One name, since the lock is ours: the next run removes what a killed run left.
     """
     temporary = path.with_name(f".{path.name}.eoctl")
     try:

@@ -1,4 +1,4 @@
-"""The source offsets of a Flink checkpoint: read only, Flink alone writes it."""
+"""The source offsets of a Flink checkpoint: read-only, because only Flink writes it."""
 
 from eoctl.stores import flink_checkpoint
 from eoctl.stores.offsets.checkpoint import CheckpointOffsets

@@ -1,7 +1,7 @@
-"""Positions as a consumer group's committed offsets; the outputs are in the metadata.
+"""Positions kept as a consumer group's committed offsets; the outputs are in the metadata.
 
-Kafka has no compare-and-set for them: read, compare, and commit without a member, which the
-coordinator takes only while the group has none.
+Kafka has no compare-and-set for offsets: read, compare, and commit without a member, which the
+coordinator accepts only while the group has no members.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ _NEVER_WRITTEN = {
 
 
 def refuse_kind(kind: str | None, where: str) -> None:
-    """Refuse a group of a kind that is never written, and name the tool that can.
+    """Refuse a kind of group that eoctl never writes, and name the tool that can.
 
     kind: in lower case; None: no group's. Raises RefusedError.
     """
@@ -111,7 +111,7 @@ class GroupOffsets:
             missing += more
         for m in missing:
             hidden = m.scope == "topic" and m.topic is None and self._inputs is not None
-            if not hidden:  # which topics are ours is known then, and they can be seen
+            if not hidden:  # our topics are known then, and can be seen
                 raise IncompleteError(f"{m.error}: {m.detail}", where=self.name)
         if not groups:
             raise IncompleteError("its coordinator did not tell", where=self.name)
@@ -136,12 +136,12 @@ class GroupOffsets:
         }
         return StoreEntry(self._position(o.topic_partition, kept), kept)
 
-    def _position(self, place: TopicPartition, kept: StoredValues) -> StoredPartition:
-        where = f"{self.name}, {place}"
+    def _position(self, topic_partition: TopicPartition, kept: StoredValues) -> StoredPartition:
+        where = f"{self.name}, {topic_partition}"
         stored = StoredPartition(
             input=StoredOffset(
-                topic=place[0],
-                partition=place[1],
+                topic=topic_partition[0],
+                partition=topic_partition[1],
                 offset=kept["offset"],
                 leader_epoch=kept["leader_epoch"],
             ),
@@ -197,7 +197,7 @@ class GroupOffsets:
         self._refuse_unsafe(contents)
         ready = self._ready(ensure_held, (), sent, empty=True)
 
-        async def delete() -> commit.ErrorsByPlace:
+        async def delete() -> commit.ErrorsByPartition:
             error = await commit.delete_group(self._cluster, self._described.group, ready)
             return {} if error == "GROUP_ID_NOT_FOUND" else {TopicPartition("", 0): error}
 
@@ -257,17 +257,21 @@ class GroupOffsets:
             )
 
     async def _send(
-        self, request: Awaitable[commit.ErrorsByPlace], writes: Sequence[Write], sent: bool
+        self, request: Awaitable[commit.ErrorsByPartition], writes: Sequence[Write], sent: bool
     ) -> None:
         """Send. Raises RefusedError if nothing was written, else UnverifiedError."""
         trouble: str
         try:
             errors = await request
-            wrong = {place: error for place, error in errors.items() if error != "NONE"}
+            wrong = {
+                topic_partition: error
+                for topic_partition, error in errors.items()
+                if error != "NONE"
+            }
             if not wrong:
                 return
-            place, error = min(wrong.items())
-            of = f" of {place}" if place[0] else ""
+            topic_partition, error = min(wrong.items())
+            of = f" of {topic_partition}" if topic_partition[0] else ""
             trouble, remedy = f"the coordinator answered {error}{of}", _REMEDIES.get(error)
             if not sent and len(wrong) == len(errors) and not set(wrong.values()) & _UNKNOWN:
                 raise RefusedError(trouble, where=self.name, remedy=remedy)

@@ -25,7 +25,7 @@ def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEn
 
 
 def kept_of(at: StoredPartition, position: StoredPosition) -> StoredValues:
-    """Return a position as it is in the object."""
+    """Return a position as the object keeps it."""
     return _plain(as_kept([at], position)[0])
 
 
@@ -37,7 +37,7 @@ def written(text: str | None, writes: Sequence[Write], where: str) -> str | None
         if text is None
         else [(p.input.topic_partition, _plain(p)) for p in parse_stored(text, where)]
     )
-    rows = [after.pop(place, kept) for place, kept in there]
+    rows = [after.pop(partition, kept) for partition, kept in there]
     left = [row for row in (*rows, *after.values()) if row is not None]
     if not left:
         return None

@@ -1,4 +1,4 @@
-"""Opens the store of offsets that an application file describes."""
+"""Open the store of offsets that an application file describes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

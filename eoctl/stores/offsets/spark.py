@@ -1,4 +1,4 @@
-"""A Spark checkpoint directory on this host: read only, Spark alone writes it."""
+"""A Spark checkpoint directory on this host: read-only, because only Spark writes it."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,7 +33,7 @@ class SparkOffsets(CheckpointOffsets):
         super().__init__(str(self._path), seconds)
 
     def _read(self) -> Contents:
-        """Entries: where the next batch begins, or the one in flight, which is run again."""
+        """Return entries: where the next batch begins, or the unfinished one, which runs again."""
         if not self._path.is_dir():
             raise IncompleteError("there is no such directory", where=self.name)
         try:

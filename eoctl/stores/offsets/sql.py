@@ -1,8 +1,8 @@
-"""Positions in a table of a database, a row for each input partition, through SQLAlchemy Core.
+"""Positions in a database table, one row per input partition, through SQLAlchemy Core.
 
 All changes of one write are one transaction: the rows are locked and compared, each UPDATE and
 DELETE names the old offset and must hit one row, an INSERT that meets another's row is refused.
-Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves doubt.
+Nothing takes effect before the COMMIT, so only a COMMIT without an answer leaves doubt.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class _RepliedError(Exception):
 
 
 class SqlOffsets:
-    """The store of [app.store] kind = "sql". Raises UsageError for a url that is none."""
+    """The store of [app.store] kind = "sql". Raises UsageError for an invalid url."""
 
     compares = True
 
@@ -123,7 +123,7 @@ class SqlOffsets:
             ) from None
 
     def put(self, connection: "Connection", writes: Sequence[Write]) -> None:
-        """Compare and set in the transaction that is open. Raises RefusedError."""
+        """Compare and set in the open transaction. Raises RefusedError."""
         table = opened_table(connection, self._described, self.name)
         topics = sorted({w.topic for w in writes})
         there = self._contents(connection, table, topics, lock=True)
@@ -175,18 +175,20 @@ class SqlOffsets:
         lock: bool = False,
     ) -> Contents:
         rows = connection.execute(table.select(self._app, topics, lock=lock)).all()
-        by_place: dict[TopicPartition, StoredValues] = {}
+        by_partition: dict[TopicPartition, StoredValues] = {}
         for row in rows:
-            place, kept = table.read(row, self.name)
-            if place in by_place:
-                raise CorruptError(f"{place} is in two rows", where=self.name)
-            by_place[place] = kept
-        places = sorted(by_place)
-        at = [position_of(place, by_place[place], self.name) for place in places]
+            partition, kept = table.read(row, self.name)
+            if partition in by_partition:
+                raise CorruptError(f"{partition} stands in two rows", where=self.name)
+            by_partition[partition] = kept
+        partitions = sorted(by_partition)
+        at = [
+            position_of(partition, by_partition[partition], self.name) for partition in partitions
+        ]
         return Contents(
             exists=True,
             entries=tuple(
-                StoreEntry(position, by_place[position.input.topic_partition])
+                StoreEntry(position, by_partition[position.input.topic_partition])
                 for position in next_positions(at, self._described.position)
             ),
         )

@@ -42,14 +42,14 @@ class Database:
         values = [self._url.password, *_secrets(self._url.query)]
         self._secrets = [Secret(str(value)) for value in values if value]
         host = self._url.host or ""
-        if "@" in host:  # a part of the password would be taken for the host, and shown
+        if "@" in host:  # part of the password would be taken for the host, and shown
             raise UsageError("write an @ in user or password as %40", where=_URL)
         port = f":{self._url.port}" if self._url.port else ""
-        place = f"//{host}{port}/" if host else ""
-        self.shown = f"{self._url.get_backend_name()}:{place}{self._url.database or ''}"
+        server = f"//{host}{port}/" if host else ""
+        self.shown = f"{self._url.get_backend_name()}:{server}{self._url.database or ''}"
 
     def engine(self, *, writing: bool) -> "Engine":
-        """Raises UsageError for a database that SQLAlchemy has no driver for."""
+        """Return the engine. Raises UsageError if SQLAlchemy has no driver for the database."""
         from sqlalchemy import create_engine, event
         from sqlalchemy.exc import ArgumentError, NoSuchModuleError
         from sqlalchemy.pool import NullPool
@@ -69,19 +69,19 @@ class Database:
             why = self.hidden(str(error).splitlines()[0])
             raise UsageError(f"cannot be opened: {why}", where=_URL, remedy=_EXTRA) from None
         if kind == "sqlite":
-            # the driver would begin a transaction too late, and then as a reader
+            # the driver would begin a transaction too late, and then only for reading
             event.listen(engine, "connect", _no_begin)
             event.listen(engine, "begin", _begin_writing if writing else _begin_reading)
         return engine
 
     def _refuse_missing_file(self) -> None:
-        """SQLite would make an empty database of a wrong name."""
+        """Refuse a file that does not exist: SQLite would create an empty database."""
         path = self._url.database
         if not path or path == ":memory:" or not Path(path).is_file():
             raise IncompleteError("there is no such database", where=self.shown)
 
     def bound_statements(self, connection: "Connection") -> None:
-        """A row that another transaction holds is waited for shortly, then named."""
+        """Limit the wait for a row that another transaction holds, so that an error names it."""
         if self._url.get_backend_name() == "postgresql":
             from sqlalchemy import text
 
@@ -101,7 +101,7 @@ class Database:
 
     @staticmethod
     def rolled_back(error: "SQLAlchemyError") -> bool:
-        """Return True if this answer to COMMIT is a no. A lost connection or server is none.
+        """Return True if this answer to COMMIT is a no. A lost connection or server is not.
 
         Source: PostgreSQL's manual, appendix A: SQLSTATE classes 08 (connection), 57 (end).
         """

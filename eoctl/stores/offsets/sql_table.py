@@ -1,10 +1,9 @@
-"""A table of positions as its database describes it. Names are taken as written and quoted."""
+"""A table of positions as its database describes it. Names are used as written and quoted."""
 
 import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.restart.stored import StoredPartition, dump_metadata
 from recovery.shared.store_tables import SqlColumns, SqlStore
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -25,7 +25,7 @@ _IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 def identifiers(text: str) -> tuple[str | None, str]:
-    """(schema, table) of `table`, `schema.table`, `"a.b"."c"`. Raises UsageError."""
+    """Return (schema, table) of `table`, `schema.table`, `"a.b"."c"`. Raises UsageError."""
     parts, position = [], -1
     while position < len(text) and (match := _IDENTIFIER.match(text, position + 1)):
         parts.append(match[2] if match[1] is None else match[1].replace('""', '"'))
@@ -76,9 +76,8 @@ def opened_table(connection: "Connection", described: SqlStore, where: str) -> "
     return Mapped(table, {k: table.c[str(v.name)] for k, v in columns.items()}, json_output)
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """Statements on the table. columns: by what they hold. json_output: it has a JSON type."""
+class Mapped(Value):
+    """Statements on the table. columns: by their content. json_output: it has a JSON type."""
 
     table: Any
     columns: Mapping[str, Any]
@@ -95,44 +94,46 @@ class Mapped:
         return query.with_for_update() if lock else query
 
     def read(self, row: Any, where: str) -> tuple[TopicPartition, StoredValues]:
-        """Return a row's place and what it keeps. Raises CorruptError."""
+        """Return a row's place and its values. Raises CorruptError."""
         values = dict(zip(self.columns, row, strict=True))
         topic = values["topic"]
         if not isinstance(topic, str):
-            raise CorruptError(f"the topic {topic!r} is not text", where=where)
-        place = TopicPartition(
+            raise CorruptError(f"the topic {topic!r} is no text", where=where)
+        partition = TopicPartition(
             topic, _integer(values["partition"], "partition", f"{where}, {topic}")
         )
-        at = f"{where}, {place}"
+        at = f"{where}, {partition}"
         kept: dict[str, Any] = {"offset": _integer(values["offset"], "offset", at)}
         for key in _OPTIONAL:
             if key in values:
                 kept[key] = _kept_value(key, values[key], at)
-        return place, kept
+        return partition, kept
 
-    def insert(self, app: str | None, place: TopicPartition, after: StoredValues) -> Any:
-        key: dict[str, Any] = {"topic": place[0], "partition": place[1]}
+    def insert(self, app: str | None, topic_partition: TopicPartition, after: StoredValues) -> Any:
+        key: dict[str, Any] = {"topic": topic_partition[0], "partition": topic_partition[1]}
         if "app" in self.columns:
             key["app"] = app
         statement = self.table.insert().inline().values(self._values(key | dict(after)))
         return statement.execution_options(preserve_rowcount=True)
 
     def update(
-        self, app: str | None, place: TopicPartition, before: StoredValues, after: StoredValues
+        self, app: str | None, partition: TopicPartition, before: StoredValues, after: StoredValues
     ) -> Any:
-        return self._at(self.table.update(), app, place, before).values(self._values(after))
+        return self._at(self.table.update(), app, partition, before).values(self._values(after))
 
-    def delete(self, app: str | None, place: TopicPartition, before: StoredValues) -> Any:
-        return self._at(self.table.delete(), app, place, before)
+    def delete(self, app: str | None, partition: TopicPartition, before: StoredValues) -> Any:
+        return self._at(self.table.delete(), app, partition, before)
 
     def _at(
-        self, statement: Any, app: str | None, place: TopicPartition, before: StoredValues
+        self, statement: Any, app: str | None, topic_partition: TopicPartition, before: StoredValues
     ) -> Any:
         c = self.columns
         if "app" in c:
             statement = statement.where(c["app"] == app)
         return statement.where(
-            c["topic"] == place[0], c["partition"] == place[1], c["offset"] == before["offset"]
+            c["topic"] == topic_partition[0],
+            c["partition"] == topic_partition[1],
+            c["offset"] == before["offset"],
         )
 
     def _values(self, kept: Mapping[str, Any]) -> dict[Any, Any]:
@@ -144,7 +145,7 @@ class Mapped:
         return {self.columns[key]: value for key, value in values.items()}
 
     def refuse_without_key(self, connection: "Connection", where: str) -> None:
-        """Two writers could each insert their own row where no unique key forbids it."""
+        """Refuse a table without a unique key: two writers could each insert a row of their own."""
         from sqlalchemy import inspect
 
         inspector = inspect(connection)
@@ -181,10 +182,14 @@ def row_of(at: StoredPartition, columns: SqlColumns) -> StoredValues:
     return {"offset": at.input.offset, **there}
 
 
-def position_of(place: TopicPartition, kept: StoredValues, where: str) -> StoredPartition:
-    """Return the entry of a row, as kept. Raises CorruptError."""
+def position_of(topic_partition: TopicPartition, kept: StoredValues, where: str) -> StoredPartition:
+    """Return a row's entry, as kept. Raises CorruptError."""
     value: dict[str, Any] = {
-        "input": {"topic": place[0], "partition": place[1], "offset": kept["offset"]}
+        "input": {
+            "topic": topic_partition[0],
+            "partition": topic_partition[1],
+            "offset": kept["offset"],
+        }
         | {key: kept.get(key) for key in ("cluster_id", "topic_id", "leader_epoch")},
         "state": kept.get("state"),
         "merge": kept.get("merge"),
@@ -193,13 +198,15 @@ def position_of(place: TopicPartition, kept: StoredValues, where: str) -> Stored
         try:
             value["output"] = json.loads(kept["output"])
         except (ValueError, RecursionError):
-            raise CorruptError("its output is not JSON", where=f"{where}, {place}") from None
+            raise CorruptError(
+                "its output is not JSON", where=f"{where}, {topic_partition}"
+            ) from None
     try:
         return StoredPartition.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
-        raise CorruptError(f"{path}: {first['msg']}", where=f"{where}, {place}") from None
+        raise CorruptError(f"{path}: {first['msg']}", where=f"{where}, {topic_partition}") from None
 
 
 def _kept_value(key: str, value: Any, where: str) -> Any:
@@ -219,7 +226,7 @@ def _kept_value(key: str, value: Any, where: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return equal text for equal JSON, in whatever order a JSON column returns the keys."""
+    """Return equal text for equal JSON, whatever the order of a JSON column's keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -1,4 +1,4 @@
-"""Positions in a topic of the application: the JSON object is the value under a key.
+"""Positions in a topic of the application: the JSON object is the value of one key.
 
 Reads what a read_committed reader sees of that key, from the topic's end backwards. Kafka has no
 compare-and-set: read, compare, write with acks=all, and read what comes after, so that a record of
@@ -7,7 +7,6 @@ which is only read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.ask import collect
@@ -39,6 +38,7 @@ from recovery.inspect.rights import missing_right
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import TopicStore
+from recovery.values import Value
 
 LEAST_TAIL = 1000  # offsets, in the first read
 MESSAGE_SECONDS = 5.0  # from the lock's yes until the record is given up
@@ -56,9 +56,8 @@ _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _LastRecord:
-    """The last visible record under the key. None: there is none, or it is a tombstone."""
+class _LastRecord(Value):
+    """The last visible record of the key. None: none exists, or it is a tombstone."""
 
     ends: Mapping[int, int]  # partition to LSO
     highs: Mapping[int, int]  # partition to high watermark
@@ -96,7 +95,7 @@ class TopicOffsets:
         return Contents(True, entries_of(last.text, self._described.position, self.name))
 
     async def _partitions(self) -> list[PartitionFacts]:
-        """Raises IncompleteError."""
+        """Return the partitions with their offsets. Raises IncompleteError."""
         self._cluster.forgive()
         topic = self._described.topic
         metadata = (await self._cluster.metadata([topic])).topics[topic]
@@ -122,9 +121,9 @@ class TopicOffsets:
             for p, high in highs.items()
             if p not in by_partition and high > lows[p]
         ]:
-            for record, place in await self._read(ranges, READ_COMMITTED):
+            for record, partition in await self._read(ranges, READ_COMMITTED):
                 if key is None or record.key == key:
-                    by_partition[place] = record
+                    by_partition[partition] = record
             for r in ranges:
                 highs[r.topic_partition] = r.start
             size *= 8
@@ -133,51 +132,54 @@ class TopicOffsets:
     async def _read(
         self, ranges: Sequence[Range], isolation: int
     ) -> list[tuple[Record, TopicPartition]]:
-        """The records of a key or, without one, each partition's last. Raises IncompleteError."""
+        """Return a key's records, or (no key) each partition's last. Raises IncompleteError."""
         by_key = {r.topic_partition: r for r in ranges}
         records: list[tuple[Record, TopicPartition]] = []
         async for item in fetch.read(self._cluster, ranges, isolation=isolation):
-            place = item.topic_partition
+            partition = item.topic_partition
             if not isinstance(item, Chunk):
                 if item.error is not None:
                     raise IncompleteError(
-                        f"{item.error}: {item.detail}", where=f"{self.name}, {place}"
+                        f"{item.error}: {item.detail}", where=f"{self.name}, {partition}"
                     )
                 continue
             last: Record | None = None
-            for record in visible_records(item, by_key[place].start, by_key[place].end):
+            for record in visible_records(item, by_key[partition].start, by_key[partition].end):
                 if self._key is None:
                     last = record
                 elif record.key == self._key:
-                    records.append((record, place))
+                    records.append((record, partition))
             if last is not None:
-                records.append((last, place))
+                records.append((last, partition))
         return records
 
     async def _find(self) -> _LastRecord:
-        """Find the key. Raises CorruptError when it is in two partitions."""
+        """Find the key. Raises CorruptError if it is in two partitions."""
         facts = await self._partitions()
         last = await self._last(facts, self._key)
         ends = {f.partition: f.last_stable_offset or 0 for f in facts}
         highs = {f.partition: f.high_watermark or 0 for f in facts}
-        places = sorted(place for place, record in last.items() if record.value is not None)
-        if len(places) > 1:
+        topic_partitions = sorted(
+            topic_partition for topic_partition, record in last.items() if record.value is not None
+        )
+        if len(topic_partitions) > 1:
             raise CorruptError(
-                f"the key is in the partitions {places[0][1]} and {places[1][1]}: which one "
+                f"the key stands in the partitions {topic_partitions[0][1]} and "
+                f"{topic_partitions[1][1]}: which one "
                 "counts is not known",
                 where=self.name,
             )
-        if not places:
-            gone = sorted(place[1] for place in last)
+        if not topic_partitions:
+            gone = sorted(topic_partition[1] for topic_partition in last)
             return _LastRecord(ends, highs, gone[0] if gone else None)
         try:
-            text = (last[places[0]].value or b"").decode("utf-8")
+            text = (last[topic_partitions[0]].value or b"").decode("utf-8")
         except UnicodeDecodeError:
-            raise CorruptError("its value is not text", where=self.name) from None
-        return _LastRecord(ends, highs, places[0][1], text)
+            raise CorruptError("its value is no text", where=self.name) from None
+        return _LastRecord(ends, highs, topic_partitions[0][1], text)
 
     async def _changelog(self) -> Contents:
-        """Return what the last record of each partition carries."""
+        """Return the positions that each partition's last record carries."""
         app = self._app
         last = await self._last(await self._partitions(), None)
         if app is None:
@@ -188,9 +190,11 @@ class TopicOffsets:
                 change = decode_changelog(record.key, record.value)
             except CorruptError as error:
                 raise error.within(f"{at} at {record.offset}") from None
-            place = TopicPartition(app.inputs[0], at.partition)
-            [output] = app.outputs_of(place)[:1]
-            start = StoredOffset(topic=place[0], partition=at.partition, offset=change.upstream)
+            topic_partition = TopicPartition(app.inputs[0], at.partition)
+            [output] = app.outputs_of(topic_partition)[:1]
+            start = StoredOffset(
+                topic=topic_partition[0], partition=at.partition, offset=change.upstream
+            )
             end = StoredOutput(topic=output[0], partition=output[1], offset=change.downstream)
             kept.append(StoredPartition(input=start, output=(end,)))
         return Contents(
@@ -222,11 +226,11 @@ class TopicOffsets:
         await self._look_for_others(last, offset)
 
     async def _refuse_open(self, last: _LastRecord) -> None:
-        """A transaction that is open may hold a newer value, which would replace ours."""
+        """Refuse while a transaction is open: it may hold a newer value, which replaces ours."""
         ranges = self._above(last.ends, last.highs)
-        for record, place in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
+        for record, partition in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
             raise RefusedError(
-                f"an open transaction holds the key at {place} offset {record.offset}",
+                f"an open transaction holds the key at {partition} offset {record.offset}",
                 where=self.name,
                 remedy="see `eoctl why`",
             )
@@ -234,7 +238,7 @@ class TopicOffsets:
     async def _look_for_others(self, last: _LastRecord, ours: tuple[int, int] | None) -> None:
         """Raise UnverifiedError if another writer's record came since we read.
 
-        ours: None if no answer gave its offset: it is the last one, as it was looked for.
+        ours: None if no answer gave its offset: then it is the last record, which was searched for.
         """
         try:
             now = {f.partition: f.high_watermark or 0 for f in await self._partitions()}
@@ -245,10 +249,10 @@ class TopicOffsets:
                 f"it was written, what came beside it cannot be seen: {error.sentence}",
                 where=self.name,
             ) from None
-        places = sorted((place[1], record.offset) for record, place in since)
-        if ours is None and places:
-            ours = max(places, key=lambda place: place[1])
-        for partition, offset in places:
+        found = sorted((topic_partition[1], record.offset) for record, topic_partition in since)
+        if ours is None and found:
+            ours = max(found, key=lambda one: one[1])
+        for partition, offset in found:
             if (partition, offset) != ours:
                 assert ours is not None
                 raise UnverifiedError(
@@ -267,7 +271,7 @@ class TopicOffsets:
     async def _produce(
         self, value: str | None, partition: int | None, ensure_held: EnsureHeld
     ) -> tuple[int, int] | None:
-        """(partition, offset) of the record; None: no answer. Raises RefusedError."""
+        """Return (partition, offset) of the record; None: no answer. Raises RefusedError."""
         try:
             return await bounded(
                 lambda job: self._produced(job, value, partition, ensure_held), 2 * self._seconds
@@ -287,13 +291,13 @@ class TopicOffsets:
         reports: list[tuple[Any, Any]] = []
         config = {
             "acks": "all",
-            "retries": 0,  # sent once: a second copy would seem to be another writer's
+            "retries": 0,  # sent once: a second copy would look like another writer's
             "message.timeout.ms": int(min(self._seconds, MESSAGE_SECONDS) * 1000),
             "partitioner": "murmur2_random",  # where Java's producers put this key
             "linger.ms": 0,
         }
         producer = confluent.producer(self._cluster.settings, config)
-        try:  # its metadata first: nothing may wait once the lock was checked
+        try:  # metadata first: nothing may wait once the lock was checked
             producer.list_topics(self._described.topic, self._seconds)
         except KafkaException as error:
             raise RefusedError(
@@ -301,16 +305,16 @@ class TopicOffsets:
             ) from None
         held_before(ensure_held, written=False)
         job.writing()
-        place = {} if partition is None else {"partition": partition}
+        chosen = {} if partition is None else {"partition": partition}
         try:
             producer.produce(
                 self._described.topic,
                 value,
                 self._key,
                 on_delivery=lambda error, message: reports.append((error, message)),
-                **place,
+                **chosen,
             )
-        except KafkaException as error:  # it was not even taken into the queue
+        except KafkaException as error:  # not even queued
             raise RefusedError(
                 f"{error.args[0].name()}; nothing was written", where=self.name
             ) from None

@@ -93,7 +93,7 @@ class ZooKeeperOffsets:
         return session
 
     def _read(self, session: Session) -> Tree:
-        """Raises UnreachableError."""
+        """Return the nodes. Raises UnreachableError."""
         from kazoo.exceptions import KazooException, NoAuthError
 
         try:
@@ -117,7 +117,7 @@ class ZooKeeperOffsets:
                 return Contents(exists=False)
             text = self._text(self._path, tree.nodes[self._path][0])
             return Contents(True, entries_of(text, self._described.position, self.name))
-        by_place: dict[TopicPartition, StoredValues] = {}
+        by_partition: dict[TopicPartition, StoredValues] = {}
         for path, (data, _) in tree.nodes.items():
             topic, _, number = path.removeprefix(self._path + "/").partition("/")
             text = self._text(path, data)
@@ -125,10 +125,10 @@ class ZooKeeperOffsets:
                 raise CorruptError(f"the node {path!r} is not a partition", where=self.name)
             if not _DECIMAL.fullmatch(text) or int(text) > MAX_OFFSET:
                 raise CorruptError(f"the node {path!r} holds no offset: {text!r}", where=self.name)
-            by_place[TopicPartition(topic, int(number))] = {"offset": int(text)}
+            by_partition[TopicPartition(topic, int(number))] = {"offset": int(text)}
         entries = tuple(
-            StoreEntry(self._position(place, by_place[place]), by_place[place])
-            for place in sorted(by_place)
+            StoreEntry(self._position(partition, by_partition[partition]), by_partition[partition])
+            for partition in sorted(by_partition)
         )
         return Contents(self._path in tree.folders, entries)
 
@@ -138,17 +138,19 @@ class ZooKeeperOffsets:
         except UnicodeDecodeError:
             raise CorruptError(f"the node {path!r} holds no text", where=self.name) from None
 
-    def _position(self, place: TopicPartition, kept: StoredValues) -> StoredPartition:
-        start = StoredOffset(topic=place[0], partition=place[1], offset=kept["offset"])
+    def _position(self, topic_partition: TopicPartition, kept: StoredValues) -> StoredPartition:
+        start = StoredOffset(
+            topic=topic_partition[0], partition=topic_partition[1], offset=kept["offset"]
+        )
         return next_positions([StoredPartition(input=start)], self._described.position)[0]
 
     def kept(self, position: StoredPartition) -> StoredValues:
         if not self._described.is_consumer_offsets:
             return kept_of(position, self._described.position)
-        place = position.input.topic_partition
+        partition = position.input.topic_partition
         kept = {"offset": as_kept([position], self._described.position)[0].input.offset}
         why = "nodes of a consumer hold an input offset and nothing else"
-        refuse_loss(self._position(place, kept), position, why, self.name)
+        refuse_loss(self._position(partition, kept), position, why, self.name)
         return kept
 
     async def write(
@@ -247,7 +249,7 @@ class ZooKeeperOffsets:
                 return False
             try:
                 job.writing()
-            except SilentError:  # given up
+            except SilentError:  # the call was given up
                 return False
             return True
 

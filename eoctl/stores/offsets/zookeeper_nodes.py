@@ -1,4 +1,4 @@
-"""Nodes of ZooKeeper over one session: read many, create with the rights above, commit guarded."""
+"""Access ZooKeeper's nodes in one session: read many, create with inherited rights, commit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ def error_words(error: BaseException) -> str:
 
 
 def commit(client: Any, transaction: Any, may_be_sent: Callable[[], bool]) -> Any:
-    """Send a multi-operation; calls `may_be_sent` just before its bytes go out, on kazoo's thread.
+    """Send a multi-operation; call `may_be_sent` just before its bytes go out, on kazoo's thread.
 
     kazoo keeps a request of a suspended connection and sends it over the next one, which must not
     happen: checking the state before `commit_async` would be too early.
@@ -48,7 +48,7 @@ def create(
 ) -> None:
     """Create a node and its missing parents, with the ACL of the nearest one that exists.
 
-    made: nodes that this operation makes already, with their rights.
+    made: nodes that this operation already creates, with their rights.
     """
     from kazoo.exceptions import NoNodeError
 
@@ -76,7 +76,7 @@ def create(
 
 
 def get_all(session: Session, paths: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-    """Return data and version of those nodes that exist."""
+    """Return data and version of the nodes that exist."""
     from kazoo.exceptions import NoNodeError
 
     requests = [(path, session.client.get_async(path)) for path in paths]
@@ -91,7 +91,7 @@ def get_all(session: Session, paths: Sequence[str]) -> dict[str, tuple[bytes, in
 
 
 def read_consumer(session: Session, path: str) -> Tree:
-    """`/consumers/GROUP/offsets/TOPIC/PARTITION`."""
+    """Return the nodes of `/consumers/GROUP/offsets/TOPIC/PARTITION`."""
     from kazoo.exceptions import NoNodeError
 
     tree = Tree()

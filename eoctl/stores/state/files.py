@@ -1,29 +1,28 @@
 """The files of a state: Parquet with its rows.
 
-Each file has a name that no other attempt has, and counts only once a manifest lists it with its
-hash: the leftovers of a killed task are never taken for a result.
+Each file has a name that no other attempt uses, and counts only once a manifest lists it with its
+hash, so leftovers of a killed task are never taken for a result.
 """
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from eoctl.stores.storage import NewFile, Storage
 from recovery.errors import RefusedError
 from recovery.formats.columns import rows_schema
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DATA = "data"
 _ROWS_AT_ONCE = 1 << 16
-GROUP_ROWS = 1 << 16  # of a row group at least, but for a file's last one
+GROUP_ROWS = 1 << 16  # rows per row group, at least, except in a file's last one
 
 
-@dataclass(frozen=True, slots=True)
-class StateFile:
+class StateFile(Value):
     """A Parquet file, or a run. path: its name in the state's storage. size: bytes.
 
     sha256: empty for a run, which has its own checksums.
@@ -52,7 +51,7 @@ class StateWriter:
         self._held_rows = self._rows = 0
 
     def write(self, rows: "pa.Table") -> None:
-        """Live rows, as `ChangelogFormat.finish` gives them. Raises IncompleteError: disk full."""
+        """Write live rows from `ChangelogFormat.finish`. Raises IncompleteError: disk full."""
         self._held.append(rows)
         self._held_rows += len(rows)
         if self._held_rows >= GROUP_ROWS:
@@ -81,7 +80,7 @@ class StateWriter:
         self._rows += len(whole)
 
     def close(self) -> StateFile:
-        """The file, safe in its storage. `write` must have been called, if only with no rows.
+        """Return the file, safe in its storage. Call `write` first, even if without rows.
 
         Raises IncompleteError: disk full.
         """
@@ -104,8 +103,8 @@ def _same(value: int, n: int) -> "pa.Array":
 
 
 def read_rows(storage: Storage, file: StateFile) -> Iterator["pa.RecordBatch"]:
-    """The records of a listed file, without what the format added. Raises RefusedError when it is
-    not what the manifest lists."""
+    """Yield the records of a listed file, without the format's additions. Raises RefusedError if
+    the file is not what the manifest lists."""
     import pyarrow.parquet as pq
 
     check_file(storage, file)
@@ -117,7 +116,7 @@ def read_rows(storage: Storage, file: StateFile) -> Iterator["pa.RecordBatch"]:
 
 
 def check_file(storage: Storage, file: StateFile) -> None:
-    """Raise RefusedError when a listed file is missing, has changed, or is not in the storage."""
+    """Raise RefusedError if a listed file is missing, has changed, or is not in the storage."""
     listed = PurePosixPath(file.path)
     if listed.is_absolute() or ".." in listed.parts:
         raise RefusedError(

@@ -10,25 +10,24 @@ request.json, tasks/, runs/    only while a rebuild is unfinished
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from eoctl.stores.state.files import DATA, StateFile, check_file
 from eoctl.stores.state.runs import RUNS
 from eoctl.stores.storage import LOCK, PROBE, Storage
-from eoctl.stores.storage_address import place_of
+from eoctl.stores.storage_address import storage_and_name
 from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.facts import HasPartition
 from recovery.shared import cut as cuts
 from recovery.state import manifest as manifests
 from recovery.state.manifest import Manifest
+from recovery.values import Value
 
 MANIFEST, CUT, REQUEST, TASKS = "manifest.json", "cut.json", "request.json", "tasks"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow(HasPartition):
+class TaskRow(HasPartition, Value):
     """A task's result; JSON can hold it.
 
     bucket, buckets: of a BucketTask. counts: see RangeCounts; empty of a BucketTask. files, digest:
@@ -62,11 +61,11 @@ class TaskRow(HasPartition):
     bytes_by_followers: int = 0
 
     def key(self) -> str:
-        """Return the key of the task."""
-        place = f"{self.topic}-{self.partition}"
+        """Return the task's key."""
+        name = f"{self.topic}-{self.partition}"
         if self.bucket is not None:
-            return f"{place}-bucket-{self.bucket}-of-{self.buckets}"
-        return f"{place}-range-{self.start}-{self.end}"
+            return f"{name}-bucket-{self.bucket}-of-{self.buckets}"
+        return f"{name}-range-{self.start}-{self.end}"
 
 
 class Attempts:
@@ -99,11 +98,11 @@ class Attempts:
                     where=self._storage.shown(file.path),
                     remedy="give an --output that all of them share",
                 )
-        self._storage.put(f"{TASKS}/{key}.json", json.dumps(asdict(row)).encode("ascii"))
+        self._storage.put(f"{TASKS}/{key}.json", json.dumps(row.as_dict()).encode("ascii"))
 
 
 def _there(storage: Storage, name: str, size: int | None) -> bool:
-    """Return True if a file exists, with its size where that is known."""
+    """Return True if a file exists, with its size if that is known."""
     try:
         return storage.size(name) == size or size is None
     except OSError:
@@ -117,13 +116,13 @@ def _published(storage: Storage) -> RefusedError:
 
 
 def unfinished(storage: Storage) -> str | None:
-    """The request that is unfinished there. Raises RefusedError for a place of something else."""
+    """Return the unfinished request in a storage. Raises RefusedError for other content."""
     names = storage.top()
     if MANIFEST in names:
         raise _published(storage)
     with suppress(FileNotFoundError):
         return storage.get(REQUEST).decode("ascii")
-    ours = (LOCK, REQUEST)  # the latter: made or removed since
+    ours = (LOCK, REQUEST)  # the request: created or removed since
     others = [n for n in names if n not in ours and not n.startswith((f".{REQUEST}.", PROBE))]
     if others:
         raise RefusedError(
@@ -135,7 +134,7 @@ def unfinished(storage: Storage) -> str | None:
 
 
 def begin(storage: Storage, request: str, left: str | None) -> None:
-    """Note what is made here. left: the unfinished request that was found.
+    """Record what is made here. left: the unfinished request that was found.
 
     Raises RefusedError if another rebuild is at work, or has begun since.
     """
@@ -151,7 +150,7 @@ def begin(storage: Storage, request: str, left: str | None) -> None:
 
 
 def check_begun(storage: Storage, request: str) -> None:
-    """Raise RefusedError if what was begun last is another request, or already a state."""
+    """Raise RefusedError if another request was begun last, or the state is already published."""
     begun = unfinished(storage)
     if begun is not None and json.loads(begun) != json.loads(request):
         raise _another(storage)
@@ -166,9 +165,9 @@ def _another(storage: Storage) -> RefusedError:
 
 
 def publish(storage: Storage, manifest: Manifest) -> None:
-    """Publish the state in the storage; then remove what it does not need.
+    """Publish the state in the storage; then remove files that it does not need.
 
-    Raises RefusedError if there is a state already, or a file of this one is missing.
+    Raises RefusedError if a state is already published, or a file of this one is missing.
     """
     if _there(storage, MANIFEST, None):
         raise _lost(storage)
@@ -188,20 +187,20 @@ def publish(storage: Storage, manifest: Manifest) -> None:
 
 
 def _lost(storage: Storage) -> RefusedError:
-    """Return the error of a run whose result another one has published."""
-    if not storage.exclusive:  # nobody needs the files of this run now
+    """Return the error of a run when another run has published its result."""
+    if not storage.exclusive:  # nobody needs this run's files now
         tidy(storage, read(storage.shown(MANIFEST)))
     return _published(storage)
 
 
 def write_cut(storage: Storage, cut: cuts.Cut) -> None:
-    """The cut file of a storage. Raises UsageError."""
+    """Write the cut file of a storage. Raises UsageError."""
     storage.put(CUT, cuts.dump(cut).encode("ascii"))
 
 
 def tidy(storage: Storage, manifest: Manifest) -> None:
-    """Remove unlisted attempts, runs and rows of tasks. They are garbage: the published state is
-    complete without them, even if they cannot be removed now."""
+    """Remove unlisted attempts, runs and rows of tasks. The published state is complete without
+    them, even if they cannot be removed now."""
     listed = {f.path for p in manifest.partitions for f in p.files}
     with suppress(EoctlError):
         storage.delete(name for name in _attempts(storage, DATA) if name not in listed)
@@ -213,7 +212,7 @@ def _attempts(storage: Storage, folder: str) -> list[str]:
 
 
 def sweep(storage: Storage) -> None:
-    """Remove leftovers of earlier runs that no finished task lists: they take space.
+    """Remove leftovers of earlier runs that no finished task lists, to free space.
 
     Does nothing if another run may be active: its files are not listed yet.
     """
@@ -229,8 +228,8 @@ def sweep(storage: Storage) -> None:
 
 
 def discard(storage: Storage) -> None:
-    """Remove what an unfinished rebuild has left. Raises RefusedError where it is at work, or
-    might be."""
+    """Remove what an unfinished rebuild has left. Raises RefusedError if it is, or might be, at
+    work."""
     if not storage.exclusive:
         raise RefusedError(
             "object storage has no lock that shows whether the unfinished rebuild is still running",
@@ -238,12 +237,12 @@ def discard(storage: Storage) -> None:
             remedy="give another --output, or remove the objects when nothing writes there",
         )
     with storage.held():
-        unfinished(storage)  # it may have become a state meanwhile
+        unfinished(storage)  # another run may have published meanwhile
         storage.delete((DATA, RUNS, TASKS, REQUEST))
 
 
 def read(given: str | Path) -> Manifest:
-    """The manifest of a state, given by its folder or address, or by the manifest's. Raises
+    """Return the manifest of a state. given: its folder or address, or the manifest's. Raises
     UsageError."""
     return opened(given)[1]
 
@@ -255,8 +254,8 @@ def opened(given: str | Path) -> tuple[Storage, Manifest]:
 
 
 def read_bytes(given: str | Path) -> tuple[Storage, Manifest, bytes]:
-    """Return what `opened` does, and the bytes of the manifest. Raises UsageError."""
-    storage, name = place_of(given, MANIFEST)
+    """Return what `opened` does, and the manifest's bytes. Raises UsageError."""
+    storage, name = storage_and_name(given, MANIFEST)
     where = storage.shown(name)
     try:
         content = storage.get(name)

@@ -1,4 +1,4 @@
-"""A mark of 16 bytes in each row of a table shows its origin: a digest of its offset and key.
+"""Mark each row of a table with its origin: 16 bytes, a digest of its offset and key.
 
 Offsets alone do not: every changelog begins at 0.
 """
@@ -19,7 +19,7 @@ SIZE = 16
 
 
 def marks(rows: Iterable[Sequence[Any]]) -> "NDArray[np.bytes_]":
-    """S16[n], in the order of the rows: offset, key, then further integers of the unique key."""
+    """Return S16[n], in the order of the rows: offset, key, further integers of the unique key."""
     import numpy as np
 
     return np.frombuffer(b"".join(map(_mark, rows)), f"S{SIZE}")
@@ -33,7 +33,7 @@ def sorted_marks(parts: Iterable["NDArray[np.bytes_]"]) -> "NDArray[np.bytes_]":
 
 
 def among(marks: "NDArray[np.bytes_]", live: "NDArray[np.bytes_]") -> "NDArray[np.bool_]":
-    """bool[n]: which of them are in `live`, which is sorted."""
+    """Return bool[n]: which marks are in `live`, which is sorted."""
     import numpy as np
 
     if not len(live):
@@ -45,6 +45,6 @@ def among(marks: "NDArray[np.bytes_]", live: "NDArray[np.bytes_]") -> "NDArray[n
 
 def _mark(row: Sequence[Any]) -> bytes:
     offset, key, *more = row
-    binary = isinstance(key, bytes)  # SQLite takes a text for a blob: no state has written that
+    binary = isinstance(key, bytes)  # SQLite accepts text for a blob: no state has written that
     head = struct.pack(f">?{1 + len(more)}q", binary, offset, *more)
     return blake2b(head + (key if binary else b""), digest_size=SIZE).digest()

@@ -8,7 +8,6 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from recovery.formats.columns import int64_array, rows_schema
 from recovery.plurals import count, counted
 from recovery.state.latest import key_hash
 from recovery.state.manifest import Manifest, ManifestFile
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,74 +32,73 @@ BYTES_AT_ONCE = 128 << 20  # of rows in order
 
 
 def parts_of(rows: int) -> int:
-    """Into how many parts, by the hash of the key, so many rows are divided to be compared."""
+    """Return into how many parts, by key hash, so many rows are divided for comparing."""
     return max(1, -(-rows // ROWS_AT_ONCE))
 
 
-@dataclass(frozen=True)
-class StateRows:
-    """A finished state's rows. The files are checked against the manifest when they are read."""
+class StateRows(Value):
+    """A finished state's rows. Files are checked against the manifest when they are read."""
 
     storage: Storage
     manifest: Manifest
 
-    def rows(self, place: TopicPartition, part: int, parts: int) -> "pa.Table":
+    def rows(self, partition: TopicPartition, part: int, parts: int) -> "pa.Table":
         """Return the rows of a partition with a key hash of `part` modulo `parts`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         tables = []
         if part == 0:
-            self.check(place)
-        for listed in self.manifest.by_place()[place].files:
+            self.check(partition)
+        for listed in self.manifest.by_partition()[partition].files:
             file = pq.ParquetFile(self.storage.opened(listed.path))
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=rows_schema().names)
                 tables.append(part_of(table.cast(rows_schema()), part, parts))
         return pa.concat_tables(tables or [pa.Table.from_batches([], schema=rows_schema())])
 
-    def all_rows(self, place: TopicPartition) -> Iterator["pa.Table"]:
+    def all_rows(self, partition: TopicPartition) -> Iterator["pa.Table"]:
         """Yield all rows with all columns, a row group at a time."""
         import pyarrow.parquet as pq
 
-        self._check_rows(place)
-        for listed in self.manifest.by_place()[place].files:
+        self._check_rows(partition)
+        for listed in self.manifest.by_partition()[partition].files:
             check_file(self.storage, file_of(listed))
             file = pq.ParquetFile(self.storage.opened(listed.path))
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group)
 
-    def offsets(self, place: TopicPartition) -> "NDArray[np.int64]":
+    def offsets(self, partition: TopicPartition) -> "NDArray[np.int64]":
         """Return the offsets of a partition's rows, rising."""
         import numpy as np
 
         columns = [
             int64_values(one_chunk(group.column("offset")))
-            for group in self._groups(place, ["offset"])
+            for group in self._groups(partition, ["offset"])
         ]
         return np.sort(np.concatenate([np.empty(0, np.int64), *columns]))
 
-    def columns(self, place: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
-        """Some columns of all rows, a row group at a time. Call `check` before."""
-        return self._groups(place, names)
+    def columns(self, partition: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
+        """Yield some columns of all rows, a row group at a time. Call `check` before."""
+        return self._groups(partition, names)
 
     def in_order(
-        self, place: TopicPartition, first: int = 0, at_once: int | None = None
+        self, partition: TopicPartition, first: int = 0, at_once: int | None = None
     ) -> Iterator["pa.Table"]:
-        """The rows of a partition with all columns by rising offset, from row `first` on.
+        """Yield a partition's rows with all columns by ascending offset, from row `first` on.
 
-        In tables of `at_once` rows, or of as many as BYTES_AT_ONCE hold: each reads the files
+        The tables have `at_once` rows, or as many as BYTES_AT_ONCE hold: each reads the files
         again, so memory is bounded. Call `check` before.
         """
         import numpy as np
         import pyarrow as pa
 
-        offsets = self.offsets(place)
-        at_once = at_once or self._fit(place)
+        offsets = self.offsets(partition)
+        at_once = at_once or self._fit(partition)
         for begin in range(first, len(offsets), at_once):
             last = min(begin + at_once, len(offsets)) - 1
             parts = []
-            for group in self._groups(place, None, (int(offsets[begin]), int(offsets[last]))):
+            for group in self._groups(partition, None, (int(offsets[begin]), int(offsets[last]))):
                 here = int64_values(one_chunk(group.column("offset")))
                 chosen = np.flatnonzero((here >= offsets[begin]) & (here <= offsets[last]))
                 parts.append(group.take(int64_array(chosen)))
@@ -107,30 +106,29 @@ class StateRows:
             order = np.argsort(int64_values(one_chunk(rows.column("offset"))), kind="stable")
             yield rows.take(int64_array(order))
 
-    def check(self, place: TopicPartition) -> None:
-        """Raises RefusedError where a file is not what the manifest lists, or they are not what its
-        digest is of."""
-        self._check_rows(place)
-        for listed in self.manifest.by_place()[place].files:
+    def check(self, partition: TopicPartition) -> None:
+        """Raise RefusedError if a file does not match the manifest, or its rows the digest."""
+        self._check_rows(partition)
+        for listed in self.manifest.by_partition()[partition].files:
             check_file(self.storage, file_of(listed))
 
-    def _check_rows(self, place: TopicPartition) -> None:
-        part = self.manifest.by_place()[place]
+    def _check_rows(self, partition: TopicPartition) -> None:
+        part = self.manifest.by_partition()[partition]
         rows = sum(listed.rows for listed in part.files)
         if rows != part.digest.rows:
             raise RefusedError(
                 f"the files of its manifest list {counted(rows, 'row')}, its digest is of "
                 f"{count(part.digest.rows)}",
-                where=f"{self.storage.address}, {place}",
+                where=f"{self.storage.address}, {partition}",
                 remedy="rebuild the state",
             )
 
-    def _fit(self, place: TopicPartition) -> int:
+    def _fit(self, partition: TopicPartition) -> int:
         """Return how many rows fit into BYTES_AT_ONCE."""
         import pyarrow.parquet as pq
 
         rows, size = 0, 0
-        for listed in self.manifest.by_place()[place].files:
+        for listed in self.manifest.by_partition()[partition].files:
             metadata = pq.ParquetFile(self.storage.opened(listed.path)).metadata
             rows += metadata.num_rows
             size += sum(
@@ -140,14 +138,14 @@ class StateRows:
 
     def _groups(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         columns: list[str] | None,
         within: tuple[int, int] | None = None,
     ) -> Iterator["pa.Table"]:
-        """Row groups, those without any offset `within` left out where that is known."""
+        """Yield row groups, without those known to have no offset `within`."""
         import pyarrow.parquet as pq
 
-        for listed in self.manifest.by_place()[place].files:
+        for listed in self.manifest.by_partition()[partition].files:
             file = pq.ParquetFile(self.storage.opened(listed.path))
             at = file.schema_arrow.get_field_index("offset")
             for number in range(file.num_row_groups):
@@ -163,7 +161,7 @@ def _outside(statistics: Any, within: tuple[int, int]) -> bool:
 
 
 def file_of(listed: ManifestFile) -> StateFile:
-    """A manifest's file as the file's reader wants it."""
+    """Return a manifest's file as the file's reader expects it."""
     return StateFile(listed.path, listed.rows, listed.size, listed.sha256)
 
 
@@ -177,21 +175,20 @@ def part_of(rows: "pa.Table", part: int, parts: int) -> "pa.Table":
     return rows.take(int64_array(np.flatnonzero(hashes % np.uint64(parts) == part)))
 
 
-@dataclass(frozen=True)
-class Dump:
+class Dump(Value):
     """A JSON-lines dump, all in memory. timestamps: every line has one."""
 
     rows: dict[tuple[str | None, int | None], "pa.Table"]
     timestamps: bool
     partitions: bool
 
-    def of(self, place: TopicPartition) -> "pa.Table | None":
-        """Return the rows of one partition; None when it has none."""
-        return self.rows.get(place, self.rows.get((None, place[1])))
+    def of(self, topic_partition: TopicPartition) -> "pa.Table | None":
+        """Return the rows of one partition; None if it has none."""
+        return self.rows.get(topic_partition, self.rows.get((None, topic_partition[1])))
 
 
 def read_dump(path: Path) -> Dump:
-    """Raises UsageError with the line that is not one."""
+    """Return the dump in a file. Raises UsageError that names an invalid line."""
     grouped: dict[tuple[str | None, int | None], list[dict[str, Any]]] = {}
     timestamps = True
     try:
@@ -199,9 +196,9 @@ def read_dump(path: Path) -> Dump:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue
-                place, row = _dumped(line, f"{path}, line {number}")
+                topic_partition, row = _dumped(line, f"{path}, line {number}")
                 timestamps = timestamps and row["timestamp"] is not None
-                grouped.setdefault(place, []).append(row)
+                grouped.setdefault(topic_partition, []).append(row)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"cannot be read: {reason}", where=str(path)) from None
@@ -211,7 +208,9 @@ def read_dump(path: Path) -> Dump:
     if len({topic is not None for topic, _ in grouped}) > 1:
         raise UsageError("some lines name a topic, some do not", where=str(path))
     return Dump(
-        {place: _table(rows) for place, rows in grouped.items()}, timestamps, partitions != {False}
+        {topic_partition: _table(rows) for topic_partition, rows in grouped.items()},
+        timestamps,
+        partitions != {False},
     )
 
 
@@ -225,21 +224,21 @@ def _dumped(line: str, where: str) -> tuple[tuple[str | None, int | None], dict[
             "key": base64.b64decode(key, validate=True),
             "value": None if value is None else base64.b64decode(value, validate=True),
         }
-        place = fields.get("topic"), fields.get("partition")
+        topic_partition = fields.get("topic"), fields.get("partition")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error):
         raise UsageError(
             "not a line of a dump",
             where=where,
             remedy='write {"key": base64, "value": base64, "timestamp": ms, "partition": number}',
         ) from None
-    time, (topic, partition) = row["timestamp"], place
+    time, (topic, partition) = row["timestamp"], topic_partition
     if not (
         (time is None or (type(time) is int and -(2**63) <= time < 2**63))
         and (topic is None or isinstance(topic, str))
         and (partition is None or type(partition) is int)
     ):
         raise UsageError("timestamp, topic or partition is not what it should be", where=where)
-    return place, row
+    return topic_partition, row
 
 
 def _table(rows: list[dict[str, Any]]) -> "pa.Table":

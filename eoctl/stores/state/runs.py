@@ -2,8 +2,8 @@
 
 A run is groups of about GROUP_BYTES, each an Arrow IPC stream of its own, compressed by lz4: the
 columns of `rows_schema` and `hash`. After them is an index of the groups, with their CRC-32C. Any
-number of runs is read in parallel, a window of hashes at a time. Nobody but eoctl reads a run:
-Parquet took three times as long to read, and a SHA-256 of what is deleted soon is not needed.
+number of runs is read in parallel, a window of hashes at a time. Only eoctl reads a run: Parquet
+took three times as long to read, and a file that is deleted soon needs no SHA-256.
 """
 
 import uuid
@@ -23,18 +23,18 @@ RUNS, SUFFIX = "runs", ".run"
 GROUP_BYTES = 512 << 10
 WINDOW_BYTES = 32 << 20
 _MAGIC = b"eoctlrun"
-_INDEX = [  # of each group
-    ("first", "<i8"),  # its least hash
-    ("size", "<i8"),  # its bytes in memory
+_INDEX = [  # for each group
+    ("first", "<i8"),  # the lowest hash
+    ("size", "<i8"),  # bytes in memory
     ("position", "<i8"),
-    ("length", "<i8"),  # its bytes in the file
+    ("length", "<i8"),  # bytes in the file
     ("crc", "<u4"),
 ]
 _END = [("groups", "<i8"), ("crc", "<u4"), ("magic", "S8")]  # crc: of the index
 
 
 def write_run(storage: Storage, name: str, parts: Iterable["pa.Table"]) -> StateFile:
-    """Write a run. parts: no key's hash is below one of the part before.
+    """Write a run. parts: each one's hashes are at or above the previous one's.
 
     Raises IncompleteError: disk full.
     """
@@ -67,9 +67,9 @@ def write_run(storage: Storage, name: str, parts: Iterable["pa.Table"]) -> State
 
 
 class RunReader:
-    """Reads a run by rising hash, from `low` on. Raises RefusedError where it is damaged.
+    """Reads a run by ascending hash, from `low` on. Raises RefusedError if it is damaged.
 
-    first: int64[n], the least hash of each group; sizes: int64[n], their bytes in memory.
+    first: int64[n], the lowest hash of each group; sizes: int64[n], their bytes in memory.
     """
 
     def __init__(self, storage: Storage, run: str, low: int) -> None:
@@ -82,12 +82,12 @@ class RunReader:
         self.sizes = np.ascontiguousarray(self._index["size"])
         self._held: list[pa.Table] = []
         self._next = max(0, int(np.searchsorted(self.first, low)) - 1)
-        self.below(low)  # of the group in which `low` lies
+        self.below(low)  # skip rows of the first group below `low`
 
     def below(self, edge: int) -> list["pa.Table"]:
-        """Return the rows with lower hashes that were not returned yet, `hash` among the columns.
+        """Return the not yet returned rows with lower hashes, including the column `hash`.
 
-        Each table is sorted by it.
+        Each table is sorted by hash.
         """
         import numpy as np
 
@@ -144,8 +144,8 @@ class RunReader:
 
 
 def windows(readers: Sequence[RunReader], low: int, behind: int) -> list[int]:
-    """Return rising hashes that end with `behind`: between two of them, or `low` and the first, the
-    runs have about WINDOW_BYTES."""
+    """Return ascending hashes, the last one `behind`: from `low` on, the runs have about
+    WINDOW_BYTES between any two."""
     import numpy as np
 
     first = np.concatenate([np.empty(0, np.int64), *(reader.first for reader in readers)])

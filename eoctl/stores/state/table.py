@@ -1,8 +1,8 @@
 """A database table that holds a state: a row for each entry, through SQLAlchemy Core.
 
-Columns as in the state's Parquet files. `upsert` writes some rows in their own transaction,
-`replace` everything and the restart offsets in one. A row belongs to the state if its partition has
-a row with its offset and key: all others are counted, and deleted only on request.
+The columns are those of the state's Parquet files. `upsert` writes some rows in their own
+transaction, `replace` all rows and the restart offsets in one. A row belongs to the state if its
+partition has a row with its offset and key: all others are counted, and deleted only on request.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +27,7 @@ from recovery.formats.columns import rows_schema
 from recovery.plurals import counted
 from recovery.shared.digest import Digest, digest
 from recovery.shared.store_tables import SqlStore
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,8 +47,7 @@ class _SaidError(Exception):
     """The database's complaint. args: one sentence without any secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableRows:
+class TableRows(Value):
     """A partition's rows in the table. marks: sorted."""
 
     digest: Digest
@@ -56,7 +56,7 @@ class TableRows:
 
 @dataclass(slots=True)
 class Counted:
-    """The numbers of a partition's rows that are of the state, and of others."""
+    """The numbers of a partition's rows that belong to the state, and of others."""
 
     own: int = 0
     others: int = 0
@@ -65,7 +65,7 @@ class Counted:
 class StateTable:
     """One table. columns: the state's, by name: `int64`, `binary` or `string`.
 
-    Raises UsageError for a url that is none, or a database of another kind.
+    Raises UsageError for an invalid url, or a database of another kind.
     """
 
     def __init__(self, described: SqlStore, columns: Mapping[str, str]) -> None:
@@ -79,7 +79,7 @@ class StateTable:
             )
         self._kind = kind
         self._key = [n for n in ("partition", "key", "valid_from") if n in columns]
-        self.marked = ["offset", *self._key[1:]]  # the columns that a row's mark is made of
+        self.marked = ["offset", *self._key[1:]]  # the columns from which a row's mark is made
         self.name = f"{self._database.shown} table {described.table}"
 
     async def check(self) -> None:
@@ -90,7 +90,7 @@ class StateTable:
         await self._reading(lambda connection, job: self._check(connection))
 
     async def count(self, live: Marks) -> dict[int, Counted]:
-        """The rows of each partition of the state. Raises RefusedError for one it has not."""
+        """Return the state's rows by partition. Raises RefusedError for an unknown partition."""
         return await self._reading(lambda connection, job: self._count(connection, job, live))
 
     async def partition_rows(self, partition: int) -> TableRows:
@@ -106,10 +106,10 @@ class StateTable:
         keep: "NDArray[np.bytes_] | None",
         ensure_held: EnsureHeld,
     ) -> None:
-        """Write rows of a partition, some per transaction; then, if `keep` is given, delete the
-        partition's rows with other marks.
+        """Write rows of a partition, some per transaction; delete the rest if `keep` is given.
 
-        Raises RefusedError where nothing was written, IncompleteError where some was.
+        The rest are the partition's rows with other marks. Raises RefusedError if nothing was
+        written, IncompleteError if some rows were.
         """
 
         def work(job: BlockingCall) -> None:
@@ -135,9 +135,9 @@ class StateTable:
     ) -> None:
         """Replace all rows, and the restart offsets with them, in one transaction.
 
-        rows: of a partition. offsets: their table, compared and set. replace: other rows are
-        deleted, else refused. Raises RefusedError where nothing was written, UnverifiedError where
-        the database's answer to COMMIT did not arrive.
+        rows: of a partition. offsets: their table, compared and set. replace: delete other rows,
+        else refuse. Raises RefusedError if nothing was written, UnverifiedError if the database's
+        answer to COMMIT did not arrive.
         """
         store = SqlOffsets(offsets[0], None, SILENT_SECONDS)
 
@@ -146,7 +146,7 @@ class StateTable:
                 self._connected(writing=True) as connection,
                 self._transaction(connection, job, ensure_held),
             ):
-                if self._kind == "postgresql":  # no rows may come while old ones are deleted
+                if self._kind == "postgresql":  # no rows may be added while old ones are deleted
                     name = connection.dialect.identifier_preparer.format_table(self._table)
                     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
                 store.put(connection, offsets[1])
@@ -251,7 +251,7 @@ class StateTable:
         return counts
 
     def _marked(self, table: Any) -> list[Any]:
-        """The columns of `marked`; a null integer is -1, which none of a state is."""
+        """Return the columns of `marked`; a null integer is -1, which no state contains."""
         from sqlalchemy import func
 
         columns = [(n, table.c[n]) for n in self.marked]
@@ -295,7 +295,7 @@ class StateTable:
         partition: int,
         keep: "NDArray[np.bytes_]",
     ) -> None:
-        """Delete a partition's rows with another mark: they are another state's."""
+        """Delete a partition's rows with other marks: they belong to another state."""
         from sqlalchemy import bindparam, func, or_, select, tuple_
 
         table = self._table
@@ -324,7 +324,7 @@ class StateTable:
     def _streamed(
         self, connection: "Connection", job: BlockingCall, query: Any
     ) -> Iterator[Sequence[Any]]:
-        """Rows, some at a time, never all of them in memory."""
+        """Yield rows, some at a time, never all of them in memory."""
         options = {"stream_results": True, "yield_per": _LOOKED_AT_ONCE}
         for part in connection.execute(query, execution_options=options).partitions():
             job.answered()
@@ -369,7 +369,7 @@ class StateTable:
     def _transaction(
         self, connection: "Connection", job: BlockingCall, ensure_held: EnsureHeld
     ) -> Iterator[None]:
-        """Commit at the end, if the lock is still held and the call not abandoned."""
+        """Commit at the end, if the lock is still held and the call was not abandoned."""
         held_before(ensure_held, written=job.sent)
         with connection.begin():
             self._database.bound_statements(connection)
@@ -393,7 +393,7 @@ class StateTable:
 
 
 def refuse_others(others: int, where: str) -> None:
-    """Raises RefusedError where there are any."""
+    """Raise RefusedError if other rows exist."""
     if others:
         raise RefusedError(
             f"it holds {counted(others, 'row')} that this state has not",

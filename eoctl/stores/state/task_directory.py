@@ -1,7 +1,7 @@
-"""The files of a task of a Kafka Streams application, written and read by rocksdict.
+"""Write and read a Kafka Streams task's files, with rocksdict.
 
 The RocksDB of rocksdict and that of Streams differ in version: written files keep to the table
-format of RocksDB 6.6 and to the settings that Streams opens its stores with. Nothing stays in a
+format of RocksDB 6.6 and to the settings that Streams opens its stores with. Nothing remains in a
 write-ahead log, which Streams does not use.
 """
 
@@ -30,9 +30,9 @@ _OWN = "rocksdict-config.json"  # what rocksdict leaves beside RocksDB's files
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold the lock that an application's process holds as long as it runs in the folder.
+    """Hold the lock that an application's process holds while it runs in the folder.
 
-    Raises RefusedError where one does, IncompleteError where that cannot be seen.
+    Raises RefusedError if one does, IncompleteError if that cannot be seen.
     """
     try:
         descriptor = os.open(folder / names.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -48,15 +48,15 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def refuse_running(folder: Path) -> None:
-    """Raise RefusedError where an application runs in the folder, IncompleteError if unknown."""
-    if (folder / names.LOCK).exists():  # reading creates none
+    """Raise RefusedError if an application runs in the folder, IncompleteError if unknown."""
+    if (folder / names.LOCK).exists():  # reading creates no lock file
         with held(folder):
             pass
 
 
 def _lock(descriptor: int, folder: Path) -> None:
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Java's FileLock is one of lockf
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Java's FileLock is a lock of lockf
     except (BlockingIOError, PermissionError):
         raise RefusedError(
             "an application is running in it, or another delivery",
@@ -72,7 +72,7 @@ def _lock(descriptor: int, folder: Path) -> None:
 def write_store(folder: Path, rows: Iterable["pa.Table"], *, timestamped: bool) -> None:
     """Write a new store and close it. rows: of one partition, with key, timestamp and value.
 
-    Raises IncompleteError where RocksDB fails: the store is then incomplete.
+    Raises IncompleteError if RocksDB fails: the store is then incomplete.
     """
     from rocksdict import WriteBatch, WriteOptions
 
@@ -95,7 +95,7 @@ def write_store(folder: Path, rows: Iterable["pa.Table"], *, timestamped: bool) 
 
 
 def read_store(folder: Path, partition: int, *, timestamped: bool) -> Digest:
-    """Return the digest of all that a store holds; of a plain one without timestamps (-1).
+    """Return the digest of everything in a store; a plain store has no timestamps (-1).
 
     rocksdict ends silently at a damaged block: the digest reveals it.
     """
@@ -130,7 +130,7 @@ def write_checkpoint(task: Path, ends: Mapping[TopicPartition, int]) -> None:
 
 
 def has_checkpoint(task: Path, ends: Mapping[TopicPartition, int]) -> bool:
-    """Return True if a task directory holds exactly these offsets, as `write_checkpoint` writes it.
+    """Return True if a task directory holds exactly these offsets as `write_checkpoint` wrote them.
 
     Streams 4.3 removes the file at its first start, earlier versions rewrite it.
     """
@@ -142,13 +142,13 @@ def has_checkpoint(task: Path, ends: Mapping[TopicPartition, int]) -> bool:
 
 
 def marks(task: Path) -> list[tuple[str, int, int]]:
-    """Return what changes with a task's stores: of each file its name, size and time (ns)."""
+    """Return what changes with a task's stores: each file's name, size and time (ns)."""
     files = [p for p in (task / names.ROCKSDB).rglob("*") if p.is_file()]
     return sorted((str(p.relative_to(task)), p.stat().st_size, p.stat().st_mtime_ns) for p in files)
 
 
 def settle(folder: Path, *, deep: bool = True) -> None:
-    """Have the names in a folder on disk, and where it is deep all below. Raises OSError."""
+    """Sync the names in a folder to disk and, if deep, in all folders below. Raises OSError."""
     for path, folders, files in os.walk(folder):
         if not deep:
             folders.clear()
@@ -162,7 +162,7 @@ def settle(folder: Path, *, deep: bool = True) -> None:
 
 @contextmanager
 def _opened(folder: Path, timestamped: bool, *, writes: bool) -> Iterator[tuple[Any, Any]]:
-    """Open a store's column family: what reads and writes it, and its handle for a batch."""
+    """Open a store's column family: yield its reader and writer, and its handle for a batch."""
     from rocksdict import AccessType, Rdict
 
     families = {names.TIMESTAMPED: _options()} if timestamped else {}
@@ -176,7 +176,7 @@ def _opened(folder: Path, timestamped: bool, *, writes: bool) -> Iterator[tuple[
             store.close()
         finally:
             whole.close()
-    except Exception as error:  # rocksdict raises plain ones, with RocksDB's words
+    except Exception as error:  # rocksdict raises plain exceptions, with RocksDB's words
         if type(error) is not Exception:
             raise
         raise IncompleteError(f"RocksDB failed: {error}", where=str(folder)) from None
@@ -186,7 +186,7 @@ def _opened(folder: Path, timestamped: bool, *, writes: bool) -> Iterator[tuple[
 
 
 def _options() -> Any:
-    """Options that Streams could have made the store with."""
+    """Return options with which Streams could have made the store."""
     from rocksdict import (
         BlockBasedOptions,
         ChecksumType,

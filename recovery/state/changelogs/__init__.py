@@ -1,1 +1,1 @@
-"""The formats of changelogs: which record is the latest word on which key."""
+"""The formats of changelogs: which record of a key is its latest value."""

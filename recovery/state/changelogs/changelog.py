@@ -1,17 +1,17 @@
-"""The meaning of a changelog's records: the base of all formats, itself the format `plain`.
+"""The meaning of a changelog's records: the base of all formats, and itself the format `plain`.
 
 A format says which records count, what identifies an entry, and what is live at the end. The
-formats of Kafka Streams, Samza and others override what differs; so may a small class of one's own,
+formats of Kafka Streams, Samza and others override what differs; so can a small class of your own,
 named as `module:Class`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import UsageError
 from recovery.formats.arrays import null_mask
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,11 +22,10 @@ Summary = Mapping[str, Any]
 """What a format remembers of all records of a partition (maxima, say); JSON can hold it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """A partition's log in numbers. Times in milliseconds, None where there is no bound.
+class LogFacts(Value):
+    """A partition's log in numbers. Times in milliseconds, None = no bound.
 
-    now_ms: when the log start was read the last time.
+    now_ms: when the log start was last read.
     """
 
     log_start_offset: int
@@ -37,16 +36,16 @@ class LogFacts:
 
 
 class ChangelogFormat:
-    """Last value per key, a null value deletes, a null key is in no state: `plain`.
+    """The format `plain`: last value per key; a null value deletes, a null key is in no state.
 
     rows are always record batches or tables of `recovery.formats.columns.rows_schema`. options: a
-    JSON-able mapping; {"retention_ms": int} where `needs_retention`.
+    mapping that JSON can hold; {"retention_ms": int} if `needs_retention`.
     """
 
     name = "plain"
-    in_ranges = True  # False: one task reads the whole partition, in the order of offsets
-    ignores = False  # a replay ignores some valid records because of others before them
-    retention_config = "retention.ms"  # the topic's setting that tells it, with a day added
+    in_ranges = True  # False: one task reads the complete partition, in offset order
+    ignores = False  # whether a replay ignores some valid records because of earlier ones
+    retention_config = "retention.ms"  # the topic's setting with the retention plus a day
     needs_retention = False  # of windows and sessions, from --retention or the topic's own
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -54,26 +53,26 @@ class ChangelogFormat:
 
     @property
     def extra(self) -> "pa.Schema":
-        """The columns that `finish` adds."""
+        """Return the columns that `finish` adds."""
         import pyarrow as pa
 
         return pa.schema([])
 
     def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
-        """bool[n]: records that may be in a state; the others are counted as `invalid`."""
+        """Return as bool[n] which records may be in a state; others are counted as `invalid`."""
         return ~null_mask(rows.column("key"))
 
     def keep(self, rows: "pa.RecordBatch", summary: Summary) -> "NDArray[np.bool_] | None":
-        """bool[n]: valid records that a replay would not ignore; None: all.
+        """Return as bool[n] which valid records a replay would not ignore; None: all.
 
         summary: of the records before them.
         """
         return None
 
     def keep_after(self, rows: "pa.Table", summary: Summary) -> "NDArray[np.bool_] | None":
-        """bool[n]: of what `keep` took in a range of its own, in any order, what it had taken after
-        the records before that range; None: all.
+        """Return as bool[n] which rows `keep` would take after earlier records too; None: all.
 
+        rows: those that `keep` took from a range without knowing earlier records, in any order.
         summary: of the records before the range.
         """
         return None
@@ -83,15 +82,15 @@ class ChangelogFormat:
         return summary
 
     def merge(self, first: Summary, second: Summary) -> Summary:
-        """Join what two ranges of a partition have seen."""
+        """Join what was remembered of two ranges of a partition."""
         return {**first, **second}
 
     def identity(self, rows: "pa.RecordBatch | pa.Table") -> "pa.LargeBinaryArray":
-        """Return the columns of which the last offset wins."""
+        """Return the identity of each row; of equal ones the last offset wins."""
         return rows.column("key")
 
     def finish(self, rows: "pa.Table", summary: Summary) -> "pa.Table":
-        """The live rows among the last of each identity, with the `extra` columns.
+        """Return the live rows among the last of each identity, with the `extra` columns.
 
         All identities of a key come together, in no order, tombstones included. summary: of the
         partition.
@@ -99,9 +98,9 @@ class ChangelogFormat:
         return rows.filter(rows.column("value").is_valid())
 
     def proves(self, log: LogFacts, summary: Summary) -> str | None:
-        """Return why nothing that is live can be missing although the log's beginning was deleted.
+        """Return why nothing live can be missing although the log's beginning was deleted.
 
-        None where that can't be said.
+        None: that is not certain.
         """
         return None
 
@@ -121,7 +120,7 @@ FORMATS: dict[str, str] = {
 
 
 def changelog_format(name: str, options: Mapping[str, Any]) -> ChangelogFormat:
-    """The format of a name, or of `module:Class` of one's own. Raises UsageError."""
+    """Return the format with a name, or your own as `module:Class`. Raises UsageError."""
     target = name if ":" in name else FORMATS.get(name)
     if target is None:
         known = ", ".join(FORMATS)

@@ -1,7 +1,7 @@
 """coast's changelogs (`coast.cl.<store>`): state with the offsets it belongs to, in every record.
 
 Key: i32 length, key. Value: i64 upstream (the next input offset), i64 downstream (the next output
-offset), i32 length, state. What the partition's last record says is where to restart with it.
+offset), i32 length, state. The partition's last record says where to restart with the state.
 Source: coast (Ben Kirwin), class SafeBackend; one record at a time: recovery.formats.coast.
 """
 
@@ -25,7 +25,7 @@ _END = 2**31  # past the last byte of any record
 class Coast(ChangelogFormat):
     """Last state per key, and the offsets attached to it.
 
-    summary: {"upstream", "downstream"}: of the partition's last record, the restart offsets.
+    summary: {"upstream", "downstream"}: the restart offsets, from the partition's last record.
     """
 
     name = "coast"
@@ -44,12 +44,12 @@ class Coast(ChangelogFormat):
         )
 
     def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
-        """Keys of the length that they say."""
+        """Return as bool[n] which keys have the length that they state."""
         keys = rows.column("key")
         return super().valid(rows) & _fits(keys, 0, _LENGTH)
 
     def observe(self, rows: "pa.RecordBatch", summary: Summary) -> Summary:
-        """Raises CorruptError where the last record's value is not coast's."""
+        """Return the last record's offsets. Raises CorruptError if its value is not coast's."""
         values = rows.column("value")
         for i in range(len(rows) - 1, -1, -1):
             value = values[i].as_py()
@@ -63,7 +63,7 @@ class Coast(ChangelogFormat):
         return summary
 
     def finish(self, rows: "pa.Table", summary: Summary) -> "pa.Table":
-        """Raises CorruptError for a value that is not coast's."""
+        """Return states with their offsets. Raises CorruptError for a value that is not coast's."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -74,7 +74,7 @@ class Coast(ChangelogFormat):
             offset = int64_values(one_chunk(rows.column("offset")))[wrong[0]]
             raise CorruptError("it is not a value of a coast changelog", where=f"offset {offset}")
         columns = [
-            # an end, or Arrow multiplies the rows by 2^63: "Negative buffer resize"
+            # Without an end, Arrow multiplies the rows by 2^63: "Negative buffer resize".
             pc.binary_slice(keys, _LENGTH, _END),
             pc.binary_slice(values, _ATTACHED, _END),
             int64_array(_head(values, 0, _ATTACHED, ">i8").astype("int64")),
@@ -86,7 +86,7 @@ class Coast(ChangelogFormat):
 
 
 def _fits(column: "pa.Array", at: int, head: int) -> "NDArray[np.bool_]":
-    """Strings of at least `head` bytes whose int32 at `at` says how many follow the head."""
+    """Return which strings of at least `head` bytes are as long as their int32 at `at` says."""
     import numpy as np
 
     behind = np.diff(binary_parts(column)[1]) - head
@@ -95,13 +95,13 @@ def _fits(column: "pa.Array", at: int, head: int) -> "NDArray[np.bool_]":
 
 
 def _head(column: "pa.Array", at: int, least: int, kind: str) -> "NDArray[np.int64]":
-    """The big-endian number `at` bytes into each string; -1 where it is shorter than `least`."""
+    """Return the big-endian number `at` bytes into each string; -1 if shorter than `least`."""
     import numpy as np
 
     data, edges = binary_parts(column)
     numbers = np.full(len(column), -1, np.int64)
     long_enough = np.flatnonzero(np.diff(edges) >= least)
     width = np.dtype(kind).itemsize
-    places = edges[:-1][long_enough, None] + at + np.arange(width)
-    numbers[long_enough] = np.ascontiguousarray(data[places]).view(kind)[:, 0]
+    positions = edges[:-1][long_enough, None] + at + np.arange(width)
+    numbers[long_enough] = np.ascontiguousarray(data[positions]).view(kind)[:, 0]
     return numbers

@@ -1,6 +1,6 @@
 """Kafka Connect's offsets topic: where each source connector is in its source.
 
-Key: JSON `["connector", {source partition}]`; value: JSON {source offset}, null where it was reset.
+Key: JSON `["connector", {source partition}]`; value: JSON {source offset}, null if it was reset.
 Source: Kafka's classes OffsetStorageWriter, KafkaOffsetBackingStore; KIP-875.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ConnectOffsets(ChangelogFormat):
     """Last offset per connector and source partition, both as JSON text besides the raw bytes.
 
-    connector and source_partition are null where a key is not what Connect writes; the row stays.
+    connector and source_partition are null for a key that Connect does not write; the row stays.
     """
 
     name = "connect-offsets"
@@ -41,7 +41,7 @@ class ConnectOffsets(ChangelogFormat):
 
 
 def decode_key(key: bytes) -> tuple[str | None, str | None]:
-    """(connector, source partition as JSON); (None, None) for what Connect does not write."""
+    """Return (connector, source partition as JSON); (None, None) if Connect writes no such key."""
     try:
         fields = json.loads(key)
         if not (isinstance(fields, list) and len(fields) == 2 and isinstance(fields[0], str)):
@@ -59,6 +59,6 @@ def _text(value: bytes) -> str | None:
 
 
 def _utf8(text: str) -> str:
-    """Itself. Raises ValueError for half a surrogate pair, which JSON can name and UTF-8 can't."""
+    """Return the text. Raises ValueError for half a surrogate pair: JSON can have it, UTF-8 not."""
     text.encode("utf-8")
     return text

@@ -1,7 +1,7 @@
-"""Debezium's change events in JSON: the row that a table holds, out of its last event.
+"""Debezium's change events in JSON: the current row of a table, from its last event.
 
 Key: the row's key as Debezium writes it; value: `{"before": ..., "after": ..., "op": ..., ...}`, or
-that as `payload` beside its `schema`. Source: Debezium's class io.debezium.data.Envelope; its
+that as `payload` next to its `schema`. Source: Debezium's class io.debezium.data.Envelope; its
 documentation of the PostgreSQL connector ("Change events", "Toasted values").
 """
 
@@ -33,9 +33,9 @@ _decode = json.JSONDecoder().raw_decode
 class Debezium(ChangelogFormat):
     """Last event per key, with `after`: the row as JSON text, byte for byte as Debezium wrote it.
 
-    A delete event ends its row, with or without the tombstone after it. Raises RefusedError for
-    what is no such event, for an emptied table (op `t`, which names no rows) and for a row with a
-    column that its last event does not hold.
+    A delete event ends its row, with or without the tombstone after it. Raises RefusedError for a
+    value that is no such event, for an emptied table (op `t`, which names no rows) and for a row
+    with a column that its last event does not hold.
     """
 
     name = "debezium"
@@ -47,7 +47,7 @@ class Debezium(ChangelogFormat):
         return pa.schema([pa.field("after", pa.large_string())])
 
     def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
-        """Events of rows; of those without a key an emptied table is refused."""
+        """Return which records have a key. Raises RefusedError if one without empties the table."""
         keyed = super().valid(rows)
         unkeyed = ~keyed & ~null_mask(rows.column("value"))
         for number in unkeyed.nonzero()[0].tolist():
@@ -78,7 +78,7 @@ class Debezium(ChangelogFormat):
 
 
 def _row(value: bytes, offset: int) -> str | None:
-    """The text of `after`; None for a deleted row."""
+    """Return the text of `after`; None for a deleted row."""
     event = _envelope(value, offset)
     after = event["after"]
     if after == "null":
@@ -98,7 +98,7 @@ def _op(event: dict[str, str]) -> Any:
 
 
 def _envelope(value: bytes, offset: int) -> dict[str, str]:
-    """The fields of an event, each as the JSON text that stands there."""
+    """Return the fields of an event, each as its JSON text."""
     try:
         text = value.decode()
         fields = _members(text)
@@ -119,7 +119,7 @@ def _envelope(value: bytes, offset: int) -> dict[str, str]:
 
 
 def _members(text: str) -> dict[str, str]:
-    """The members of a JSON object by name, as text. Raises ValueError, IndexError."""
+    """Return the members of a JSON object by name, as text. Raises ValueError, IndexError."""
     at = _past_space(text, 0)
     if text[at] != "{":
         raise ValueError

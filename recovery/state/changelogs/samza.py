@@ -1,8 +1,8 @@
 """Apache Samza's changelogs.
 
-A changelog holds keys and values as the store has them; a null value deletes. Under transactional
-state what lies above the checkpoint's marker is trimmed at a restore, so a rebuild that is to equal
-it ends there.
+A changelog holds keys and values in the store's form; a null value deletes. With transactional
+state, a restore trims what is above the checkpoint's marker, so a rebuild that must equal it ends
+at that marker.
 Source: Samza's class TransactionalStateTaskRestoreManager.
 """
 

@@ -1,8 +1,8 @@
 """Changelogs of Kafka Streams: windows, sessions and versioned stores, as the store shows them.
 
 `streams-kv` is plain: values are stored as they are, the record's timestamp is the store's. Windows
-and sessions stay in the changelog after the store hides them, so what is live follows from the
-highest start (end) that any record ever had. A versioned store keeps a row per version.
+and sessions stay in the changelog after the store hides them, so the highest start (end) that any
+record ever had decides what is live. A versioned store keeps a row per version.
 Source: Kafka's classes WindowKeySchema, SessionKeySchema, AbstractRocksDBSegmentedBytesStore,
 RocksDBVersionedStore (restoreBatch, get); all checked against a running application.
 """
@@ -33,7 +33,7 @@ class StreamsKv(ChangelogFormat):
 
 
 class _Expiring(ChangelogFormat):
-    """Keys that end in times, of which the store hides what is older than its retention.
+    """Keys that end in times; the store hides those older than its retention.
 
     summary: {"max": the highest time of any record}.
     """
@@ -41,7 +41,7 @@ class _Expiring(ChangelogFormat):
     needs_retention = True
     retention_config = "retention.ms"  # of the topic: the store's retention + a day
     tail = 0  # bytes after the user's key
-    expires_by = 0  # where the time that expires begins, in bytes before the key's end
+    expires_by = 0  # start of the time that expires, in bytes before the key's end
     numbers: ClassVar[_Numbers]
 
     @property
@@ -52,7 +52,7 @@ class _Expiring(ChangelogFormat):
         return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in self.numbers)])
 
     def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
-        """Keys that are long enough to end in times."""
+        """Return as bool[n] which keys are long enough to end in times."""
         import numpy as np
 
         _, edges = binary_parts(rows.column("key"))
@@ -80,14 +80,14 @@ class _Expiring(ChangelogFormat):
         return _with(rows, self.extra, [without_tail(keys, self.tail), *map(int64_array, numbers)])
 
     def proves(self, log: LogFacts, summary: Summary) -> str | None:
-        """Old windows leave the log from its start on: while that is 0, none has left."""
+        """Return the proof: old windows are deleted from the log start on, so at 0 none is gone."""
         return "the log begins at offset 0" if log.log_start_offset == 0 else None
 
 
 class StreamsWindow(_Expiring):
     """Window stores. Key: the user's, i64 window start (ms), i32 sequence number.
 
-    Live is what starts at or after the partition's highest start - retention + 1.
+    Live windows start at or after the partition's highest start - retention + 1.
     """
 
     name = "streams-window"
@@ -98,7 +98,7 @@ class StreamsWindow(_Expiring):
 class StreamsSession(_Expiring):
     """Session stores. Key: the user's, i64 session end, i64 session start (ms).
 
-    Live is what ends at or after the partition's highest end - retention + 1.
+    Live sessions end at or after the partition's highest end - retention + 1.
     """
 
     name = "streams-session"
@@ -107,12 +107,12 @@ class StreamsSession(_Expiring):
 
 
 class StreamsVersioned(ChangelogFormat):
-    """Versioned stores: a row for each version that the store still answers with.
+    """Versioned stores: a row for each version that the store still returns.
 
-    A record is a version from its timestamp on, until the next of its key; a null value ends the
-    one before it. Of equal key and timestamp the last offset counts. With T the highest timestamp
-    so far, a replay ignores records older than T - history; at the end versions that ended at or
-    before T - history are gone. summary: {"time": T}.
+    A record is a version from its timestamp until that of its key's next record; a null value ends
+    the previous version. Of equal key and timestamp the last offset counts. With T the highest
+    timestamp so far, a replay ignores records older than T - history; at the end, versions that
+    ended at or before T - history are gone. summary: {"time": T}.
     """
 
     name = "streams-versioned"
@@ -148,7 +148,7 @@ class StreamsVersioned(ChangelogFormat):
         return {"time": max(s.get("time", _NO_TIMESTAMP) for s in (first, second))}
 
     def identity(self, rows: "pa.RecordBatch | pa.Table") -> "pa.LargeBinaryArray":
-        """The key, then the timestamp in eight bytes."""
+        """Return the key, then the timestamp in eight bytes."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -184,7 +184,7 @@ class StreamsVersioned(ChangelogFormat):
 
 
 def tail_int64(keys: "pa.Array", back: int) -> "NDArray[np.int64]":
-    """The big-endian i64 that begins `back` bytes before the end of each key."""
+    """Return the big-endian i64 that begins `back` bytes before the end of each key."""
     return _tail(keys, back, ">i8").astype("int64")
 
 
@@ -198,14 +198,14 @@ def _tail(keys: "pa.Array", back: int, kind: str) -> "NDArray[Any]":
 
 
 def without_tail(keys: "pa.Array", tail: int) -> "pa.LargeBinaryArray":
-    """The keys without their last `tail` bytes."""
+    """Return the keys without their last `tail` bytes."""
     import pyarrow.compute as pc
 
     return pc.binary_slice(keys, 0, -tail)
 
 
 def _timestamps(rows: "pa.RecordBatch | pa.Table") -> "NDArray[np.int64]":
-    """-1 where there is none, as Kafka's ConsumerRecord says it."""
+    """Return the timestamps, -1 for none, as in Kafka's ConsumerRecord."""
     import numpy as np
 
     column = one_chunk(rows.column("timestamp"))
@@ -221,7 +221,7 @@ def _filter(rows: "pa.Table", mask: "NDArray[np.bool_]") -> "pa.Table":
 
 
 def _with(rows: "pa.Table", extra: "pa.Schema", columns: "list[pa.Array]") -> "pa.Table":
-    """The rows with more columns; without rows, empty ones."""
+    """Return the rows with more columns; without rows, empty ones."""
     for number, field in enumerate(extra):
         column = columns[number] if columns else _empty(field)
         rows = rows.append_column(field, column)
@@ -235,7 +235,7 @@ def _empty(field: "pa.Field") -> "pa.Array":
 
 
 def _retention(form: ChangelogFormat) -> int:
-    """Raises UsageError where nobody said it."""
+    """Return the retention in ms. Raises UsageError if none was given."""
     retention_ms = form.options.get("retention_ms")
     if not isinstance(retention_ms, int) or retention_ms < 1:
         raise UsageError(

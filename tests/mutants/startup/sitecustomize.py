@@ -13,7 +13,7 @@ if "TESTS_MUTANT" in os.environ:
     _root = str(Path(__file__).resolve().parents[3])
     sys.path.insert(0, _root)
     from tests.mutants.finding import Mutated, source
-    from tests.mutants.places import mutant
+    from tests.mutants.sites import mutant
 
     sys.path.remove(_root)
     _module, _number = os.environ["TESTS_MUTANT"].split()

@@ -13,7 +13,7 @@ from eoctl.lab.breaks.stage import COMMON
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.record import LabSpec
 from eoctl.render.columns.lab import BROKERS, DOWN, JOB
-from eoctl.render.columns.table import EPOCH, PID, PLACE, TRANSACTIONAL_ID, Table, plain
+from eoctl.render.columns.table import EPOCH, PARTITION, PID, TRANSACTIONAL_ID, Table, plain
 from eoctl.render.tables import Column
 from recovery.errors import UsageError
 from recovery.plurals import counted
@@ -139,7 +139,7 @@ TRUTHS = Table(
     GroundTruth,
     (
         Column("kind", "KIND", "text"),
-        PLACE,
+        PARTITION,
         PID,
         EPOCH,
         *plain("number", start_offset="FROM", last_stable_offset="LSO", high_watermark="HW"),

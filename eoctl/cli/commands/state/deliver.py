@@ -12,7 +12,7 @@ from eoctl.operations.change import acting
 from eoctl.operations.state.delivery import STREAMS, DeliveryWish
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
-from eoctl.stores.storage_address import place_of
+from eoctl.stores.storage_address import storage_and_name
 from recovery.change.plan import Plan
 from recovery.errors import Exit, UsageError
 from recovery.quoting import quoted
@@ -77,7 +77,7 @@ class Delivering(Ranked):
 
     def wish(self, folder: str, into: str, changelog: str | None = None) -> DeliveryWish:
         """folder: or its address, or its manifest. Raises UsageError."""
-        storage, name = place_of(folder, MANIFEST)
+        storage, name = storage_and_name(folder, MANIFEST)
         wish = DeliveryWish(
             folder=storage.address if name == MANIFEST else storage.shown(name),
             into=_absolute(into),

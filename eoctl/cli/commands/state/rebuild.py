@@ -28,6 +28,7 @@ from recovery.errors import EoctlError, Exit, UsageError
 from recovery.rows.answers import Answer, worst
 from recovery.sizes import byte_rate
 from recovery.times import duration, format_duration
+from recovery.values import replace
 
 Changelogs = Annotated[list[str], argument("CHANGELOG...", "topics, with one cut")]
 FormatName = Annotated[
@@ -187,7 +188,7 @@ class _Onward:
             print(f"eoctl: {visible(error.sentence, spaces=False)}", file=sys.stderr)
             status = error.exit_status
         if not for_eyes:
-            emit(answer.but(extra={**answer.extra, "delivery": delivery}), REBUILD, output)
+            emit(replace(answer, extra={**answer.extra, "delivery": delivery}), REBUILD, output)
         return worst([answer.exit_status, Exit(status)])
 
 

@@ -25,16 +25,16 @@ def exporter(
     group: Annotated[list[str] | None, option("--group G", "the lag of these groups only")] = None,
     max_groups: Annotated[
         int, option("--max-groups N", "that have series", min=0)
-    ] = series.Limits.groups,
+    ] = series.Limits().groups,
     max_partitions: Annotated[
         int, option("--max-partitions N", "of groups, with series", min=0)
-    ] = series.Limits.partitions,
+    ] = series.Limits().partitions,
     max_findings: Annotated[
         int, option("--max-findings N", "that have a series each", min=0)
-    ] = series.Limits.findings,
+    ] = series.Limits().findings,
     max_count: Annotated[
         int, option("--max-count N", "offsets read per look; 0: no count", min=0)
-    ] = series.Limits.records,
+    ] = series.Limits().records,
     max_rate: Annotated[
         str, option("--max-rate BYTES/S", "read no faster from each broker")
     ] = "10MiB",

@@ -36,14 +36,14 @@ class Mutant:
     name: str
 
 
-def places(source: str) -> list[str]:
+def sites(source: str) -> list[str]:
     """Each single mutation of a module, by what stands there: other changes leave it its name."""
     seen: Counter[str] = Counter()
     found = []
     for where, _, node, _ in _changes(ast.parse(source)):
-        place = f"{where}: {_short(node)}"
-        seen[place] += 1
-        found.append(f"{place} #{seen[place]}")
+        site = f"{where}: {_short(node)}"
+        seen[site] += 1
+        found.append(f"{site} #{seen[site]}")
     return found
 
 

@@ -1,6 +1,6 @@
-"""The places, in both logs, of the records that found no partner, and a few of them to show.
+"""Find the places, in both logs, of unpaired records, and keep a few of them to show.
 
-Both logs are read again for the digests of those records alone: `mirror_table` tells what is wrong.
+Both logs are read again for the digests of those records alone; `mirror_table` judges them.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHOWN = 10_000
-"""Differing records of each log whose key and timestamp are kept, for showing."""
-MOST_PLACES = 3 * MOST
-"""A repeat has three: source, first copy, itself. Some 80 bytes each, 210 while they are judged."""
+"""Differing records per log whose key and timestamp are kept to be shown."""
+MOST_UNMATCHED = 3 * MOST
+"""A repeat has three: source, first copy, itself. Some 80 bytes each, 210 while judged."""
 
 
 @dataclass(slots=True)
-class Places:
-    """The places of records with one of these digests.
+class UnmatchedRecords:
+    """The places of the records with the given digests.
 
-    wanted: uint64[n, 2], as `sorted_digests` gives them. compared: those of FIELDS that count.
-    most: places that are kept. keys, times: by (0 of the source, 1 of the mirror; offset).
+    wanted: uint64[n, 2], from `sorted_digests`. compared: the FIELDS that count. most: places that
+    are kept. keys, times: by (0 for the source or 1 for the mirror, offset).
     """
 
     wanted: "NDArray[np.uint64]"
     compared: tuple[str, ...] = FIELDS
-    most: int = MOST_PLACES
+    most: int = MOST_UNMATCHED
     keys: dict[tuple[int, int], bytes] = field(default_factory=dict)
     times: dict[tuple[int, int], int] = field(default_factory=dict)
     _parts: list[tuple["NDArray[np.uint64]", ...]] = field(default_factory=list)
-    _places: list[int] = field(default_factory=lambda: [0, 0])  # of the source, of the mirror
+    _counts: list[int] = field(default_factory=lambda: [0, 0])  # in the source, in the mirror
 
     def add_source(self, digests: "NDArray[np.uint64]", records: ColumnBatch, stable: int) -> None:
-        """The source's next records. stable: its last stable offset.
+        """Add the source's next records. stable: its last stable offset.
 
-        Raises IncompleteError where there are more places than can be kept, as add_mirror does.
+        Raises IncompleteError if there are more places than can be kept, as does add_mirror.
         """
         import numpy as np
 
@@ -64,7 +64,7 @@ class Places:
         self._add(digests, records, side, 0)
 
     def add_mirror(self, digests: "NDArray[np.uint64]", records: ColumnBatch) -> None:
-        """The mirror's next visible records."""
+        """Add the mirror's next visible records."""
         import numpy as np
 
         self._add(digests, records, np.full(len(records), MIRROR), 1)
@@ -82,13 +82,13 @@ class Places:
         if not len(rows):
             return
         chosen, side = records.select(rows), side[rows]
-        for i in range(min(len(rows), SHOWN - self._places[log])):
-            place = log, int(chosen.offset[i])
-            self.times[place] = int(chosen.timestamp[i])
+        for i in range(min(len(rows), SHOWN - self._counts[log])):
+            log_offset = log, int(chosen.offset[i])
+            self.times[log_offset] = int(chosen.timestamp[i])
             if (key := chosen.key[i]) is not None:
-                self.keys[place] = key
-        self._places[log] += len(rows)
-        if sum(self._places) > self.most:
+                self.keys[log_offset] = key
+        self._counts[log] += len(rows)
+        if sum(self._counts) > self.most:
             raise IncompleteError(
                 f"more than {self.most:,} places of records that differ or equal such ones, "
                 "too many to tell apart",
@@ -105,8 +105,8 @@ class Places:
         self._parts.append((digests[rows], *(c.astype(np.uint64) for c in columns)))
 
     def hidden(self, mirror: int) -> int:
-        """The source's highest offset of an aborted or open record whose copy stands above
-        `mirror` in the mirror; -1 where there is none."""
+        """Return the highest source offset of an aborted or open record with a copy above offset
+        `mirror` of the mirror; -1 if there is none."""
         table = self._table()
         return -1 if table is None else table.hidden(mirror)
 
@@ -120,11 +120,11 @@ class Places:
         most: int,
         excused: Collection[MirrorFault] = (),
     ) -> MirrorJudgement:
-        """The differences; what the records here do to translated places is put right there.
+        """Return the differences, and correct the counts of the translated offsets.
 
-        source: what the mirror can hold, [start, end); mirror: its first offset that the source
-        can hold. outside: what is in neither, and may explain a difference. Of all that are
-        counted the first `most` are told, without those of the kinds in `excused`.
+        source: what the mirror can hold, [start, end). mirror: its first offset that the source can
+        hold. outside: the records outside these ranges that may explain a difference. All
+        differences are counted; the first `most` are returned, without the kinds in `excused`.
         """
         table = self._table()
         if table is None:
@@ -157,7 +157,7 @@ class Places:
 
 
 def sorted_digests(digests: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    """Return each digest once, sorted as `Places` wants them."""
+    """Return each digest once, in the order that `UnmatchedRecords` needs."""
     import numpy as np
 
     ordered = digests[np.lexsort((digests[:, 1], digests[:, 0]))]
