@@ -59,7 +59,7 @@ class ReplayAttempt(Attempt):
                 raise RefusedError(
                     "what replays committed for it has changed since it was counted",
                     where=str(self._partition),
-                    remedy="run the same again: it counts anew",
+                    remedy="run the same command again: it counts again",
                 )
             return 0
         if at.merge_offset < part.position:

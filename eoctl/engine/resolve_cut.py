@@ -166,7 +166,7 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
         chosen, [(_partition_of(f), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now]
     )
     if changes:
-        raise RefusedError(f"the logs are not those of the cut any more: {'; '.join(changes)}")
+        raise RefusedError(f"the logs are no longer those of the cut: {'; '.join(changes)}")
     ends = {partition: p.position for partition, p in chosen.by_partition().items()}
     await positions.refuse_other_logs(cluster, ends, "make a new cut: --at lso")
     return chosen

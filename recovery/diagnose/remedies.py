@@ -85,7 +85,11 @@ def start_brokers_first(
 
 def nothing(does: str) -> Remedy:
     """Return no remedy: `does` says what to grant, to restore or to wait for."""
-    return Remedy("none", does, refused=(("abort", "it is not known whose data it would destroy"),))
+    return Remedy(
+        "none",
+        does,
+        refused=(("abort", "it could drop committed records: nobody can tell whose they are"),),
+    )
 
 
 def wait_for_markers(c: Case) -> Remedy:

@@ -193,7 +193,7 @@ def _past_the_fence(c: Case) -> Remedy:
     )
     if remedy.action == "write-prepared-marker" and c.prepare_proves is None:
         # the open data may be older than the decision: this marker is not proven for it
-        return nothing("none from here: the outcome of the records that are held is not proven")
+        return nothing("the outcome of the records that are held is not proven")
     return remedy
 
 

@@ -37,7 +37,11 @@ def parse_store(word: str) -> Store | None:
     kind, colon, rest = word.partition(":")
     if kind not in _KINDS or not colon:
         if "@" in word or (colon and not word.endswith(".toml")):  # it may contain a password
-            shown = f"{quoted(kind + ':')} begins no store; " if kind.isalpha() and colon else ""
+            shown = (
+                f"{quoted(kind + ':')} is not the beginning of a store; "
+                if kind.isalpha() and colon
+                else ""
+            )
             raise UsageError(f"{shown}write {WORDS}", where="--store")
         return None
     try:

@@ -247,7 +247,7 @@ def differences(
             texts.append(f"{name}: its log start moved from {p.start} to {log_start}")
         elif p.leader_epoch is not None and epoch is not None and epoch < p.leader_epoch:
             texts.append(f"{name}: its leader epoch went back from {p.leader_epoch} to {epoch}")
-    texts += [f"{t}-{p}: is not there any more" for t, p in sorted(cut_partitions.keys() - present)]
+    texts += [f"{t}-{p}: no longer exists" for t, p in sorted(cut_partitions.keys() - present)]
     return texts
 
 

@@ -130,7 +130,7 @@ def refuse_other_logs(
                 remedy=ANEW,
             )
         if before is not None and before not in told:
-            raise IncompleteError("its leader did not tell the topic's id", where=where)
+            raise IncompleteError("its leader did not return the topic's id", where=where)
         standing = standings.get(partition)
         if standing is not None and standing.held is False:
             raise RefusedError(

@@ -324,7 +324,7 @@ def _send(
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
-            f"{manifest.batch} was sent whole",
+            f"{manifest.batch} was sent completely",
             where=str(markers.marker_partition(job, newer[0])),
             remedy="batches are sent in the order of their numbers",
         )

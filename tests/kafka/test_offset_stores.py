@@ -445,7 +445,7 @@ def test_a_writer_beside_us_is_found_afterwards(lab1: Lab, topic: MakeTopic) -> 
     one, two = kept(store, position(partition, 1)), kept(store, position(partition, 2))
     change(store, (partition, None, one))
     theirs = b'{"partitions":[{"input":{"topic":"orders","partition":0,"offset":9}}]}'
-    with pytest.raises(UnverifiedError, match="another writer's record stands at offset 1"):
+    with pytest.raises(UnverifiedError, match="another writer's record is at offset 1"):
         change(store, (partition, one, two), held=lambda: produced(lab1, name, b"k", theirs))
     assert [e.kept for e in read(store).entries] == [two]
 

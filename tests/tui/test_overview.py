@@ -67,7 +67,7 @@ def test_what_nobody_could_judge_is_not_called_healthy() -> None:
     rows = [replace(h, verdict="unknown") for h in hanging]
     text = said(replace(s, hanging=replace(s.hanging, rows=rows)))
     partitions = {(h.topic, h.partition) for h in hanging}
-    assert f"? {len(partitions)} partitions held back, why cannot be told" in text
+    assert f"? {len(partitions)} partitions held back, reason not known" in text
     assert "within their limits" not in text
 
 

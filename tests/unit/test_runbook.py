@@ -72,7 +72,7 @@ def test_all_commands_parse_and_none_acts(verdict: str, action: str) -> None:
             assert not {"--execute", "--yes"} & set(words)
             parse(words[1:], "runbook")
         # each is told once: in one of the sections that say what to do
-        names = ("Safe now", "Needs a person's answer", "Leave alone", "Cannot be told yet")
+        names = ("Safe now", "Needs a person's answer", "Leave alone", "Not known yet")
         assert sum("orders:3" in sections.get(name, "") for name in names) == 1
 
 

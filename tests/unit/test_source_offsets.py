@@ -105,9 +105,9 @@ def test_the_number_of_the_last_output(more: str, number: int) -> None:
     [
         ({}, "offsets of 0 source partitions"),
         ({SOURCE: '{"id": 1}', '{"a": 1}': '{"id": 1}'}, "offsets of 2 source partitions"),
-        ({SOURCE: '{"id": "17"}'}, "holds no whole number in id"),
-        ({SOURCE: '{"id": true}'}, "holds no whole number in id"),
-        ({SOURCE: '{"position": 1}'}, "holds no whole number in id"),
+        ({SOURCE: '{"id": "17"}'}, "holds no integer in id"),
+        ({SOURCE: '{"id": true}'}, "holds no integer in id"),
+        ({SOURCE: '{"position": 1}'}, "holds no integer in id"),
     ],
 )
 def test_what_cannot_be_counted(sources: dict[str, str], why: str) -> None:

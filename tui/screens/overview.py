@@ -179,7 +179,7 @@ def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list
     for name, g in worst.items():
         partition = str(g.topic_partition)
         says = (
-            f"stands at the LSO of {partition}"
+            f"is at the LSO of {partition}"
             if at_the_lso(g)
             else f"a commit for {partition} is pending"
         )

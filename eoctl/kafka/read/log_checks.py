@@ -65,7 +65,7 @@ async def told_epochs(
                 topic_partition = TopicPartition(t.topic, p.partition)
                 if p.error_code:
                     name = messages.error_name(p.error_code)
-                    text = "the leader did not tell where the leader epoch ends"
+                    text = "the leader did not return where the leader epoch ends"
                     missing.append(Missing("partition", name, text, broker, *topic_partition))
                 else:
                     end = known(p.end_offset)

@@ -216,7 +216,7 @@ async def visible(
             raise RefusedError(
                 f"[{start}, {low}) is gone: it starts at {low}, and cannot be counted from {start}",
                 where=named(partition),
-                remedy="name a commit whose offsets are there: --from-merge-offset, "
+                remedy="name a commit whose offsets still exist: --from-merge-offset, "
                 "--output-offset",
             )
         if start < end:

@@ -372,7 +372,7 @@ class _Observer:
             elif commit is None or commit.offset != offsets.get(partition):
                 unseen[want] = (
                     f"__consumer_offsets holds {'nothing' if commit is None else commit.offset}, "
-                    f"the coordinator told {offsets.get(partition)}"
+                    f"the coordinator returned {offsets.get(partition)}"
                 )
             else:
                 answers[want] = commit

@@ -113,7 +113,7 @@ async def _outputs(
     missing: list[Missing] = []
     gone = outputs.keys() - {p.topic_partition for p in partitions}
     for topic_partition in sorted(gone):
-        text = "the output is not there any more"
+        text = "the output no longer exists"
         missing.append(
             Missing("partition", "UNKNOWN_TOPIC_OR_PARTITION", text, None, *topic_partition)
         )
@@ -172,7 +172,10 @@ def _zombies(
     before = {pid for pids in plan.details["producers"].values() for pid in pids}
     for pid in sorted({*producers.last, *producers.producer_ids}):
         if pid == NO_PRODUCER_ID:
-            text = f"a producer without an id wrote behind {o.end_offset}: whose, nobody can tell"
+            text = (
+                f"a producer without an id wrote after offset {o.end_offset}: nobody can tell "
+                "which application it is"
+            )
             yield _finding("written-beyond", partition, None, text)
         elif pid in before:
             epoch = producers.last[pid][0]

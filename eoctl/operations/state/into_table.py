@@ -102,7 +102,7 @@ class IntoTable:
             if offset is None:
                 if kept is not None:
                     raise RefusedError(
-                        "the state says no restart offset of it, and one is stored",
+                        "the state has no restart offset for it, but one is stored",
                         where=f"{self._offsets_store.name}, {topic_partition}",
                     )
                 continue

@@ -27,7 +27,11 @@ def what(row: CommittableRow) -> str:
             for w in row.written
         )
         least = "records not all counted" if records is None else records
-        where = f"they lie, aborted, in {ranges}" if ranges else "they are in no log any more"
+        where = (
+            f"they are in the log, aborted, in {ranges}"
+            if ranges
+            else "they are no longer in any log"
+        )
         return f"{row.detail}; {least} lost: {where}"
     if row.fate == "open":
         lost = (

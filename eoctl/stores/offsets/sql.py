@@ -179,7 +179,7 @@ class SqlOffsets:
         for row in rows:
             partition, kept = table.read(row, self.name)
             if partition in by_partition:
-                raise CorruptError(f"{partition} stands in two rows", where=self.name)
+                raise CorruptError(f"{partition} is in two rows", where=self.name)
             by_partition[partition] = kept
         partitions = sorted(by_partition)
         at = [

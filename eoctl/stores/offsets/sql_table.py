@@ -98,7 +98,7 @@ class Mapped(Value):
         values = dict(zip(self.columns, row, strict=True))
         topic = values["topic"]
         if not isinstance(topic, str):
-            raise CorruptError(f"the topic {topic!r} is no text", where=where)
+            raise CorruptError(f"the topic {topic!r} is not text", where=where)
         partition = TopicPartition(
             topic, _integer(values["partition"], "partition", f"{where}, {topic}")
         )

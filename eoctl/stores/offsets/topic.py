@@ -164,7 +164,7 @@ class TopicOffsets:
         )
         if len(topic_partitions) > 1:
             raise CorruptError(
-                f"the key stands in the partitions {topic_partitions[0][1]} and "
+                f"the key is in the partitions {topic_partitions[0][1]} and "
                 f"{topic_partitions[1][1]}: which one "
                 "counts is not known",
                 where=self.name,
@@ -175,7 +175,7 @@ class TopicOffsets:
         try:
             text = (last[topic_partitions[0]].value or b"").decode("utf-8")
         except UnicodeDecodeError:
-            raise CorruptError("its value is no text", where=self.name) from None
+            raise CorruptError("its value is not text", where=self.name) from None
         return _LastRecord(ends, highs, topic_partitions[0][1], text)
 
     async def _changelog(self) -> Contents:
