@@ -31,7 +31,7 @@ class Value(msgspec.Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name, values in them as dicts too: what JSON can hold."""
-        fields: dict[str, Any] = msgspec.to_builtins(self)
+        fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_written)
         return fields
 
     @classmethod
@@ -40,7 +40,18 @@ class Value(msgspec.Struct, frozen=True):
         from pydantic_core import core_schema
 
         def read(fields: object) -> Value:
-            return msgspec.convert(fields, cls)
+            return msgspec.convert(fields, cls, dec_hook=_document_of)
 
-        writing = core_schema.plain_serializer_function_ser_schema(msgspec.to_builtins)
+        writing = core_schema.plain_serializer_function_ser_schema(cls.as_dict)
         return core_schema.no_info_plain_validator_function(read, serialization=writing)
+
+
+def _document_of(kind: Any, fields: Any) -> Any:
+    """Return a pydantic document that a value has among its fields. Raises ValueError."""
+    if isinstance(fields, kind):
+        return fields
+    return kind.model_validate(fields)
+
+
+def _written(document: Any) -> Any:
+    return document.model_dump(mode="json")

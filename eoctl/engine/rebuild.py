@@ -75,9 +75,7 @@ class RebuildRequest(Value):
         return replace(self.how, options=options)
 
     def to_json(self) -> str:
-        without_cut = replace(self, cut=None)  # type: ignore[arg-type]
-        fields = without_cut.as_dict() | {"cut": self.cut.model_dump(mode="json")}
-        return json.dumps(fields, indent=1)
+        return json.dumps(self.as_dict(), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> "RebuildRequest":

@@ -138,7 +138,7 @@ def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
             continue
         partition, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
         if partition in offsets:
-            raise UsageError(f"{named(partition)} stands twice", where=where)
+            raise UsageError(f"{named(partition)} is there twice", where=where)
         offsets[partition] = offset
     if not offsets:
         why = f"it is about {quoted(min(others))}, not {quoted(group)}" if others else "it is empty"

@@ -193,7 +193,7 @@ def _refuse_twice(partitions: Iterable[TopicPartition], what: str, where: str) -
     partitions_before: set[TopicPartition] = set()
     for partition in partitions:
         if partition in partitions_before:
-            raise CorruptError(f"{partition} stands twice in {what}", where=where)
+            raise CorruptError(f"{partition} is there twice in {what}", where=where)
         partitions_before.add(partition)
 
 
