@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks import rebuild as local_benchmark
 from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab, tree_cpu
 from eoctl.engine.local import LocalEngine
-from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
+from eoctl.engine.rebuild import RebuildEngine, RebuildJob, rebuild
 from eoctl.engine.rebuild_task import Making
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.record import LabSpec
@@ -101,11 +101,11 @@ def session(master: str, more: Mapping[str, str] = {}) -> Iterator["SparkSession
         spark.stop()
 
 
-def request_of(root: Path, servers: str, topic: str) -> RebuildRequest:
+def request_of(root: Path, servers: str, topic: str) -> RebuildJob:
     """What the command resolves, with the cut of a first run."""
     import asyncio
 
-    from eoctl.engine.rebuild_wish import RebuildWish, resolved
+    from eoctl.engine.rebuild_request import RebuildRequest, resolved
     from eoctl.engine.resolve_cut import parse_at
     from eoctl.kafka.connection.cluster import Cluster
     from eoctl.kafka.connection.failures import Deadline
@@ -114,11 +114,11 @@ def request_of(root: Path, servers: str, topic: str) -> RebuildRequest:
     first = root / "first"
     words = ["--format", "plain", "--at", "lso", "--output", str(first), "--engine", "local"]
     command([*EOCTL, "--bootstrap-server", servers, "state", "rebuild", topic, *words])()
-    wanted = RebuildWish(
+    wanted = RebuildRequest(
         (topic,), str(first / "cut.json"), Making("plain", {}, str(root / "unused"))
     )
 
-    async def resolve() -> RebuildRequest:
+    async def resolve() -> RebuildJob:
         settings = client_settings({"bootstrap.servers": servers})
         async with Cluster(settings, Deadline(60)) as cluster:
             return await resolved(cluster, wanted, parse_at(wanted.at))

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks import rebuild as local_benchmark
 from benchmarks.side_by_side import lab, tree_cpu
 from benchmarks.spark_rebuild import request_of, session
-from eoctl.engine.rebuild import RebuildRequest, rebuild
+from eoctl.engine.rebuild import RebuildJob, rebuild
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.record import LabSpec
 from recovery.values import replace
@@ -66,7 +66,7 @@ def measure() -> Iterator[Scale]:
     yield Scale(*runs)
 
 
-def _run(master: str, root: Path, request: RebuildRequest, access: Access, workers: int) -> Run:
+def _run(master: str, root: Path, request: RebuildJob, access: Access, workers: int) -> Run:
     """The second of two rebuilds in a session: the first one warms it."""
     from eoctl.stores.storage_address import storage_at
     from spark_jobs.rebuild import SparkEngine

@@ -17,7 +17,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
+from recovery.dedup.request import DedupInput, DedupJob, DedupPart, scattered_error
 from recovery.shared.source_numbers import Chunk, Scattered
 from recovery.values import replace
 from spark_jobs.session import executors, job
@@ -57,24 +57,24 @@ def work(
     return {"tallies": _by_partition(copying, _looked(spark, tasks))}
 
 
-def _read(request: Mapping[str, Any]) -> tuple[DedupRequest, DedupJob]:
+def _read(request: Mapping[str, Any]) -> tuple[DedupInput, DedupJob]:
     """Return the request, and the job with each task's share of the rate limit."""
-    copying = DedupRequest.model_validate(request)
+    copying = DedupInput.model_validate(request)
     rule = copying.job
-    if rule.wish.max_rate is not None:
-        rate = max(1.0, rule.wish.max_rate / len(copying.parts))
-        rule = replace(rule, wish=replace(rule.wish, max_rate=rate))
+    if rule.request.max_rate is not None:
+        rate = max(1.0, rule.request.max_rate / len(copying.parts))
+        rule = replace(rule, request=replace(rule.request, max_rate=rate))
     return copying, rule
 
 
-def _by_partition(copying: DedupRequest, answers: list[Any]) -> dict[str, Any]:
+def _by_partition(copying: DedupInput, answers: list[Any]) -> dict[str, Any]:
     return {str(p.partition): answer for p, answer in zip(copying.parts, answers, strict=True)}
 
 
 class Tasks:
     """The work of the tasks; pickled with the cluster's access."""
 
-    def __init__(self, access: Access, rule: DedupJob, copying: DedupRequest) -> None:
+    def __init__(self, access: Access, rule: DedupJob, copying: DedupInput) -> None:
         self.access, self.rule, self.asked = access, rule, copying
 
     @property
@@ -99,8 +99,8 @@ class _Copying(TakingOver):
     """One attempt to copy a part."""
 
     def __init__(self, tasks: Tasks, part: DedupPart) -> None:
-        wish = tasks.rule.wish
-        name = f"{wish.output}:{part.partition}"
+        request = tasks.rule.request
+        name = f"{request.output}:{part.partition}"
         super().__init__(tasks.access, name, dedup_task.TRANSACTION_MS, PATIENCE_SECONDS)
         self._tasks, self._part = tasks, part
         self._left: DedupPart | None = None
@@ -109,7 +109,7 @@ class _Copying(TakingOver):
     @property
     def ids(self) -> tuple[str, str]:
         rule = self._tasks.rule
-        return rule.transactional_id(self._part.partition), rule.wish.group
+        return rule.transactional_id(self._part.partition), rule.request.group
 
     def position(self) -> int | None:
         async def ask(cluster: Cluster) -> DedupPart | None:
@@ -135,7 +135,7 @@ class _Copying(TakingOver):
 def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
     """Return the tally of each part. Raises the first failed part's error, and RefusedError if
     outputs of one source record are in two partitions."""
-    parts, wish = tasks.asked.parts, tasks.rule.wish
+    parts, request = tasks.asked.parts, tasks.rule.request
     executors.ship(spark)
     tasks_and_chunks = "task int, answer string, topic binary, source string, number long, part int"
     schema = f"{tasks_and_chunks}, bits binary"
@@ -144,7 +144,7 @@ def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                scattered = Scattered() if wish.by.kind == "source" else None
+                scattered = Scattered() if request.by.kind == "source" else None
                 one = partial(tasks.look, scattered=scattered)
                 answer = refusals.tried(one, parts[task])
                 yield _row(task=task, answer=json.dumps(answer))
@@ -165,7 +165,7 @@ def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
     in_order = [answers[task] for task in range(count)]
     executors.raise_first(in_order)
     if twice := sorted(row["found"] for row in rows if row["found"] is not None):
-        raise scattered_error(wish, twice[0])
+        raise scattered_error(request, twice[0])
     return [one["answer"] for one in in_order]
 
 

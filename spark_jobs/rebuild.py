@@ -200,18 +200,18 @@ def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", rebuild_job: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """Run the job: rebuild, publish, return where. An exported job's request is resolved here."""
-    from eoctl.engine.rebuild import RebuildRequest, rebuild
-    from eoctl.engine.rebuild_wish import RebuildWish, begin
+    from eoctl.engine.rebuild import RebuildJob, rebuild
+    from eoctl.engine.rebuild_request import RebuildRequest, begin
 
-    text = json.dumps(dict(request))
-    if "cut" in request:
-        rebuild_request = job.understood(lambda _: RebuildRequest.from_json(text), request)
+    text = json.dumps(dict(rebuild_job))
+    if "cut" in rebuild_job:
+        rebuild_request = job.understood(lambda _: RebuildJob.from_json(text), rebuild_job)
     else:
-        wish = job.understood(lambda _: RebuildWish.from_json(text), request)
-        rebuild_request = begin(wish, lambda use: access.ask(use, read_only=True))
+        request = job.understood(lambda _: RebuildRequest.from_json(text), rebuild_job)
+        rebuild_request = begin(request, lambda use: access.ask(use, read_only=True))
     storage = rebuild_request.how.storage
     engine = SparkEngine(spark, storage, progress)
     manifest = rebuild(rebuild_request, access, engine, "spark")

@@ -62,11 +62,11 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
 
     Raises RefusedError if another job is at work.
     """
-    topic_partition = TopicPartition(job.wish.source, part.partition)
+    topic_partition = TopicPartition(job.request.source, part.partition)
     name = str(topic_partition)
     # before the position: what another attempt writes in between comes with a position
-    output = (await partitions(cluster, job.wish.output))[part.partition]
-    standing = (await committed(cluster, job.wish.group, [topic_partition])).get(topic_partition)
+    output = (await partitions(cluster, job.request.output))[part.partition]
+    standing = (await committed(cluster, job.request.group, [topic_partition])).get(topic_partition)
     if standing is None:
         if part.start != part.begin:
             raise RefusedError("its position is gone since the plan", where=name)
@@ -194,24 +194,24 @@ async def _remembered(
 
     Raises RefusedError if some were deleted: their repeats would be taken for new.
     """
-    wish, partition, begin, start = job.wish, part.partition, part.begin, part.start
-    settings = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
+    request, partition, begin, start = job.request, part.partition, part.begin, part.start
+    settings = (request.source, partition, request.by, request.horizon_ms, request.horizon_offsets)
     memory = Deduplicator(*settings)
     from_file = None
     if kept is not None:
-        from_file = dedup_memory.load(kept, wish.job, partition, job.digest, start)
+        from_file = dedup_memory.load(kept, request.job, partition, job.digest, start)
     if from_file is not None:
         try:
             memory.load(from_file[1])
             begin = from_file[0]
         except (ValueError, TypeError, KeyError, IndexError):  # a shortcut of another version
             memory = Deduplicator(*settings)
-    where = str(TopicPartition(wish.source, partition))
+    where = str(TopicPartition(request.source, partition))
     if begin < start:
         there = "here" if kept is None else f"in {kept.address}"
         gone = f"what was copied of offsets [{begin}, {start}) is neither remembered {there} nor"
         remedy = "run it where it ran before, or begin again with an empty output"
-        [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
+        [facts] = [p for p in await partitions(cluster, request.source) if p.partition == partition]
         assert facts.log_start_offset is not None
         if begin < facts.log_start_offset:
             raise RefusedError(
@@ -249,10 +249,10 @@ async def _read(
         if progress is not None:
             progress(done, end - start)
 
-    rate = job.wish.max_rate
+    rate = job.request.max_rate
     read = read_columns(
         cluster,
-        Range(job.wish.source, partition, start, end),
+        Range(job.request.source, partition, start, end),
         last_stable_offset=end,  # as when the range was chosen: a leader may lag since
         max_rate=rate,
         progress=more,
@@ -265,30 +265,30 @@ async def _read(
 
 async def _copy(cluster: Cluster, copying: "_Copy", kept: Storage | None) -> Tally:
     job, part = copying.job, copying.part
-    wish, partition, start, end = job.wish, part.partition, part.start, part.end
-    [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
+    request, partition, start, end = job.request, part.partition, part.start, part.end
+    [facts] = [p for p in await partitions(cluster, request.source) if p.partition == partition]
     refuse_lost(facts, start, end)
     memory = await _remembered(cluster, job, part, kept)
     before = Tally(**asdict(memory.tally))
 
     epochs = copying.epochs
     if start == end:  # nothing to read: ask about the record before it
-        topic_partition = TopicPartition(wish.source, partition)
+        topic_partition = TopicPartition(request.source, partition)
         epoch = (await positions.record_epochs(cluster, {topic_partition: end}))[topic_partition]
         epochs.add([] if epoch is None else [(end - 1, end - 1, epoch)])
 
     async def commit(at: int) -> None:
         await asyncio.to_thread(copying.commit, at, memory.tally.records)
         if kept is not None:
-            values = wish.job, partition, at, job.digest, memory.dump()
+            values = request.job, partition, at, job.digest, memory.dump()
             await asyncio.to_thread(dedup_memory.save, kept, *values)
 
     saved = time.monotonic()
     at = start
-    rate = wish.max_rate
+    rate = request.max_rate
     read = read_columns(
         cluster,
-        Range(wish.source, partition, start, end),
+        Range(request.source, partition, start, end),
         last_stable_offset=end,
         max_rate=rate,
         nearest=True,
@@ -343,7 +343,7 @@ class _Copy:
         copied = memory.judge(records)
         chosen = records.select(copied)
         visible_before = (before + 1 + copied.nonzero()[0]).tolist()  # for each, itself included
-        output, times = self.job.wish.output, chosen.timestamp.tolist()
+        output, times = self.job.request.output, chosen.timestamp.tolist()
         for i in range(len(chosen)):
             if self._until is None:
                 self._ensure_held()
@@ -378,6 +378,6 @@ class _Copy:
             self._writer.begin()
         metadata = self.job.metadata(self.part.begin, self.part.end, visible_records)
         at = CommittedPosition(position, metadata, self.epochs.before(position))
-        self._writer.commit({TopicPartition(self.job.wish.source, self.part.partition): at})
+        self._writer.commit({TopicPartition(self.job.request.source, self.part.partition): at})
         self._until = None
         self._told("committed")

@@ -47,7 +47,7 @@ RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 """Runs tasks somewhere and gives their rows, in any order, each as soon as it is there."""
 
 
-class RebuildRequest(Value):
+class RebuildJob(Value):
     """A rebuild with every option resolved; it converts to JSON, and contains no secret.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
@@ -78,7 +78,7 @@ class RebuildRequest(Value):
         return json.dumps(self.as_dict(), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> "RebuildRequest":
+    def from_json(cls, text: str) -> "RebuildJob":
         """Return the request in a text. Raises UsageError for what another version wrote."""
         fields = json.loads(text)
         if "how" not in fields:
@@ -92,7 +92,7 @@ class RebuildRequest(Value):
         return cls(**fields)
 
 
-def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
+def rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     """Make the state and publish it. name: the engine's, for the manifest.
 
     Raises RefusedError if the logs changed below the cut, or another rebuild is at work in the
@@ -105,7 +105,7 @@ def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name
         return _rebuild(request, access, engine, name)
 
 
-def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
+def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     began = time.monotonic()
     form = request.how.form()
     storage = request.how.storage
@@ -188,7 +188,7 @@ def _run(
     return [rows[key] for key in tasks]
 
 
-def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
+def _range_tasks(request: RebuildJob, access: Access, form: ChangelogFormat) -> dict[str, Task]:
     """Return the tasks that read ranges: the first of each partition, then the second of each.
 
     So concurrent tasks do not all read from the leader of one partition.
@@ -217,7 +217,7 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
     return {task.key(): task for _, task in sorted(tasks, key=lambda numbered: numbered[0])}
 
 
-def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
+def _earlier(request: RebuildJob) -> Mapping[TopicPartition, ManifestPartition]:
     """Return the partitions of the state that is continued."""
     return state_folder.read(request.base).by_partition() if request.base else {}
 
@@ -231,7 +231,7 @@ def _by_partition(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]
 
 
 def _bucket_tasks(
-    request: RebuildRequest,
+    request: RebuildJob,
     by_partition: Mapping[TopicPartition, list[TaskRow]],
     form: ChangelogFormat,
 ) -> dict[str, Task]:
@@ -276,7 +276,7 @@ def _summary_of(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, 
 
 
 async def _look_again(
-    request: RebuildRequest, access: Access, by_partition: Mapping[TopicPartition, list[TaskRow]]
+    request: RebuildJob, access: Access, by_partition: Mapping[TopicPartition, list[TaskRow]]
 ) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
     """Return what the cut divides, and the logs as they are after reading.
 
@@ -324,7 +324,7 @@ async def _look_again(
 
 
 def _compacted(
-    request: RebuildRequest,
+    request: RebuildJob,
     topic_partition: TopicPartition,
     rows: Sequence[TaskRow],
     log: PartitionFacts,
@@ -365,7 +365,7 @@ def _producers(
 
 
 def _partition(
-    request: RebuildRequest,
+    request: RebuildJob,
     topic_partition: TopicPartition,
     rows: Sequence[TaskRow],
     combined: Sequence[TaskRow],

@@ -19,7 +19,7 @@ from recovery.values import Value
 RULE = 1  # the version of the settings below, which define when two records are the same
 
 
-class DedupWish(Value):
+class DedupRequest(Value):
     """A requested dedup: source and output, and what makes two records the same.
 
     horizon_ms, horizon_offsets: how far back ids are compared; both None = to the beginning.
@@ -75,7 +75,7 @@ class DedupWish(Value):
         return self.settings | {"follow": self.follow, "max_rate": rate}
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> "DedupWish":
+    def of(cls, content: Mapping[str, Any]) -> "DedupRequest":
         """Return the request. Raises KeyError, TypeError or UsageError unless `plain` wrote it."""
         names = {
             k.removeprefix("header_"): v for k, v in content.items() if k.startswith("header_")
@@ -104,18 +104,18 @@ class Beside(NamedTuple):
 class DedupJob(Value):
     """A requested dedup on this cluster: topic ids are among what must stay the same."""
 
-    wish: DedupWish
+    request: DedupRequest
     digest: str
 
     @classmethod
-    def of(cls, wish: DedupWish, topics: Mapping[str, Any]) -> "DedupJob":
+    def of(cls, request: DedupRequest, topics: Mapping[str, Any]) -> "DedupJob":
         """Return the job. topics: by name, the topic's id and its number of partitions."""
-        text = json.dumps([wish.settings, topics], sort_keys=True)
-        return cls(wish, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
+        text = json.dumps([request.settings, topics], sort_keys=True)
+        return cls(request, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
 
     def transactional_id(self, partition: int) -> str:
         """Return the id that copies a partition: a new copy fences the one before it."""
-        return f"{self.wish.group}-{partition}"
+        return f"{self.request.group}-{partition}"
 
     def metadata(self, begin: int, end: int, visible_records: int) -> str:
         """Return the metadata of a position: see `Beside`."""
@@ -161,16 +161,16 @@ class DedupPart(_Value):
     seen: int = 0
 
 
-class DedupRequest(_Value):
+class DedupInput(_Value):
     """The input of one run with everything resolved, as a Spark job receives it.
 
-    wish: as `DedupWish.plain`. topics: by name, the topic's id and its number of partitions.
+    request: as `DedupRequest.plain`. topics: by name, the topic's id and its number of partitions.
     memory: the folder with what was seen, or its address; None: the records are read again. shared:
     executors must see that folder as the job does, which has to be proved. copies: False = only
     count what would be copied.
     """
 
-    wish: dict[str, Any]
+    request: dict[str, Any]
     topics: dict[str, Any]
     parts: tuple[DedupPart, ...]
     memory: str | None = None
@@ -179,13 +179,13 @@ class DedupRequest(_Value):
 
     @property
     def job(self) -> DedupJob:
-        return DedupJob.of(DedupWish.of(self.wish), self.topics)
+        return DedupJob.of(DedupRequest.of(self.request), self.topics)
 
 
-def scattered_error(wish: DedupWish, evidence: str) -> RefusedError:
+def scattered_error(request: DedupRequest, evidence: str) -> RefusedError:
     """Return the refusal. evidence: which source record has outputs in two partitions."""
     return RefusedError(
         f"{evidence}: a number per source cannot tell which one is the repeat",
-        where=wish.source,
+        where=request.source,
         remedy="compare ids instead: `--by header:NAME`, `--by key` or `--by json:PATH`",
     )

@@ -15,7 +15,7 @@ from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered
 from recovery.restart.input_rules import identity, moved, readable
-from recovery.restart.observed import Log, Observed, OffsetAt, Unobserved, Want
+from recovery.restart.observed import Log, Observed, OffsetAt, Question, Unobserved
 from recovery.restart.positions import refuse_pending, results_belong
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
@@ -73,9 +73,9 @@ class Target(Value):
 
 def wanted_adhoc(
     target: Target, partitions: Sequence[TopicPartition], observed: Observed
-) -> tuple[Want[Any], ...]:
+) -> tuple[Question[Any], ...]:
     """Return the questions that `decide_adhoc` needs answered next; () when it has everything."""
-    wants: dict[Want[Any], None] = {}
+    wants: dict[Question[Any], None] = {}
     for partition in partitions:
         try:
             _move(target, partition, observed)

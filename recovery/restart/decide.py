@@ -26,7 +26,7 @@ from recovery.restart.decision import (
 )
 from recovery.restart.input_rules import identity, moved, readable, whole
 from recovery.restart.merged import merge_log
-from recovery.restart.observed import Observed, Unobserved, Want
+from recovery.restart.observed import Observed, Question, Unobserved
 from recovery.restart.output_end import output_end
 from recovery.restart.output_rules import decide_output
 from recovery.restart.positions import (
@@ -66,13 +66,13 @@ _BECAUSE = {
 _FROM_BEST = ("exactly-once", "at-least-once", "at-most-once")
 
 
-def wants(app: App, observed: Observed) -> tuple[Want[Any], ...]:
+def wants(app: App, observed: Observed) -> tuple[Question[Any], ...]:
     """Return the questions that `decide` needs answered next; () when it has everything.
 
     Each round asks everything that can be asked about all partitions at once. A partition that will
     be refused asks nothing more.
     """
-    wants: dict[Want[Any], None] = {}
+    wants: dict[Question[Any], None] = {}
     for look in _looks(app, observed):
         try:
             look()

@@ -25,14 +25,14 @@ from recovery.values import Value
 A = TypeVar("A")
 
 
-class Want(HasPartition, Value, Generic[A]):
+class Question(HasPartition, Value, Generic[A]):
     """A question about one partition. A: the type of its answer."""
 
     topic: str
     partition: int
 
 
-class Count(Want["Counted"]):
+class Count(Question["Counted"]):
     """Ask what became of the offsets [start, end). producers: also ask who wrote them."""
 
     start: int
@@ -40,7 +40,7 @@ class Count(Want["Counted"]):
     producers: bool = False
 
 
-class Walk(Want["int | None"]):
+class Walk(Question["int | None"]):
     """Ask which offset follows the `records`-th visible data record from `start` on.
 
     uncommitted: visible to read_uncommitted, up to the high watermark; otherwise up to the LSO.
@@ -52,7 +52,7 @@ class Walk(Want["int | None"]):
     uncommitted: bool = False
 
 
-class TimeAt(Want["int | None"]):
+class TimeAt(Question["int | None"]):
     """Ask for the timestamp (epoch ms) of the first data record at or after `offset`.
 
     None: no record exists, or it has no timestamp.
@@ -61,7 +61,7 @@ class TimeAt(Want["int | None"]):
     offset: int
 
 
-class OffsetAt(Want["int | None"]):
+class OffsetAt(Question["int | None"]):
     """Ask for the offset of the first record that is not older than `instant` (epoch ms).
 
     None: every record is older.
@@ -70,21 +70,21 @@ class OffsetAt(Want["int | None"]):
     instant: int
 
 
-class SameLog(Want[Standing]):
+class SameLog(Question[Standing]):
     """Ask whether the leader's log is the log of a position (see `LogPosition`)."""
 
     offset: int
     leader_epoch: int
 
 
-class MergeTail(Want[Mapping[TopicPartition, "SourceRange"]]):
+class MergeTail(Question[Mapping[TopicPartition, "SourceRange"]]):
     """Ask what the entries [start, end) of a merge log's partition name."""
 
     start: int
     end: int
 
 
-class ChangelogTip(Want["Attached | None"]):
+class ChangelogTip(Question["Attached | None"]):
     """Ask what the last data record below `end` of a changelog's partition carries.
 
     None: no record exists.
@@ -93,11 +93,11 @@ class ChangelogTip(Want["Attached | None"]):
     end: int
 
 
-class CommitOf(Want[GroupCommit]):
+class CommitOf(Question[GroupCommit]):
     """Ask which record of `__consumer_offsets` holds the group's commit of this input partition."""
 
 
-class InCommit(Want[OutputEvidence]):
+class InCommit(Question[OutputEvidence]):
     """Ask what shows that this output was written in the transaction of a commit.
 
     start, end: the range of the output's log.
@@ -198,7 +198,7 @@ class PendingCommit(HasPartition, Value):
 class Unobserved(Exception):  # noqa: N818  (a question, no error)
     """Questions that are not answered yet; several of them do not depend on one another."""
 
-    def __init__(self, *wants: Want[Any]) -> None:
+    def __init__(self, *wants: Question[Any]) -> None:
         super().__init__(", ".join(map(str, wants)))
         self.wants = wants
 
@@ -206,7 +206,7 @@ class Unobserved(Exception):  # noqa: N818  (a question, no error)
 def each(looks: Iterable[Callable[[], A]]) -> list[A]:
     """Return all answers. Raises Unobserved with the open questions of all lookups at once."""
     results: list[A] = []
-    wants: dict[Want[Any], None] = {}
+    wants: dict[Question[Any], None] = {}
     for look in looks:
         try:
             results.append(look())
@@ -238,8 +238,8 @@ class Observed(Value, dict=True):
     spark: Checkpoint | None = None
     flink: FlinkFacts | None = None
     sources: Mapping[str, str] = msgspec.field(default_factory=dict)
-    answers: Mapping[Want[Any], Any] = msgspec.field(default_factory=dict)
-    unseen: Mapping[Want[Any], str] = msgspec.field(default_factory=dict)
+    answers: Mapping[Question[Any], Any] = msgspec.field(default_factory=dict)
+    unseen: Mapping[Question[Any], str] = msgspec.field(default_factory=dict)
 
     @cached_property
     def _by_partition(self) -> Mapping[TopicPartition, StoredPartition]:
@@ -261,7 +261,7 @@ class Observed(Value, dict=True):
         """Return all counts that were requested."""
         return {w: answer for w, answer in self.answers.items() if isinstance(w, Count)}
 
-    def answer(self, want: Want[A]) -> A:
+    def answer(self, want: Question[A]) -> A:
         """Return the answer to a question. Raises Unobserved while the question is open,
         IncompleteError where it could not be answered; so do the lookups of single questions."""
         if want in self.answers:
@@ -271,7 +271,7 @@ class Observed(Value, dict=True):
             raise IncompleteError(self.unseen[want], where=str(want.topic_partition))
         raise Unobserved(want)
 
-    def evidence(self, want: Want[A]) -> A | str:
+    def evidence(self, want: Question[A]) -> A | str:
         """Return the answer, or why it could not be read: no evidence, but no refusal either."""
         return self.unseen[want] if want in self.unseen else self.answer(want)
 

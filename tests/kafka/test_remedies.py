@@ -89,7 +89,7 @@ def test_an_abort_is_done_when_readers_move_on(lab3: Lab, topic: MakeTopic) -> N
     leader, follower = metadata.leader, next(b for b in metadata.isrs if b != metadata.leader)
     server = lab3.bootstrap_servers.split(",")[leader - 1]
     context = resolve(Connect(bootstrap_server=server))
-    wish = remedy.Wish(
+    request = remedy.RemedyRequest(
         "abort",
         f"{name}:0",
         producer_id=orphan.producer_id,
@@ -97,7 +97,7 @@ def test_an_abort_is_done_when_readers_move_on(lab3: Lab, topic: MakeTopic) -> N
     )
 
     async def planned(cluster: Cluster) -> Step:
-        found = await remedy.plan(cluster, context, wish, Settings(), pause=0.3)
+        found = await remedy.plan(cluster, context, request, Settings(), pause=0.3)
         assert found.plan is not None
         return found.plan.steps[-1]
 

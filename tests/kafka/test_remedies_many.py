@@ -18,7 +18,7 @@ from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence, fence_many
-from eoctl.operations.remedy.plan import Wish
+from eoctl.operations.remedy.plan import RemedyRequest
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, Context, resolve
 from recovery.change.plan import Plan
@@ -98,23 +98,23 @@ def compared(lab: Lab, names: Sequence[str], user: str = "operator") -> Compared
     assert properties["sasl.username"] == user
     context = resolve(Connect(bootstrap_server=server, command_config=file))
     settings = Settings()
-    wishes = [Wish("fence", transactional_id=name) for name in names]
+    requests = [RemedyRequest("fence", transactional_id=name) for name in names]
 
     async def use(cluster: Cluster) -> Compared:
         looks = await fence_many.looks_at(cluster, names, settings, INTERVAL)
-        joint = await fence_many.plan_each(cluster, context, wishes, settings, INTERVAL)
+        joint = await fence_many.plan_each(cluster, context, requests, settings, INTERVAL)
         found = Compared(set(looks), {n: outcome(p) for n, p in joint.items()}, {})
-        for wish in wishes:
-            found.alone[wish.transactional_id or ""] = await alone(cluster, context, wish)
+        for request in requests:
+            found.alone[request.transactional_id or ""] = await alone(cluster, context, request)
         for name, look in looks.items():
             scope = Scope(tuple(parse_selector(f"{t}:{p}") for t, p in look.partitions))
             own = await diagnose(cluster, scope, settings, pause=INTERVAL)
             found.verdicts[name] = verdicts_of(look.judged), verdicts_of(own.judged)
         return found
 
-    async def alone(cluster: Cluster, context: Context, wish: Wish) -> object:
+    async def alone(cluster: Cluster, context: Context, request: RemedyRequest) -> object:
         try:
-            return outcome(await fence.plan(cluster, context, wish, settings, INTERVAL))
+            return outcome(await fence.plan(cluster, context, request, settings, INTERVAL))
         except (RefusedError, IncompleteError) as error:
             return outcome(error)
 

@@ -184,12 +184,12 @@ def test_what_was_dropped_beyond_the_plan_is_told(lab: Lab, topic: MakeTopic) ->
         scene = await with_stray(lab, client, name)
         made: list[Plan] = []
         context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
-        wish = remedy.Wish(
+        request = remedy.RemedyRequest(
             "abort", f"{name}:0", producer_id=scene.owner.producer_id, start_offset=scene.start
         )
 
         async def plan(cluster: Cluster) -> None:
-            found = await remedy.plan(cluster, context, wish, Settings(), pause=0.3)
+            found = await remedy.plan(cluster, context, request, Settings(), pause=0.3)
             assert found.plan is not None
             made.append(found.plan)
 

@@ -22,7 +22,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.delivery import DeliveryWish, source
+from eoctl.operations.state.delivery import DeliveryRequest, source
 from eoctl.operations.state.into_topic import IntoTopic
 from eoctl.stores.state.rows import StateRows
 from tests.kafka import dedup_world
@@ -359,9 +359,9 @@ def test_no_transaction_is_open_while_the_next_rows_are_read(
 
     async def delivered() -> None:
         settings = client_settings(lab1.client_properties())
-        wish = DeliveryWish(folder=str(folder), into=f"topic:{new}")
+        request = DeliveryRequest(folder=str(folder), into=f"topic:{new}")
         async with Cluster(settings, Deadline(60)) as cluster:
-            into = IntoTopic(cluster, settings, wish, source(wish))
+            into = IntoTopic(cluster, settings, request, source(request))
             [step] = await into.steps()
             monkeypatch.setattr(StateRows, "in_order", slowly)
             await into.perform(step, lambda: None)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.engine.rebuild import RebuildRequest, rebuild
+from eoctl.engine.rebuild import RebuildJob, rebuild
+from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
-from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state.rebuild import rebuild_state
 from eoctl.settings.context import Connect, Context, resolve
@@ -23,18 +23,20 @@ def context(lab: Lab) -> Context:
     return resolve(Connect(bootstrap_server=lab.bootstrap_servers))
 
 
-def plain(topic: str, output: Path, since: Path | None = None, **how: Any) -> RebuildWish:
+def plain(topic: str, output: Path, since: Path | None = None, **how: Any) -> RebuildRequest:
     """Ask for a plain state of a topic up to its LSO, on Spark."""
     made = Making("plain", {}, str(output), **how)
-    return RebuildWish((topic,), "lso", made, "spark", since=None if since is None else str(since))
+    return RebuildRequest(
+        (topic,), "lso", made, "spark", since=None if since is None else str(since)
+    )
 
 
 def on_session(
-    spark: "SparkSession", lab: Lab, wanted: RebuildWish, seconds: float = 120
+    spark: "SparkSession", lab: Lab, wanted: RebuildRequest, seconds: float = 120
 ) -> Rebuilt:
     """The rebuild with the session's executors, without a job's process."""
 
-    def run(request: RebuildRequest, access: "Access") -> "Manifest":
+    def run(request: RebuildJob, access: "Access") -> "Manifest":
         engine = SparkEngine(spark, request.how.storage)
         return rebuild(request, access, engine, "spark")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
-from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state import spark_state
@@ -183,7 +183,7 @@ def test_compares_with_a_changelogs_state(
 
     def rebuilt(folder: str, form: str = "plain") -> None:
         made = Making(form, {}, str(tmp_path / folder))
-        rebuild_state(context(lab1), RebuildWish((name,), "lso", made, "local"), 60)
+        rebuild_state(context(lab1), RebuildRequest((name,), "lso", made, "local"), 60)
 
     rebuilt("first")
     answer = compared("first", value_serde="json")
@@ -258,7 +258,7 @@ def test_the_page(
     run(frame.join(right, frame.k == right.r), tmp_path / "join", "append")
     name = logged(lab1, topic, summed)
     made = Making("plain", {}, str(tmp_path / "rebuilt"))
-    rebuild_state(context(lab1), RebuildWish((name,), "lso", made, "local"), 60)
+    rebuild_state(context(lab1), RebuildRequest((name,), "lso", made, "local"), 60)
 
     def rows(begins: str, checkpoint: str, **names: str) -> list[dict[str, Any]]:
         there = {"/data/checkpoint": str(tmp_path / checkpoint), **names}
@@ -288,14 +288,14 @@ def test_as_commands(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_pat
     assert none.status == Exit.FINDING
     name = logged(lab1, topic, summed)
     made = Making("plain", {}, str(tmp_path / "state"))
-    rebuild_state(context(lab1), RebuildWish((name,), "lso", made, "local"), 60)
+    rebuild_state(context(lab1), RebuildRequest((name,), "lso", made, "local"), 60)
     words = ("state", "compare", str(tmp_path / "state"), f"spark:{tmp_path}/checkpoint")
     compared = eoctl(*words)
     assert compared.status == Exit.OK, compared.stderr
     assert "equal: 5 entries; B is operator 0 (stateStoreSave)" in compared.stderr
     windows = Making("streams-window", {}, str(tmp_path / "windows"))
-    wish = RebuildWish((name,), "lso", windows, "local", retention_ms=10**12)
-    rebuild_state(context(lab1), wish, 60)
+    request = RebuildRequest((name,), "lso", windows, "local", retention_ms=10**12)
+    rebuild_state(context(lab1), request, 60)
     left = StateRows(*state_folder.opened(tmp_path / "windows"))
     with pytest.raises(RefusedError, match="a streams-window state has windows or versions"):
         spark_state.check_comparable(left)

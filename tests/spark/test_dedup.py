@@ -16,7 +16,7 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.lab.cluster import Lab
 from eoctl.operations.dedup.copying import find
 from eoctl.operations.jobs.records import session_members
-from recovery.dedup.request import DedupJob, DedupRequest, DedupWish
+from recovery.dedup.request import DedupInput, DedupJob, DedupRequest
 from recovery.shared.record_ids import parse_record_id
 from spark_jobs.dedup import Tasks
 from spark_jobs.sink.taking_over import TakingOver
@@ -74,21 +74,21 @@ def test_begun_here_killed_and_ended_on_spark(
     assert list(job["result"]["copied"]) == ["1"]  # type: ignore[index]
 
 
-def tasks_of(lab: Lab, dirty: str, clean: str) -> tuple[Tasks, DedupRequest]:
+def tasks_of(lab: Lab, dirty: str, clean: str) -> tuple[Tasks, DedupInput]:
     """What a job that copies all of it gives to its tasks."""
-    wish = DedupWish(dirty, clean, parse_record_id("source"), f"{dirty}-{clean}")
+    request = DedupRequest(dirty, clean, parse_record_id("source"), f"{dirty}-{clean}")
     access = Access(lab.client_properties())
 
-    async def ask() -> DedupRequest:
+    async def ask() -> DedupInput:
         async with Cluster(access.settings(), Deadline(30)) as cluster:
-            found = await find(cluster, wish)
+            found = await find(cluster, request)
             assert found is not None
-            return DedupRequest(
-                wish=wish.plain, topics=dict(found.topics), parts=found.parts, copies=True
+            return DedupInput(
+                request=request.plain, topics=dict(found.topics), parts=found.parts, copies=True
             )
 
-    request = asyncio.run(ask())
-    return Tasks(access, DedupJob.of(wish, request.topics), request), request
+    dedup_input = asyncio.run(ask())
+    return Tasks(access, DedupJob.of(request, dedup_input.topics), dedup_input), dedup_input
 
 
 @pytest.mark.parametrize("order", ["fenced first", "position first"])

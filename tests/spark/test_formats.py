@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
-from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state.rebuild import rebuild_state
 from tests.kafka.conftest import MakeTopic
@@ -136,11 +136,11 @@ def test_a_format_in_ranges(
                 producer.abort_transaction(30)
         expected += model(p, committed[p])
 
-    def wanted(engine: str, range_offsets: int) -> RebuildWish:
+    def wanted(engine: str, range_offsets: int) -> RebuildRequest:
         at = "lso" if engine == "spark" else str(tmp_path / "spark" / "cut.json")
         retention = None if form == "coast" else RETENTION
         how = Making(form, {}, str(tmp_path / engine), range_offsets=range_offsets)
-        return RebuildWish((name,), at, how, engine, retention)
+        return RebuildRequest((name,), at, how, engine, retention)
 
     found = on_session(spark, lab1, wanted("spark", 200))
     rows = [(r["partition"], r["key"], r["timestamp"], r["value"]) for r in found.rows()]

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eoctl.engine.rebuild_wish import RebuildWish
+from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
 from eoctl.settings.context import Context
@@ -391,7 +391,7 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
     asked: list[tuple[str, bool]] = []
 
     def seen(
-        context: Context, wanted: RebuildWish, timeout: Any, progress: Any, spark: Any
+        context: Context, wanted: RebuildRequest, timeout: Any, progress: Any, spark: Any
     ) -> None:
         asked.append((wanted.engine, spark is not None))
         raise UsageError("seen")

@@ -38,7 +38,7 @@ from tests.started import started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eoctl.engine.rebuild import RebuildRequest
+    from eoctl.engine.rebuild import RebuildJob
     from recovery.state.manifest import Manifest
 
 pytestmark = pytest.mark.timeout(3000)
@@ -203,7 +203,7 @@ def test_spark_submit_without_eoctl(lab1: Lab, topic: MakeTopic, tmp_path: Path)
     fill(lab1, changelog, seed=3, records=5000, keys=300, partitions=2)
     output, specs = tmp_path / "out", []
 
-    def keep(request: "RebuildRequest", access: Access) -> "Manifest":
+    def keep(request: "RebuildJob", access: Access) -> "Manifest":
         access_ = {"properties": dict(access.properties)}
         specs.append({"access": access_, "request": json.loads(request.to_json())})
         raise _Asked

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.engine.rebuild import rebuild
+from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
-from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state.rebuild import rebuild_state
@@ -42,7 +42,7 @@ from tests.spark.test_sink import access
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eoctl.engine.rebuild import RebuildRequest
+    from eoctl.engine.rebuild import RebuildJob
     from recovery.state.manifest import Manifest
 
 pytestmark = pytest.mark.timeout(1200)
@@ -213,9 +213,9 @@ def test_a_rebuild_there_tells_how_far_it_is(
             if report["stage"] == "read ranges":
                 seen.append((report["records"], report["records_total"], report["bytes"]))
 
-    def run(request: "RebuildRequest", access: Access) -> "Manifest":
+    def run(rebuild_job: "RebuildJob", access: Access) -> "Manifest":
         progress = Watched(None)
-        engine = SparkEngine(spark, request.how.storage, progress)
+        engine = SparkEngine(spark, rebuild_job.how.storage, progress)
         engines.append(engine)
         ended = threading.Event()
 
@@ -227,14 +227,14 @@ def test_a_rebuild_there_tells_how_far_it_is(
         thread = threading.Thread(target=look)
         thread.start()
         try:
-            return rebuild(request, access, engine, "spark")
+            return rebuild(rebuild_job, access, engine, "spark")
         finally:
             ended.set()
             thread.join()
 
     making = Making("plain", {}, f"s3://{BUCKET}/{root}", range_offsets=200)
-    wish = RebuildWish((log,), "lso", making, "spark")
-    rebuild_state(context(lab1), wish, 120, spark=run)
+    request = RebuildRequest((log,), "lso", making, "spark")
+    rebuild_state(context(lab1), request, 120, spark=run)
     (cut,) = json.loads(Objects(store.port, root).read("cut.json"))["topics"]
     end = cut["partitions"][0]["end"]
     assert {total for _, total, _ in seen} == {end}

@@ -31,11 +31,11 @@ from recovery.restart.observed import (
     Observed,
     OffsetAt,
     PendingCommit,
+    Question,
     SameLog,
     SourceRange,
     TimeAt,
     Walk,
-    Want,
 )
 from recovery.restart.producers import ProducerRuns
 from recovery.restart.rows import env_lines
@@ -166,7 +166,7 @@ class World:
         }
         self.stored = dump_stored(as_kept(held.values(), self.position))
 
-    def observe(self, answers: Mapping[Want[Any], Any] | None = None) -> Observed:
+    def observe(self, answers: Mapping[Question[Any], Any] | None = None) -> Observed:
         counts: dict[str, int] = {}
         for topic, partition in self.logs:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
@@ -194,7 +194,7 @@ class World:
         )
         return replace(found, answers=answers or {})
 
-    def answer(self, want: Want[Any]) -> Any:
+    def answer(self, want: Question[Any]) -> Any:
         """The answer, by looking at every offset."""
         log = self.logs[want.topic_partition]
         match want:
@@ -259,7 +259,7 @@ class World:
 
     def plan(self, app: App) -> RestartPlan:
         """Ask, answer, ask again, decide. Fails when the questions never end."""
-        answers: dict[Want[Any], Any] = {}
+        answers: dict[Question[Any], Any] = {}
         for _ in range(8):
             observed = self.observe(answers)
             questions = wants(app, observed)

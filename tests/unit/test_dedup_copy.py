@@ -22,7 +22,7 @@ from eoctl.operations.dedup.copying import DedupOperation, DedupRun, at_rate, pa
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan
 from recovery.dedup.repeats import Deduplicator, Tally, visible
-from recovery.dedup.request import DedupJob, DedupPart, DedupWish
+from recovery.dedup.request import DedupJob, DedupPart, DedupRequest
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.shared.record_ids import parse_record_id
@@ -71,10 +71,10 @@ class Noted:
 
 def test_a_transaction_does_not_grow_old_over_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dedup_task, "TRANSACTION_SECONDS", -1.0)
-    wish = DedupWish("in", "out", parse_record_id("key"), "job")
-    noted, memory = Noted(), Deduplicator("in", 0, wish.by)
+    request = DedupRequest("in", "out", parse_record_id("key"), "job")
+    noted, memory = Noted(), Deduplicator("in", 0, request.by)
     part, told = DedupPart(partition=0, begin=0, start=0, end=9), list[str]()
-    copy = dedup_task._Copy(noted, DedupJob(wish, ""), part, lambda: None, told.append)  # type: ignore[arg-type]
+    copy = dedup_task._Copy(noted, DedupJob(request, ""), part, lambda: None, told.append)  # type: ignore[arg-type]
     copy.send(batch([b"a"]), 1, memory)
     assert noted.calls == ["begin", "send", 1]
     monkeypatch.setattr(dedup_task, "TRANSACTION_SECONDS", 1000.0)
@@ -86,9 +86,9 @@ def test_a_transaction_does_not_grow_old_over_repeats(monkeypatch: pytest.Monkey
 
 def test_a_commit_says_how_many_records_lie_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dedup_task, "TRANSACTION_RECORDS", 2)
-    wish = DedupWish("in", "out", parse_record_id("key"), "job")
-    noted, memory = Noted(), Deduplicator("in", 0, wish.by)
-    job, part = DedupJob(wish, ""), DedupPart(partition=0, begin=0, start=0, end=9)
+    request = DedupRequest("in", "out", parse_record_id("key"), "job")
+    noted, memory = Noted(), Deduplicator("in", 0, request.by)
+    job, part = DedupJob(request, ""), DedupPart(partition=0, begin=0, start=0, end=9)
     copy = dedup_task._Copy(noted, job, part, lambda: None, lambda point: None)  # type: ignore[arg-type]
     copy.send(batch([b"a", b"a", b"b", b"c", b"a"]), 5, memory)
     copy.commit(5, memory.tally.records)
@@ -98,17 +98,17 @@ def test_a_commit_says_how_many_records_lie_before_it(monkeypatch: pytest.Monkey
 
 def test_a_plan_is_approved_with_its_rule() -> None:
     def made(by: str, job: str = "job") -> Plan:
-        wish = DedupWish("in", "out", parse_record_id(by), job)
+        request = DedupRequest("in", "out", parse_record_id(by), job)
         part = DedupPart(partition=0, begin=0, start=0, end=9)
-        found = DedupRun(wish, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
+        found = DedupRun(request, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
         return plan(found, [Tally()], Context(None, {}, ()))
 
     hashes = {made(by, job).sha256 for by in ("key", "value") for job in ("job", "other")}
     assert len(hashes) == 4
     once = made("key")
     assert part_of(once.steps[0]) == DedupPart(partition=0, begin=0, start=0, end=9)
-    faster = at_rate(once, DedupWish("in", "out", parse_record_id("key"), "job", max_rate=1e6))
-    assert DedupWish.of(faster.details["wish"]).max_rate == 1e6
+    faster = at_rate(once, DedupRequest("in", "out", parse_record_id("key"), "job", max_rate=1e6))
+    assert DedupRequest.of(faster.details["wish"]).max_rate == 1e6
     assert (faster.sha256, faster.same_change(once)) == (once.sha256, True)
 
 
@@ -146,10 +146,10 @@ def test_a_copy_is_done_once_its_position_is_decided(
     monkeypatch.setattr(copying, "committed", committed)
     monkeypatch.setattr(dedup_task, "left", left)
     monkeypatch.setattr(dedup_task, "copy", copy)
-    wish = DedupWish("in", "out", parse_record_id("key"), "job")
+    request = DedupRequest("in", "out", parse_record_id("key"), "job")
     context = Context(None, {"bootstrap.servers": "127.0.0.1:1"}, ())
     part = DedupPart(partition=0, begin=0, start=0, end=9)
-    run = DedupRun(wish, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
+    run = DedupRun(request, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
     made = plan(run, [Tally()], context)
     cluster = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
     performed = DedupOperation(cluster, context, made, None).perform(made.steps[0], lambda: None)
@@ -158,7 +158,7 @@ def test_a_copy_is_done_once_its_position_is_decided(
     else:
         with pytest.raises(IncompleteError, match="a transaction is open"):
             asyncio.run(performed)
-    assert calls == ["open", "left", "copy", (wish.group, [("in", 0)]), "close"]
+    assert calls == ["open", "left", "copy", (request.group, [("in", 0)]), "close"]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_dedup_needs_its_topic(error: str | None, kind: type[EoctlError], why:
             return ClusterMetadata("c", 1, {}, found)
 
     cluster = Topics(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
-    wish = DedupWish("in", "out", parse_record_id("key"), "job")
+    request = DedupRequest("in", "out", parse_record_id("key"), "job")
     with pytest.raises(kind, match=why) as refused:
-        asyncio.run(copying.find(cluster, wish))
+        asyncio.run(copying.find(cluster, request))
     assert refused.value.where == "in"

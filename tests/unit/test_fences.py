@@ -13,7 +13,7 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.remedy import fence, raising, shutting_out
-from eoctl.operations.remedy.plan import Wish
+from eoctl.operations.remedy.plan import RemedyRequest
 from eoctl.operations.remedy.raising import stand
 from eoctl.operations.remedy.shutting_out import ShutOut
 from recovery.change.plan import Step
@@ -284,8 +284,8 @@ def test_partitions_that_could_not_be_judged_allow_no_fence(
 
     monkeypatch.setattr(fence, "partitions_of", partitions)
     monkeypatch.setattr(fence, "diagnose", diagnose)
-    wish = Wish("fence", transactional_id="x", owner_is_gone=True)
-    judging = fence.judged_for(nobody(), id_at(4, "Ongoing"), wish, Settings(), 0)
+    request = RemedyRequest("fence", transactional_id="x", owner_is_gone=True)
+    judging = fence.judged_for(nobody(), id_at(4, "Ongoing"), request, Settings(), 0)
     with pytest.raises(IncompleteError, match="it is silent"):
         asyncio.run(judging)
 

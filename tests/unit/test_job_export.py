@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
-from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.export import export
 from eoctl.operations.jobs.spark_launch import Spark, _environment, check_installed
@@ -20,7 +20,7 @@ from recovery.errors import RefusedError, UsageError
 from recovery.values import replace
 from spark_jobs.session import job
 
-WISH = RebuildWish(("a", "b"), "lso", Making("plain", {}, "/state/{date}"), since="/old")
+REQUEST = RebuildRequest(("a", "b"), "lso", Making("plain", {}, "/state/{date}"), since="/old")
 SERVERS = {"bootstrap.servers": "b1:9092"}
 
 
@@ -33,7 +33,7 @@ def exported(
     """Export a rebuild; the words of its command line, as a shell reads them."""
     access = Access({**SERVERS, **(properties or {})})
     row = export(
-        folder, "rebuild", json.loads(WISH.to_json()), access, Spark(master, conf=conf or {})
+        folder, "rebuild", json.loads(REQUEST.to_json()), access, Spark(master, conf=conf or {})
     )
     words = shlex.split((folder / "submit.txt").read_text())
     assert row.argv == words
@@ -62,7 +62,7 @@ def test_the_folder_holds_all_that_spark_submit_needs(tmp_path: Path) -> None:
     assert {"eoctl/__init__.py", "recovery/errors.py", "spark_jobs/rebuild.py"} <= names
     spec, access = job._spec_and_access(None, str(folder / "spec.json"))
     assert access.properties == SERVERS | {"sasl.password": secret}
-    assert RebuildWish.from_json(json.dumps(spec["request"])) == WISH
+    assert RebuildRequest.from_json(json.dumps(spec["request"])) == REQUEST
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_a_rebuild_is_found_from_everywhere(
     """Paths become absolute; addresses of object storage stay, and hold no path of this machine."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
-    wish = RebuildWish(("t",), "c.json", Making("plain", {}, "new/{date}"), since="old")
-    made = _from_anywhere(wish)
+    request = RebuildRequest(("t",), "c.json", Making("plain", {}, "new/{date}"), since="old")
+    made = _from_anywhere(request)
     here = str(tmp_path)
     assert (made.at, made.how.output) == (f"{here}/c.json", f"{here}/new/{{date}}")
     assert made.since == f"{here}/old/manifest.json"
     for given, scheme in (("s3://b/", "s3"), ("s3a:/b/", "s3a"), ("gs://b/", "gs")):
-        output = replace(wish.how, output=f"{given}new/{{date}}")  # Path leaves one slash
-        made = _from_anywhere(replace(wish, at="lso", how=output, since=f"{given}old"))
+        output = replace(request.how, output=f"{given}new/{{date}}")  # Path leaves one slash
+        made = _from_anywhere(replace(request, at="lso", how=output, since=f"{given}old"))
         assert (made.at, made.how.output) == ("lso", f"{scheme}://b/new/{{date}}")
         assert made.since == f"{scheme}://b/old/manifest.json"
         assert here not in made.to_json()
-        assert RebuildWish.from_json(made.to_json()) == replace(made, engine="auto")
-        request = job.dated(json.loads(made.to_json()), "2026-02-28")
-        assert request["how"]["output"] == f"{scheme}://b/new/2026-02-28"
+        assert RebuildRequest.from_json(made.to_json()) == replace(made, engine="auto")
+        rebuild_job = job.dated(json.loads(made.to_json()), "2026-02-28")
+        assert rebuild_job["how"]["output"] == f"{scheme}://b/new/2026-02-28"
 
 
 def test_a_driver_on_the_cluster(tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ def test_the_day_of_a_scheduled_run() -> None:
 
 def test_a_spec_of_a_wish_with_other_fields() -> None:
     with pytest.raises(UsageError, match="changelogs"):
-        job.understood(lambda given: RebuildWish.from_json(json.dumps(given)), {"at": "lso"})
+        job.understood(lambda given: RebuildRequest.from_json(json.dumps(given)), {"at": "lso"})

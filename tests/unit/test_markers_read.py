@@ -24,7 +24,7 @@ from eoctl.kafka.read.chunks import Chunk, Ended, Range
 from eoctl.kafka.read.producer_records import Written, written
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy.marker import End, end_of, how_it_ended
-from eoctl.operations.remedy.plan import Wish
+from eoctl.operations.remedy.plan import RemedyRequest
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
@@ -191,7 +191,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, outcome: str | None, *records: bytes)
     """Ask how producer 7's transaction that began at offset 2 ended. outcome: that is wanted."""
     offsets(monkeypatch)
     log(monkeypatch, chunk(b"".join(records), next_offset=9), Ended(*AT, 9))
-    return asyncio.run(how_it_ended(Topics(), Wish("abort", "t:0", 7, 2, outcome=outcome)))
+    return asyncio.run(how_it_ended(Topics(), RemedyRequest("abort", "t:0", 7, 2, outcome=outcome)))
 
 
 EARLIER = data(0, (7, 1, 0), 1), marker(1, 7, COMMIT, epoch=1)
@@ -237,13 +237,13 @@ def test_a_partition_that_does_not_exist_says_nothing(
 ) -> None:
     log(monkeypatch)
     with pytest.raises(IncompleteError, match="no such partition"):
-        asyncio.run(how_it_ended(Topics(), Wish("abort", topic, 7, 2)))
+        asyncio.run(how_it_ended(Topics(), RemedyRequest("abort", topic, 7, 2)))
 
 
 def test_a_partition_that_cannot_be_seen_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     offsets(monkeypatch, Missing("partition", "SILENT", "its leader is silent", topic="t"))
     with pytest.raises(IncompleteError, match="its leader is silent"):
-        asyncio.run(how_it_ended(Topics(), Wish("abort", "t:0", 7, 2)))
+        asyncio.run(how_it_ended(Topics(), RemedyRequest("abort", "t:0", 7, 2)))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from recovery.restart.decision import (
     StateBound,
     gathered,
 )
-from recovery.restart.observed import PendingCommit, SameLog, Want
+from recovery.restart.observed import PendingCommit, Question, SameLog
 from recovery.restart.rows import (
     env_json,
     env_lines,
@@ -243,7 +243,7 @@ def test_without_an_answer_to_its_questions_nothing_is_planned() -> None:
 
 
 def adhoc(made: World, target: Target, partitions: Any = (PARTITION,)) -> RestartPlan:
-    answers: dict[Want[Any], Any] = {}
+    answers: dict[Question[Any], Any] = {}
     for _ in range(5):
         observed = made.observe(answers)
         wants = wanted_adhoc(target, partitions, observed)
@@ -364,7 +364,7 @@ def test_a_move_from_a_commit_of_another_log(target: Target) -> None:
     made = world()
     question = SameLog("in", 0, 5, 3)
     other = Standing(False, "leader epoch 3 ends at 4", 4)
-    diverged: dict[Want[Any], Any] = {question: other}
+    diverged: dict[Question[Any], Any] = {question: other}
     assert wanted_adhoc(target, (PARTITION,), made.observe()) == (question,)
     with pytest.raises(RefusedError) as caught:
         decide_adhoc(target, "g", (PARTITION,), made.observe(diverged))

@@ -11,7 +11,7 @@ from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.counting import Counts
 from recovery.restart.decide import decide, wants
-from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed, Want
+from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed, Question
 from recovery.restart.producers import Producers
 from recovery.restart.source_offsets import parse_offsets
 from recovery.shared.app_file import App, named, parse_app_file
@@ -40,7 +40,7 @@ def observed(sources: dict[str, str], *, records: int | None = None) -> Observed
         TopicPartition("out", p): Log("out", p, "T", 0, 0, (LogEnd(end, end, end),) * 2)
         for p, end in ends.items()
     }
-    counted: dict[Want[Any], Any] = {}
+    counted: dict[Question[Any], Any] = {}
     if records is not None:
         want = Count("out", 0, 0, ends[0], producers=True)
         counted = {want: Counted(Counts(data=records, control=1), Producers())}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eoctl.operations.state.compare import Comparison, compare
-from eoctl.operations.state.delivery import DeliveryWish, source
+from eoctl.operations.state.delivery import DeliveryRequest, source
 from eoctl.operations.state.show import ShowRequest, show
 from eoctl.stores.serdes import serde
 from eoctl.stores.state import folder as state_folder
@@ -600,11 +600,11 @@ def test_a_delivery_of_a_state_whose_headers_are_not_known(
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["partitions"][0]["counts"] = {"data": 1, **counted}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    wish = DeliveryWish(str(folder), "topic:new")
+    request = DeliveryRequest(str(folder), "topic:new")
     if what is None:
-        assert source(wish).count == 1
+        assert source(request).count == 1
         return
     with pytest.raises(RefusedError, match=what) as refused:
-        source(wish)
+        source(request)
     assert "--without-headers" in (refused.value.remedy or "")
-    assert source(replace(wish, without_headers=True)).count == 1
+    assert source(replace(request, without_headers=True)).count == 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.engine.rebuild import RebuildRequest, _added, _compacted
+from eoctl.engine.rebuild import RebuildJob, _added, _compacted
 from eoctl.engine.rebuild_task import Making
 from eoctl.stores.state.folder import TaskRow
 from recovery.audit.range_counts import RangeCounts
@@ -151,7 +151,7 @@ def test_a_cut_at_an_instant_is_as_old_as_the_instant(
         instant=NOW - ago,
         topics=(CutTopic(topic="t", topic_id=None, partitions=(cut_partition,)),),
     )
-    request = RebuildRequest(
+    request = RebuildJob(
         cut=cut,
         how=Making("plain", {}, ""),
         started_ms=NOW,

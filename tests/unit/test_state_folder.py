@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eoctl.engine import rebuild
-from eoctl.engine.rebuild import RebuildRequest
+from eoctl.engine.rebuild import RebuildJob
 from eoctl.engine.rebuild_task import Making, RangeTask, Task
 from eoctl.kafka.connection.access import Access
 from eoctl.stores.state import folder as state_folder
@@ -22,8 +22,8 @@ from recovery.values import replace
 from tests.unit.test_state_compare import A, cut, state
 
 
-def request(folder: Path, form: str = "plain") -> RebuildRequest:
-    return RebuildRequest(
+def request(folder: Path, form: str = "plain") -> RebuildJob:
+    return RebuildJob(
         cut=cut(9, 9),
         how=Making(form, {}, str(folder), max_rate=300_000),
         started_ms=1_767_225_600_000,
@@ -106,7 +106,7 @@ def test_only_one_works_in_a_folder(tmp_path: Path) -> None:
 def test_what_another_began_meanwhile_stays(tmp_path: Path) -> None:
     mine, other = request(tmp_path), request(tmp_path, "streams-kv")
     state_folder.begin(LocalFolder(tmp_path), mine.to_json(), None)
-    again = RebuildRequest.from_json(mine.to_json())  # as a job gets it
+    again = RebuildJob.from_json(mine.to_json())  # as a job gets it
     state_folder.check_begun(LocalFolder(tmp_path), again.to_json())
     for left in (None, other.to_json()):
         with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):

@@ -24,10 +24,10 @@ from recovery.restart.observed import (
     LogEnd,
     Observed,
     PendingCommit,
+    Question,
     SameLog,
     TimeAt,
     Walk,
-    Want,
 )
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.shared.app_file import App, MergeLog
@@ -80,7 +80,7 @@ def world(*entries: StoredPartition, inputs: int = 8, outputs: int = 5) -> World
 
 def answered(made: World, application: App, change: Callable[[Observed], Observed]) -> Observed:
     """All answers, with `change` made to the facts each time they are looked at."""
-    answers: dict[Want[Any], Any] = {}
+    answers: dict[Question[Any], Any] = {}
     for _ in range(8):
         observed = change(made.observe(answers))
         questions = wants(application, observed)
@@ -444,7 +444,7 @@ def standing(answer: Standing, *partitions: TopicPartition) -> Callable[[Observe
     def change(observed: Observed) -> Observed:
         offsets = {s.input.topic_partition: s.input.offset for s in observed.stored}
         offsets |= {o.topic_partition: o.offset for s in observed.stored for o in s.output}
-        made: dict[Want[Any], Any] = {SameLog(*p, offsets[p], 0): answer for p in partitions}
+        made: dict[Question[Any], Any] = {SameLog(*p, offsets[p], 0): answer for p in partitions}
         return replace(observed, answers={**observed.answers, **made})
 
     return change
@@ -1254,7 +1254,7 @@ def test_rounds_do_not_grow_with_the_partitions() -> None:
 
 def rounds(made: World, application: App) -> list[int]:
     """How many questions each round asks."""
-    answers: dict[Want[Any], Any] = {}
+    answers: dict[Question[Any], Any] = {}
     found = []
     while questions := wants(application, made.observe(answers)):
         found.append(len(questions))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from eoctl.operations.state import into_streams
-from eoctl.operations.state.delivery import DeliveryWish
+from eoctl.operations.state.delivery import DeliveryRequest
 from eoctl.stores.state import task_directory
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
@@ -101,8 +101,8 @@ def test_the_store_of_a_changelog(application: str, topic: str, store: str | Non
 
 def test_what_a_changelog_does_not_tell_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def stores(**given: Any) -> dict[str, tuple[str, bool]]:
-        wish = DeliveryWish(folder="/s", into="streams-dir:/d/a", **given)
-        return into_streams._stores(wish, "a", ["a-s-changelog", "a-t-changelog"])
+        request = DeliveryRequest(folder="/s", into="streams-dir:/d/a", **given)
+        return into_streams._stores(request, "a", ["a-s-changelog", "a-t-changelog"])
 
     both = {"s": "plain", "t": "timestamped"}
     assert stores(stores=both, subtopology=0) == {
@@ -119,7 +119,7 @@ def test_what_a_changelog_does_not_tell_is_asked_for(monkeypatch: pytest.MonkeyP
             stores(**given)
         assert raised.value.where == where
     with pytest.raises(RefusedError, match="is not named a-STORE-changelog"):
-        into_streams._stores(DeliveryWish("/s", "streams-dir:/d/a"), "a", ["orders"])
+        into_streams._stores(DeliveryRequest("/s", "streams-dir:/d/a"), "a", ["orders"])
     monkeypatch.setattr(into_streams, "installed", lambda package: False)
     with pytest.raises(UsageError, match="extra 'data'"):
         stores(stores=both, subtopology=0)

@@ -81,7 +81,7 @@ def resolve_(topic: str = "orders") -> Verdict:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What the commands understood: (connection, said, cluster id, wish)."""
+    """What the commands understood: (connection, said, cluster id, request)."""
     seen: list[tuple[Any, ...]] = []
 
     def keep(
@@ -125,19 +125,19 @@ def test_a_pasted_remedy_means_what_was_judged_and_shows_a_plan(
     # again as its plan's last line says it
     for executes, words in ((False, argv[1:]), (True, acting.executing(argv[1:]))):
         assert run(words) == 0
-        connection, said, cluster_id, wish = parsed.pop()
+        connection, said, cluster_id, request = parsed.pop()
         assert (connection.context, connection.x) == ("prod eu", ["client.id=a'b"])
         assert (said.execute, said.yes) == (executes, False)
         assert cluster_id == CLUSTER
-        assert wish.action == v.remedy.action
-        if wish.action == "fence":
-            assert wish.transactional_id == v.remedy.transactional_id
-            assert (wish.producer_id, wish.producer_epoch) == (4007, 12)
-            assert wish.owner_is_gone is False
+        assert request.action == v.remedy.action
+        if request.action == "fence":
+            assert request.transactional_id == v.remedy.transactional_id
+            assert (request.producer_id, request.producer_epoch) == (4007, 12)
+            assert request.owner_is_gone is False
         else:
-            assert wish.partition == v.about.name
-            assert (wish.producer_id, wish.start_offset) == (4001, 182736450)
-            assert wish.outcome == v.remedy.outcome
+            assert request.partition == v.about.name
+            assert (request.producer_id, request.start_offset) == (4001, 182736450)
+            assert request.outcome == v.remedy.outcome
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])

@@ -12,16 +12,16 @@ from recovery.values import replace
 from tui.screens.change import Ready
 
 if TYPE_CHECKING:
-    from eoctl.operations.remedy.plan import Planned, Wish
+    from eoctl.operations.remedy.plan import Planned, RemedyRequest
     from eoctl.settings.context import Context
     from recovery.inspect.observation import Settings
 
 ACTIONS = ("abort", "fence", "resolve", "write-prepared-marker")
 
 
-def wish_of(row: TxnHangingRow) -> "Wish":
+def request_of(row: TxnHangingRow) -> "RemedyRequest":
     """Return what a row's remedy requests, like the command that the row names."""
-    from eoctl.operations.remedy.remedies import Wish
+    from eoctl.operations.remedy.remedies import RemedyRequest
 
     action = row.remedy.action
     if action == "write-prepared-marker":
@@ -29,13 +29,13 @@ def wish_of(row: TxnHangingRow) -> "Wish":
     assert action in ("abort", "fence", "resolve")
     if action == "fence":
         argv = row.remedy.argv or []
-        return Wish(
+        return RemedyRequest(
             "fence",
             transactional_id=argv[-1],
             producer_id=int(argv[argv.index("--pid") + 1]),
             producer_epoch=int(argv[argv.index("--epoch") + 1]),
         )
-    return Wish(
+    return RemedyRequest(
         action,
         partition=f"{row.topic}:{row.partition}",
         producer_id=row.producer_id,
@@ -70,7 +70,7 @@ def ready(
             return await remedy.plan(
                 cluster,
                 context,
-                wish_of(rows[0]),
+                request_of(rows[0]),
                 settings,
                 pause=pause,
             )

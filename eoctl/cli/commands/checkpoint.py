@@ -168,22 +168,24 @@ def salvage(
     else:
         content = remedy_salvage.of_transaction(Committable(subject, pid, epoch, -1, ""))
         scope = f"id {subject}"
-    wish = remedy_salvage.Wish(content, tuple(topic or ()), to, never_salvaged)
+    request = remedy_salvage.SalvageRequest(content, tuple(topic or ()), to, never_salvaged)
     ended = Exit.OK
     if said.execute:
         if output.interval is not None:
             raise UsageError("goes without --execute", where="--watch")
-        ended = _salvage(connection, said, wish, scope)
+        ended = _salvage(connection, said, request, scope)
 
     async def rows(cluster: Cluster) -> Answer:
-        found = await remedy_salvage.find(cluster, wish)
-        return remedy_salvage.answer(cluster.cluster_id, wish, found)
+        found = await remedy_salvage.find(cluster, request)
+        return remedy_salvage.answer(cluster.cluster_id, request, found)
 
     shown = show_live(connection, output, SALVAGE, rows)
     return ended if said.execute else shown
 
 
-def _salvage(connection: Connection, said: Execute, wish: remedy_salvage.Wish, scope: str) -> Exit:
+def _salvage(
+    connection: Connection, said: Execute, request: remedy_salvage.SalvageRequest, scope: str
+) -> Exit:
     """Copy all that can be copied, or what an earlier run left; how that ended."""
     context = connection.one()
     seconds = connection.seconds(ACTING_SECONDS)
@@ -194,7 +196,8 @@ def _salvage(connection: Connection, said: Execute, wish: remedy_salvage.Wish, s
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return Planned(begun.plan)
         return Planned(
-            await remedy_salvage.plan(cluster, context, wish, scope), "there is nothing to salvage"
+            await remedy_salvage.plan(cluster, context, request, scope),
+            "there is nothing to salvage",
         )
 
     return _carried_out(connection, said, with_cluster(context, seconds, planned), "txn-salvage")

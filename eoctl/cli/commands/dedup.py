@@ -21,7 +21,7 @@ from recovery.times import duration
 if TYPE_CHECKING:
     from eoctl.operations.dedup.copying import DedupRun
     from eoctl.settings.context import Context
-    from recovery.dedup.request import DedupWish
+    from recovery.dedup.request import DedupRequest
     from recovery.shared.record_ids import SourceHeaders
 
 By = Annotated[
@@ -104,7 +104,7 @@ def dedup(
     """
     from eoctl.operations.dedup import copying as operations
     from eoctl.operations.dedup import spark as dedup_spark
-    from recovery.dedup.request import DedupWish
+    from recovery.dedup.request import DedupRequest
     from recovery.shared.record_ids import parse_record_id
 
     record_id = parse_record_id(by, source.headers(), where="--by")
@@ -120,7 +120,7 @@ def dedup(
     if count == 0 or seconds == 0:
         raise UsageError("must be above zero", where="--horizon", remedy="write 7d or 1000000")
     engine_name, spark = on.engine()
-    wish = DedupWish(
+    request = DedupRequest(
         source=topic,
         output=clean,
         by=record_id,
@@ -132,17 +132,17 @@ def dedup(
     )
     context = connection.one()
     limit = connection.seconds(None)
-    if create and (status := _made(context, wish, execute, output, limit)) is not None:
+    if create and (status := _made(context, request, execute, output, limit)) is not None:
         return status
 
     async def begin(cluster: Cluster) -> "Plan | DedupRun | None":
         begun = acting.unfinished_entry(
-            operations.KIND, cluster.cluster_id or "", operations.scope(wish)
+            operations.KIND, cluster.cluster_id or "", operations.scope(request)
         )
-        if begun is not None and execute.execute and operations.is_wish(begun.plan, wish):
+        if begun is not None and execute.execute and operations.is_for(begun.plan, request):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
-            return operations.at_rate(begun.plan, wish)
-        return await operations.find(cluster, wish)
+            return operations.at_rate(begun.plan, request)
+        return await operations.find(cluster, request)
 
     run_or_plan = with_cluster(context, limit, begin)
     if run_or_plan is None:
@@ -174,12 +174,16 @@ def dedup(
 
 
 def _made(
-    context: "Context", wish: "DedupWish", execute: Execute, output: Format, limit: float | None
+    context: "Context",
+    request: "DedupRequest",
+    execute: Execute,
+    output: Format,
+    limit: float | None,
 ) -> int | None:
     """Make the copy's topic, if it is missing. None: it is there, and the copy can be planned."""
     from eoctl.operations.dedup import creating
 
-    plan = with_cluster(context, limit, lambda cluster: creating.plan(cluster, context, wish))
+    plan = with_cluster(context, limit, lambda cluster: creating.plan(cluster, context, request))
     if plan is None:
         return None
     change = CommandChange("dedup", plan, context)

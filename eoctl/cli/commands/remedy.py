@@ -56,16 +56,16 @@ class OpenHere:
             )
         return f"{selector.literal}:{ranges[0][0]}"
 
-    def wish(
+    def request(
         self,
         action: Action,
         outcome: str | None = None,
         *,
         without_proof: bool = False,
         owner_is_gone: bool = False,
-    ) -> operations.Wish:
+    ) -> operations.RemedyRequest:
         """Return what is requested. Raises UsageError when a part of it is not named."""
-        return operations.Wish(
+        return operations.RemedyRequest(
             action,
             partition=self.name(),
             producer_id=_required(self.pid, "--pid"),
@@ -88,23 +88,23 @@ def _run(
     execute: Execute,
     limits: Limits,
     cluster_id: str | None,
-    wish: operations.Wish,
+    request: operations.RemedyRequest,
 ) -> int:
     context = connection.one()
     seconds = connection.seconds(ACTING_SECONDS)
-    scope = wish.partition or f"id {wish.transactional_id}"
+    scope = request.partition or f"id {request.transactional_id}"
 
     async def planned(cluster: Cluster) -> operations.Planned:
         check_cluster(cluster, cluster_id)
         # an answer lost on the way: the entry it left is ended, not planned anew
-        begun = acting.unfinished_entry(f"txn-{wish.action}", cluster.cluster_id or "", scope)
-        if begun is not None and execute.execute and operations.is_wish(begun.plan, wish):
+        begun = acting.unfinished_entry(f"txn-{request.action}", cluster.cluster_id or "", scope)
+        if begun is not None and execute.execute and operations.is_for(begun.plan, request):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return operations.Planned(begun.plan)
         return await operations.plan(
             cluster,
             context,
-            wish,
+            request,
             limits.settings(context),
             pause=limits.interval,
         )
@@ -113,7 +113,7 @@ def _run(
     if planned_now.plan is None:
         print(planned_now.done)
         return Exit.OK
-    return CommandChange(f"txn-{wish.action}", planned_now.plan, context).run(
+    return CommandChange(f"txn-{request.action}", planned_now.plan, context).run(
         execute, output, seconds
     )
 
@@ -132,7 +132,9 @@ def abort(
     connection: Connection, output: Format, execute: Execute, limits: Limits, open_here: OpenHere
 ) -> int:
     """Abort an orphan: a transaction that no coordinator owns. Shows the plan; --execute acts."""
-    return _run(connection, output, execute, limits, open_here.cluster_id, open_here.wish("abort"))
+    return _run(
+        connection, output, execute, limits, open_here.cluster_id, open_here.request("abort")
+    )
 
 
 def resolve(
@@ -173,10 +175,10 @@ def resolve(
             "works only with --outcome commit: at the deadline the coordinator aborts anyway",
             where="--owner-is-gone",
         )
-    wish = open_here.wish(
+    request = open_here.request(
         "resolve", outcome, without_proof=without_proof, owner_is_gone=owner_is_gone
     )
-    return _run(connection, output, execute, limits, open_here.cluster_id, wish)
+    return _run(connection, output, execute, limits, open_here.cluster_id, request)
 
 
 def fence(
@@ -198,28 +200,28 @@ def fence(
     Refused (exit status 4) while the owner may be at work: within its limits, with signs of life,
     two-phase, idle. Only --owner-is-gone overrides that.
     """
-    wish = operations.Wish(
+    request = operations.RemedyRequest(
         "fence",
         transactional_id=transactional_id,
         producer_id=pid,
         producer_epoch=epoch,
         owner_is_gone=owner_is_gone,
     )
-    return _run(connection, output, execute, limits, cluster_id, wish)
+    return _run(connection, output, execute, limits, cluster_id, request)
 
 
 def fence_stopped(
     connection: Connection, output: Format, execute: Execute, limits: Limits, owner: Owner
 ) -> int:
     """Fence the owner of a stopped application's transaction, also within its limits."""
-    wish = operations.Wish(
+    request = operations.RemedyRequest(
         "fence",
         transactional_id=owner.transactional_id,
         producer_id=owner.producer_id,
         producer_epoch=owner.producer_epoch,
         is_stopped=True,
     )
-    return _run(connection, output, execute, limits, None, wish)
+    return _run(connection, output, execute, limits, None, request)
 
 
 def apply(

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from eoctl.cli.options import Ranked, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.restart.adhoc import MoveWish, resolve_move, stored
+from eoctl.operations.restart.adhoc import MoveRequest, resolve_move, stored
 from eoctl.operations.restart.request import AdHoc, read_text
 from recovery.errors import UsageError
 from recovery.restart.adhoc import Target
@@ -66,7 +66,7 @@ class AdHocTarget(Ranked):
             if replace(self, group=None, topic=None, from_store=None) != AdHocTarget():
                 raise UsageError("goes with --group and --topic alone", where="--from-store")
             return await resolve_move(
-                cluster, MoveWish(self.group, await stored(cluster, self.from_store, selectors))
+                cluster, MoveRequest(self.group, await stored(cluster, self.from_store, selectors))
             )
         target = self._target(self.group)
         if target.kind == "from-file":
@@ -74,7 +74,7 @@ class AdHocTarget(Ranked):
                 raise UsageError("the file names the partitions", where="--from-file")
         elif bool(selectors) == self.all_topics:
             raise UsageError("name topics with --topic, or give --all-topics")
-        return await resolve_move(cluster, MoveWish(self.group, target, selectors))
+        return await resolve_move(cluster, MoveRequest(self.group, target, selectors))
 
     def _target(self, group: str) -> Target:
         targets: list[Target] = []

@@ -15,14 +15,14 @@ from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from eoctl.kafka.read.visible import data_batches, visible_records
 from recovery.facts import TopicPartition
 from recovery.formats.records import Record, records
-from recovery.restart.observed import ChangelogTip, MergeTail, TimeAt, Walk, Want
+from recovery.restart.observed import ChangelogTip, MergeTail, Question, TimeAt, Walk
 
 LEAST_WALK = 1000  # offsets read at a time
 LEAST_TAIL = 64
 TIME_BYTES = 16 << 10
 TIME_CHUNKS = 4
 
-W = TypeVar("W", bound="Want[Any]")
+W = TypeVar("W", bound="Question[Any]")
 A = TypeVar("A")
 
 

@@ -28,7 +28,7 @@ from recovery.shared.offset_bounds import Bound
 from recovery.values import Value, replace
 
 
-class MirrorWish(Value):
+class MirrorRequest(Value):
     """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
 
     ignored: record fields that are not compared. offset_syncs, checkpoints: their topics, None =
@@ -45,24 +45,24 @@ class MirrorWish(Value):
 
 
 async def audit_mirror(
-    source: Cluster, own: Context, wish: MirrorWish, reading: AuditOptions
+    source: Cluster, own: Context, request: MirrorRequest, reading: AuditOptions
 ) -> Answer:
     """Compare every record of the source's partitions with the mirror's partition of that number.
 
     own: the source's context. Raises UsageError for topics that do not exist.
     """
-    other = wish.cluster or own
+    other = request.cluster or own
     settings = other.settings()
     async with Cluster(settings, source.deadline, read_only=True) as mirror:
-        return await _audit(source, mirror, wish, reading)
+        return await _audit(source, mirror, request, reading)
 
 
 async def _audit(
-    source: Cluster, mirror: Cluster, wish: MirrorWish, reading: AuditOptions
+    source: Cluster, mirror: Cluster, request: MirrorRequest, reading: AuditOptions
 ) -> Answer:
-    topic = wish.source.literal
+    topic = request.source.literal
     assert topic is not None
-    if topic == wish.mirror and source.cluster_id == mirror.cluster_id:
+    if topic == request.mirror and source.cluster_id == mirror.cluster_id:
         raise UsageError(
             f"{topic} would be compared with itself",
             remedy="name the mirror's cluster with --mirror-context, or its topic",
@@ -73,23 +73,25 @@ async def _audit(
     syncs: list[OffsetSync] = []
     translated: list[Checkpoint] = []
     try:
-        sync_topic, syncs = await offset_syncs((source, mirror), topic, wish.offset_syncs)
+        sync_topic, syncs = await offset_syncs((source, mirror), topic, request.offset_syncs)
     except (IncompleteError, CorruptError) as error:
-        unread.append(_not_known("offset syncs", wish.offset_syncs, error))
+        unread.append(_not_known("offset syncs", request.offset_syncs, error))
     try:
-        checkpoint_topic, translated = await checkpoints(mirror, wish.mirror, wish.checkpoints)
+        checkpoint_topic, translated = await checkpoints(
+            mirror, request.mirror, request.checkpoints
+        )
     except (IncompleteError, CorruptError) as error:
-        unread.append(_not_known("checkpoints", wish.checkpoints, error))
+        unread.append(_not_known("checkpoints", request.checkpoints, error))
     end = Bound("lso", "lso")
-    copy = replace(parse_selector(wish.mirror), partitions=wish.source.partitions)
-    theirs, missing = await resolve(mirror, [copy], wish.start, end)
-    mine, more = await resolve(source, [wish.source], wish.start, end)
+    copy = replace(parse_selector(request.mirror), partitions=request.source.partitions)
+    theirs, missing = await resolve(mirror, [copy], request.start, end)
+    mine, more = await resolve(source, [request.source], request.start, end)
     missing += [*more, *unread]
-    compacted, stamped = await _settings(source, mirror, topic, wish.mirror)
-    ignored = wish.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
+    compacted, stamped = await _settings(source, mirror, topic, request.mirror)
+    ignored = request.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
     compared = tuple(name for name in FIELDS if name not in ignored)
     mirror_ranges = {r.partition: r for r in theirs}
-    missing += _unmatched(mine, theirs, topic, wish.mirror, missing)
+    missing += _unmatched(mine, theirs, topic, request.mirror, missing)
     parts: list[MirrorAnswer] = []
     rows: list[AuditMirrorRow] = []
     both = Both(source, mirror, reading, compared, explained(*compacted))
@@ -101,7 +103,7 @@ async def _audit(
             mirror_ranges[r.partition],
             [s for s in syncs if s.partition == r.partition],
             [Translated(c.upstream, c.downstream) for c in _of(translated, r.partition)],
-            wish.start.value if wish.start.kind == "time" else None,
+            request.start.value if request.start.kind == "time" else None,
         )
         try:
             logs = await both.read(partition)
@@ -121,7 +123,7 @@ async def _audit(
         errors=error_rows(missing),
         extra={
             "topic": topic,
-            "mirror_topic": wish.mirror,
+            "mirror_topic": request.mirror,
             "mirror_cluster_id": mirror.cluster_id,
             "compared": list(compared),
             "findings": findings,

@@ -26,7 +26,7 @@ from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import DedupJob, DedupPart, DedupWish, scattered_error
+from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.errors import (
     NO_SUCH_TOPIC,
     IncompleteError,
@@ -54,24 +54,24 @@ class DedupRun(Value):
     unproven: a sentence for each position that may belong to an earlier log.
     """
 
-    wish: DedupWish
+    request: DedupRequest
     cluster_id: str
     topics: Mapping[str, Any]
     parts: tuple[DedupPart, ...]
     unproven: tuple[str, ...] = ()
 
 
-async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
+async def find(cluster: Cluster, request: DedupRequest) -> DedupRun | None:
     """Return the run that a dedup would read, None if there is nothing new.
 
     Raises RefusedError if a part of it is gone, the position was lost, or --follow is due.
     """
-    topics = await _topics(cluster, wish)
-    job = DedupJob.of(wish, topics)
-    inputs = await dedup_task.partitions(cluster, wish.source)
-    outputs = await dedup_task.partitions(cluster, wish.output)
-    partitions = [TopicPartition(wish.source, p.partition) for p in inputs]
-    positions, pending = await last_committed(cluster, wish.group, partitions)
+    topics = await _topics(cluster, request)
+    job = DedupJob.of(request, topics)
+    inputs = await dedup_task.partitions(cluster, request.source)
+    outputs = await dedup_task.partitions(cluster, request.output)
+    partitions = [TopicPartition(request.source, p.partition) for p in inputs]
+    positions, pending = await last_committed(cluster, request.group, partitions)
     unproven = await dedup_task.refuse_other_log(cluster, positions)
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
@@ -85,50 +85,50 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
         elif part.end < dedup_task.stable(facts):
             finished.append(str(facts.topic_partition))
     if not parts:
-        if finished and not wish.follow:
+        if finished and not request.follow:
             raise RefusedError(
                 f"this job is done; records came since on {', '.join(finished[:5])}",
-                where=wish.group,
+                where=request.group,
                 remedy="--follow copies them",
             )
         return None
-    cluster_id = known_id(cluster.cluster_id, wish.source)
-    return DedupRun(wish, cluster_id, topics, tuple(parts), tuple(unproven))
+    cluster_id = known_id(cluster.cluster_id, request.source)
+    return DedupRun(request, cluster_id, topics, tuple(parts), tuple(unproven))
 
 
 def plan(run: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
     """Return what would be copied. tallies: of each part, as found by either engine."""
-    wish = run.wish
+    request = run.request
     total = sum(tallies, Tally())
-    job = DedupJob.of(wish, run.topics)
+    job = DedupJob.of(request, run.topics)
     return new_plan(
         context,
         run.cluster_id,
         kind=KIND,
         action="dedup",
-        scope=scope(wish),
-        summary=f"{wish.source} -> {wish.output}: {_words(total)}"
+        scope=scope(request),
+        summary=f"{request.source} -> {request.output}: {_words(total)}"
         + "".join(f"; {text}" for text in run.unproven),
         observed={"topics": run.topics},
         steps=tuple(_step(job, *both) for both in zip(run.parts, tallies, strict=True)),
         independent=True,
-        details={"wish": wish.plain, "tally": asdict(total), "beyond": wish.beyond},
+        details={"wish": request.plain, "tally": asdict(total), "beyond": request.beyond},
     )
 
 
-def scope(wish: DedupWish) -> str:
+def scope(request: DedupRequest) -> str:
     """Return the lock's scope: two dedups with one output would exclude each other's records."""
-    return f"dedup {wish.output}"
+    return f"dedup {request.output}"
 
 
-def is_wish(plan: Plan, wish: DedupWish) -> bool:
+def is_for(plan: Plan, request: DedupRequest) -> bool:
     """Return True if the plan was made for this request. The reading rate does not matter."""
-    return DedupWish.of(plan.details["wish"]).settings == wish.settings
+    return DedupRequest.of(plan.details["wish"]).settings == request.settings
 
 
-def at_rate(plan: Plan, wish: DedupWish) -> Plan:
+def at_rate(plan: Plan, request: DedupRequest) -> Plan:
     """Return this plan, read at the rate that is requested now."""
-    wish_at_rate = replace(DedupWish.of(plan.details["wish"]), max_rate=wish.max_rate)
+    wish_at_rate = replace(DedupRequest.of(plan.details["wish"]), max_rate=request.max_rate)
     return plan.model_copy(update={"details": {**plan.details, "wish": wish_at_rate.plain}})
 
 
@@ -150,35 +150,35 @@ def _words(tally: Tally) -> str:
 
 
 def _step(job: DedupJob, part: DedupPart, tally: Tally) -> Step:
-    wish = job.wish
+    request = job.request
     empty = part.start == part.end
     return Step(
         action="copy",
-        target=f"{wish.output}:{part.partition}",
+        target=f"{request.output}:{part.partition}",
         parameters=part.model_dump() | {DIGEST: job.digest},  # the rule is approved, too
-        does=f"from {wish.source}:{part.partition} [{part.start}, {part.end}) "
+        does=f"from {request.source}:{part.partition} [{part.start}, {part.end}) "
         + ("nothing is there yet: only the position" if empty else _words(tally)),
         stands_on=("topics",),
     )
 
 
-async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
+async def _topics(cluster: Cluster, request: DedupRequest) -> dict[str, Any]:
     """Return both topics' ids and partition counts. Raises RefusedError if they do not fit."""
-    if wish.source == wish.output:
-        raise UsageError("a topic cannot be its own clean copy", where=wish.output)
-    topics = (await cluster.metadata([wish.source, wish.output])).topics
-    source = _there(topics.get(wish.source), wish.source)
-    output = topics.get(wish.output)
+    if request.source == request.output:
+        raise UsageError("a topic cannot be its own clean copy", where=request.output)
+    topics = (await cluster.metadata([request.source, request.output])).topics
+    source = _there(topics.get(request.source), request.source)
+    output = topics.get(request.output)
     if output is not None and output.error == "UNKNOWN_TOPIC_OR_PARTITION":
         partitions, replicas, settings = await as_input(cluster, source)
         servers = cluster.settings.bootstrap_servers
-        raise no_topic(wish.output, partitions, servers, replicas, settings)
-    output = _there(output, wish.output)
+        raise no_topic(request.output, partitions, servers, replicas, settings)
+    output = _there(output, request.output)
     if len(source.partitions) != len(output.partitions):
         raise RefusedError(
-            f"it has {counted(len(output.partitions), 'partition')}, {wish.source} has "
+            f"it has {counted(len(output.partitions), 'partition')}, {request.source} has "
             f"{len(source.partitions)}: partition p is copied to partition p",
-            where=wish.output,
+            where=request.output,
         )
     return {t.name: [t.topic_id, len(t.partitions)] for t in (source, output)}
 
@@ -199,7 +199,7 @@ def _part(facts: PartitionFacts, position: CommittedPosition | None, job: DedupJ
         first = facts.log_start_offset
         return DedupPart(partition=facts.partition, begin=first, start=first, end=stable)
     begin, end, ids_known = job.beside(position.metadata, str(facts.topic_partition))
-    end = max(end, stable) if job.wish.follow else end
+    end = max(end, stable) if job.request.follow else end
     start = position.offset
     dedup_task.refuse_lost(facts, start, end)
     return DedupPart(partition=facts.partition, begin=begin, start=start, end=end, seen=ids_known)
@@ -232,14 +232,14 @@ class Here:
         return plan(run, tallies, self._context)
 
     async def _look(self, cluster: Cluster, run: DedupRun, progress: DedupProgress) -> list[Tally]:
-        wish, job = run.wish, DedupJob.of(run.wish, run.topics)
-        scattered = Scattered() if wish.by.kind == "source" else None
+        request, job = run.request, DedupJob.of(run.request, run.topics)
+        scattered = Scattered() if request.by.kind == "source" else None
         tallies = []
         for part in run.parts:
-            on_progress = partial(progress, f"{wish.source}:{part.partition} offsets")
+            on_progress = partial(progress, f"{request.source}:{part.partition} offsets")
             tally = await dedup_task.look(cluster, job, part, self._memory, scattered, on_progress)
             if scattered is not None and scattered.found:
-                raise scattered_error(wish, scattered.found)
+                raise scattered_error(request, scattered.found)
             tallies.append(tally)
         return tallies
 
@@ -259,8 +259,8 @@ class DedupOperation:
         self, cluster: Cluster, context: Context, plan: Plan, memory: Storage | None
     ) -> None:
         self._cluster, self._context = cluster, context
-        self._wish = DedupWish.of(plan.details["wish"])
-        self._job = DedupJob.of(self._wish, plan.observed["topics"])
+        self._request = DedupRequest.of(plan.details["wish"])
+        self._job = DedupJob.of(self._request, plan.observed["topics"])
         self._memory = memory
 
     async def cluster_id(self) -> str:
@@ -269,7 +269,7 @@ class DedupOperation:
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
         """Return the topics, as they are now."""
         self._cluster.forgive()
-        return {"topics": await _topics(self._cluster, self._wish)}
+        return {"topics": await _topics(self._cluster, self._request)}
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Copy from the committed position to the step's end; return what was copied."""
@@ -278,7 +278,7 @@ class DedupOperation:
         writer = Writer(
             settings,
             job.transactional_id(part.partition),
-            job.wish.group,
+            job.request.group,
             timeout_ms=dedup_task.TRANSACTION_MS,
         )
         await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
@@ -302,14 +302,14 @@ class DedupOperation:
 
     async def _decided(self, part: DedupPart) -> None:
         """Wait for a part's committed position: a commit is answered before it is visible."""
-        partition = TopicPartition(self._wish.source, part.partition)
-        await committed(self._cluster, self._wish.group, [partition])
+        partition = TopicPartition(self._request.source, part.partition)
+        await committed(self._cluster, self._request.group, [partition])
 
     async def verify(self, step: Step) -> Effect:
         """Check whether everything up to the step's end is copied."""
         self._cluster.forgive()
-        partition = TopicPartition(self._wish.source, int(step.parameters["partition"]))
-        now, pending = await last_committed(self._cluster, self._wish.group, [partition])
+        partition = TopicPartition(self._request.source, int(step.parameters["partition"]))
+        now, pending = await last_committed(self._cluster, self._request.group, [partition])
         standing, name = now.get(partition), str(partition)
         if standing is None:
             return Effect(False, None, f"nothing of {name} is copied", final=not pending)

@@ -13,7 +13,7 @@ from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
-from recovery.dedup.request import DedupWish
+from recovery.dedup.request import DedupRequest
 from recovery.errors import IncompleteError
 from recovery.plurals import counted
 
@@ -39,46 +39,46 @@ async def as_input(
     return len(source.partitions), replicas, settings.get(source.name) or {}
 
 
-async def plan(cluster: Cluster, context: Context, wish: DedupWish) -> Plan | None:
+async def plan(cluster: Cluster, context: Context, request: DedupRequest) -> Plan | None:
     """Return the plan that creates the output; None: it exists. Raises IncompleteError."""
-    described = (await cluster.metadata([wish.source, wish.output])).topics
-    source, output = described.get(wish.source), described.get(wish.output)
+    described = (await cluster.metadata([request.source, request.output])).topics
+    source, output = described.get(request.source), described.get(request.output)
     if source is None or source.error or output is None or output.error != _ABSENT:
         return None  # the copy will say what is wrong with them
     partitions, replicas, settings = await as_input(cluster, source)
     if any(settings.get(key) is None for key in KEPT_SETTINGS):
         raise IncompleteError(
             "its settings are hidden: the copy's topic cannot get the same ones",
-            where=wish.source,
+            where=request.source,
             remedy="grant DESCRIBE_CONFIGS on it, or create the topic yourself",
         )
     does = (
-        f"{wish.output} with {counted(partitions, 'partition')} of "
-        f"{counted(replicas or 0, 'replica')}, and the settings of {wish.source}"
+        f"{request.output} with {counted(partitions, 'partition')} of "
+        f"{counted(replicas or 0, 'replica')}, and the settings of {request.source}"
     )
     return new_plan(
         context,
         cluster.cluster_id,
         kind=KIND,
         action="create",
-        scope=f"topic {wish.output}",
+        scope=f"topic {request.output}",
         summary=does,
         observed=_observed(source, output),
         steps=(
             Step(
                 action="create",
-                target=wish.output,
+                target=request.output,
                 parameters={
-                    "source": wish.source,
+                    "source": request.source,
                     "partitions": partitions,
                     "replicas": replicas,
                     "settings": settings,
                 },
                 does=does + ": " + ", ".join(f"{k}={v}" for k, v in sorted(settings.items())),
-                stands_on=(wish.source, wish.output),
+                stands_on=(request.source, request.output),
             ),
         ),
-        hits=wish.output,
+        hits=request.output,
     )
 
 

@@ -20,7 +20,7 @@ from eoctl.settings.context import Context
 from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import DedupPart, DedupRequest, DedupWish
+from recovery.dedup.request import DedupInput, DedupPart, DedupRequest
 from recovery.errors import EoctlError
 from recovery.plurals import counted
 
@@ -68,8 +68,8 @@ class OnSpark:
 
     def plan(self, run: DedupRun, seconds: float | None) -> Plan:
         """Return the plan that the local engine would make, or raise its refusal."""
-        wish = run.wish
-        job = self._job(wish, run.topics, run.parts, run.cluster_id, copies=False)
+        request = run.request
+        job = self._job(request, run.topics, run.parts, run.cluster_id, copies=False)
         result = launch(
             job.name,
             job.request,
@@ -97,8 +97,8 @@ class OnSpark:
         self, plan: Plan, parts: Sequence[DedupPart], ensure_held: Callable[[], None]
     ) -> Mapping[str, Any]:
         """Return the tally of each partition, by its number as text: see `spark_jobs.dedup`."""
-        wish = DedupWish.of(plan.details["wish"])
-        job = self._job(wish, plan.observed["topics"], parts, plan.cluster_id, copies=True)
+        request = DedupRequest.of(plan.details["wish"])
+        job = self._job(request, plan.observed["topics"], parts, plan.cluster_id, copies=True)
         cancel = threading.Event()
         result = await launched(job, self._context, self._spark, self._show, cancel, ensure_held)
         tallies: Mapping[str, Any] = result["copied"]
@@ -106,24 +106,24 @@ class OnSpark:
 
     def _job(
         self,
-        wish: DedupWish,
+        request: DedupRequest,
         topics: Mapping[str, Any],
         parts: Sequence[DedupPart],
         cluster_id: str,
         *,
         copies: bool,
     ) -> Launch:
-        request = DedupRequest(
-            wish=wish.plain,
+        dedup_input = DedupInput(
+            request=request.plain,
             topics=dict(topics),
             parts=tuple(parts),
             memory=None if self._memory is None else self._memory.address,
             shared=self._shared,
             copies=copies,
         )
-        does = f"copy of {wish.source} to" if copies else f"look at {wish.source} for"
-        summary = f"{does} {wish.output}"
-        return Launch(JOB, request.model_dump(mode="json"), summary, cluster_id, wish.output)
+        does = f"copy of {request.source} to" if copies else f"look at {request.source} for"
+        summary = f"{does} {request.output}"
+        return Launch(JOB, dedup_input.model_dump(mode="json"), summary, cluster_id, request.output)
 
 
 class _Operation(DedupOperation):

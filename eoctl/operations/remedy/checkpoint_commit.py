@@ -25,7 +25,13 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.checkpoint import Fate, Seen
 from eoctl.operations.remedy.living import with_life
-from eoctl.operations.remedy.plan import Planned, Wish, judged_with, step_evidence, told_of_id
+from eoctl.operations.remedy.plan import (
+    Planned,
+    RemedyRequest,
+    judged_with,
+    step_evidence,
+    told_of_id,
+)
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
 from eoctl.stores import flink_checkpoint
@@ -203,23 +209,23 @@ async def _fence(
 
     The operator said that its owner is gone, and it looked so; two checks must confirm that.
     """
-    wish = Wish("fence", transactional_id=row.transactional_id, owner_is_gone=True)
+    request = RemedyRequest("fence", transactional_id=row.transactional_id, owner_is_gone=True)
     pid, partitions = row.producer_id, await remedy_fence.partitions_of(cluster, row)
     before = await remedy_commit.stands(cluster, partitions, pid)
     judgement = await remedy_fence.judged_for(
-        cluster, row, wish, limits.settings, interval=limits.interval
+        cluster, row, request, limits.settings, interval=limits.interval
     )
     after = await remedy_commit.stands(cluster, partitions, pid)
     await remedy_commit.refuse_life(cluster, row, judgement.mine, before, after)
     about = [await step_evidence(cluster, j, "abort") for j in judgement.mine]
     about = about or await told_of_id(cluster, row, limits.settings, limits.interval)
-    step = await remedy_fence.fence_step(cluster, row, wish, judgement, about)
+    step = await remedy_fence.fence_step(cluster, row, request, judgement, about)
     subject = remedy_raise.subject(row.transactional_id)
     changes = {
         "parameters": step.parameters | named,
         "stands_on": (subject, _CHECKPOINT, _OTHERS),
     }
-    return step.model_copy(update=changes), {subject: remedy_fence.facts(row, judgement, wish)}
+    return step.model_copy(update=changes), {subject: remedy_fence.facts(row, judgement, request)}
 
 
 async def _step(

@@ -21,7 +21,14 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
-from eoctl.operations.remedy.plan import Planned, Wish, amounts, judged_with, refusal, step_evidence
+from eoctl.operations.remedy.plan import (
+    Planned,
+    RemedyRequest,
+    amounts,
+    judged_with,
+    refusal,
+    step_evidence,
+)
 from eoctl.operations.remedy.shutting_out import ShutOut
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
@@ -39,17 +46,17 @@ ACTION = "commit-open"
 
 
 async def plan(
-    cluster: Cluster, context: Context, wish: Wish, settings: Settings, interval: float
+    cluster: Cluster, context: Context, request: RemedyRequest, settings: Settings, interval: float
 ) -> Planned:
     """Return the plan of this commit. Raises RefusedError and IncompleteError."""
-    assert wish.partition is not None
-    where = wish.partition
+    assert request.partition is not None
+    where = request.partition
     diagnosis = await diagnose(cluster, Scope((parse_selector(where),)), settings, pause=interval)
-    mixed = _meant(diagnosis, wish)
+    mixed = _meant(diagnosis, request)
     if mixed is None:
         if diagnosis.missing and diagnosis.partitions:
             raise IncompleteError(diagnosis.missing[0].detail, where=where)
-        return Planned(None, await remedy_marker.how_it_ended(cluster, wish))
+        return Planned(None, await remedy_marker.how_it_ended(cluster, request))
     sentence = remedy_allowed(mixed.verdict, "resolve", owner_is_gone=True)
     if sentence is not None:
         raise refusal(mixed, sentence)
@@ -59,7 +66,7 @@ async def plan(
     mixed = next((j for j in judgement.mine if j.about == mixed.about), None)
     if mixed is None:
         raise RefusedError("it ended meanwhile", where=where, remedy="look again")
-    step = await _step(cluster, row, wish, mixed, judgement)
+    step = await _step(cluster, row, request, mixed, judgement)
     subject = remedy_raise.subject(row.transactional_id)
     words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
     return Planned(
@@ -79,8 +86,8 @@ async def plan(
     )
 
 
-def _meant(diagnosis: Diagnosis, wish: Wish) -> Judged | None:
-    start = wish.producer_id, wish.start_offset
+def _meant(diagnosis: Diagnosis, request: RemedyRequest) -> Judged | None:
+    start = request.producer_id, request.start_offset
     return next(
         (j for j in diagnosis.judged if (j.about.producer_id, j.about.start_offset) == start), None
     )
@@ -99,7 +106,7 @@ async def observe(
 
 def facts(row: TransactionFacts, judgement: remedy_fence.Judgement) -> dict[str, Any]:
     """Return what must not change before it is sent; a move of the producer is a sign of life."""
-    everything = remedy_fence.facts(row, judgement, Wish("resolve"))
+    everything = remedy_fence.facts(row, judgement, RemedyRequest("resolve"))
     lost = {
         j.about.name: [j.about.start_offset, j.verdict.decision.offset]
         for j in judgement.mine
@@ -206,7 +213,7 @@ async def refuse_life(
 async def _step(
     cluster: Cluster,
     row: TransactionFacts,
-    wish: Wish,
+    request: RemedyRequest,
     mixed: Judged,
     judgement: remedy_fence.Judgement,
 ) -> Step:

@@ -23,10 +23,10 @@ from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import shutting_out
 from eoctl.operations.remedy.plan import (
     Counts,
-    Wish,
+    RemedyRequest,
     amounts,
     ensure_held_first,
-    is_wish,
+    is_for,
     judged_with,
     refusal,
     step_evidence,
@@ -80,7 +80,7 @@ class Look(Value):
 async def plan(
     cluster: Cluster,
     context: Context,
-    wish: Wish,
+    request: RemedyRequest,
     settings: Settings,
     interval: float,
     look: Look | None = None,
@@ -89,34 +89,34 @@ async def plan(
 
     look: a snapshot of many ids; None: take one of this id alone.
     """
-    assert wish.transactional_id is not None
-    row = await described(cluster, wish.transactional_id) if look is None else look.row
-    if wish.producer_id not in (None, row.producer_id) or wish.producer_epoch not in (
+    assert request.transactional_id is not None
+    row = await described(cluster, request.transactional_id) if look is None else look.row
+    if request.producer_id not in (None, row.producer_id) or request.producer_epoch not in (
         None,
         row.producer_epoch,
     ):
         raise RefusedError(
             f"it is producer id {row.producer_id} epoch {row.producer_epoch} now, not "
-            f"{wish.producer_id} epoch {wish.producer_epoch}: that transaction is over",
-            where=wish.transactional_id,
+            f"{request.producer_id} epoch {request.producer_epoch}: that transaction is over",
+            where=request.transactional_id,
             remedy="look again: eoctl txn hanging",
         )
     subject = remedy_raise.subject(row.transactional_id)
     if row.state in CLOSED_STATES:
-        step = await _raise_idle(cluster, row, wish)
+        step = await _raise_idle(cluster, row, request)
         observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
     else:
-        judgement = await judged_for(cluster, row, wish, settings, interval, look)
+        judgement = await judged_for(cluster, row, request, settings, interval, look)
         counts = None if look is None else look.counts
         about = [await step_evidence(cluster, j, "abort", counts) for j in judgement.mine]
         words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in about)
         about = about or await told_of_id(cluster, row, settings, interval)
         step, observed = (
-            await fence_step(cluster, row, wish, judgement, about),
-            facts(row, judgement, wish),
+            await fence_step(cluster, row, request, judgement, about),
+            facts(row, judgement, request),
         )
         words = f"its open transaction is aborted ({words or 'nothing is written yet'})"
-    hits = row.transactional_id + ("-owner-is-gone" if wish.owner_is_gone else "")
+    hits = row.transactional_id + ("-owner-is-gone" if request.owner_is_gone else "")
     return new_plan(
         context,
         cluster.cluster_id,
@@ -134,7 +134,7 @@ async def plan(
 async def fence_step(
     cluster: Cluster,
     row: TransactionFacts,
-    wish: Wish,
+    request: RemedyRequest,
     judgement: "Judgement",
     about: list[dict[str, Any]],
 ) -> Step:
@@ -147,8 +147,8 @@ async def fence_step(
         target=name,
         parameters=request_of(row, judgement, end.version, initialise=True)
         | {
-            "owner_is_gone": wish.owner_is_gone,
-            "is_stopped": wish.is_stopped,
+            "owner_is_gone": request.owner_is_gone,
+            "is_stopped": request.is_stopped,
         },
         does=does(row, "abort", end.version, initialise=True),
         stands_on=(remedy_raise.subject(name),),
@@ -198,9 +198,9 @@ def request_of(
     }
 
 
-async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> Step:
+async def _raise_idle(cluster: Cluster, row: TransactionFacts, request: RemedyRequest) -> Step:
     name = row.transactional_id
-    if not wish.owner_is_gone:
+    if not request.owner_is_gone:
         raise RefusedError(
             f"it is {row.state}: nothing is open that a fence could end, and its owner may be "
             "at work",
@@ -213,7 +213,7 @@ async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> St
     version = await remedy_raise.end_version(cluster, row.coordinator)
     if version is None:
         await remedy_raise.refuse_timeout(cluster, row)
-    request = RaiseRequest(
+    raise_request = RaiseRequest(
         name, row.producer_id, row.producer_epoch, row.timeout_ms, row.producer_epoch, version
     )
     text = (
@@ -222,14 +222,14 @@ async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> St
     )
     evidence = [{"code": "coordinator", "text": text, "data": {"state": row.state}}]
     about = told_without_partition(row, "at rest", "idle", evidence)
-    return remedy_raise.step(request, row, owner_is_gone=True, about=[about])
+    return remedy_raise.step(raise_request, row, owner_is_gone=True, about=[about])
 
 
-async def done_before(cluster: Cluster, wish: Wish) -> str | None:
+async def done_before(cluster: Cluster, request: RemedyRequest) -> str | None:
     """Return how an earlier run ended it, if the id is still as that run left it, else None."""
-    assert wish.transactional_id is not None
-    row = await described(cluster, wish.transactional_id)
-    change = ("txn-fence", cluster.cluster_id, f"id {wish.transactional_id}")
+    assert request.transactional_id is not None
+    row = await described(cluster, request.transactional_id)
+    change = ("txn-fence", cluster.cluster_id, f"id {request.transactional_id}")
     done = [
         entry
         for entry in Journal().find().entries
@@ -237,7 +237,7 @@ async def done_before(cluster: Cluster, wish: Wish) -> str | None:
         and (p := entry.begun.data["plan"])
         and (p["kind"], p["cluster_id"], p["scope"]) == change
     ]
-    if not done or not is_wish(done[-1].plan, wish):
+    if not done or not is_for(done[-1].plan, request):
         return None
     last = done[-1].steps("step-done")[1].data
     saw = remedy_raise.stand(row, None)
@@ -254,7 +254,7 @@ class Judgement(Value):
     mine: tuple[Judged, ...]
 
 
-def facts(row: TransactionFacts, judgement: Judgement, wish: Wish) -> dict[str, Any]:
+def facts(row: TransactionFacts, judgement: Judgement, request: RemedyRequest) -> dict[str, Any]:
     """Return what must not change before the fence is sent.
 
     wrote: its producer's position on each partition; if that moves, the owner is alive. Left out if
@@ -271,7 +271,7 @@ def facts(row: TransactionFacts, judgement: Judgement, wish: Wish) -> dict[str, 
         "start_timestamp": row.start_timestamp,
         "timeout_ms": row.timeout_ms,
         "partitions": [str(tp) for tp in judgement.partitions],
-        **({} if wish.owner_is_gone else {"wrote": stands}),
+        **({} if request.owner_is_gone else {"wrote": stands}),
     }
 
 
@@ -290,7 +290,7 @@ async def described(cluster: Cluster, name: str) -> TransactionFacts:
 async def judged_for(
     cluster: Cluster,
     row: TransactionFacts,
-    wish: Wish,
+    request: RemedyRequest,
     settings: Settings,
     interval: float,
     look: Look | None = None,
@@ -319,17 +319,17 @@ async def judged_for(
         sentence = remedy_allowed(
             judged.verdict,
             "fence",
-            owner_is_gone=wish.owner_is_gone,
-            is_stopped=wish.is_stopped,
+            owner_is_gone=request.owner_is_gone,
+            is_stopped=request.is_stopped,
         )
         if sentence is not None:
             errors.append(refusal(judged, sentence, name))
         mine.append(judged)
     if errors:  # what cannot be judged comes before a refusal, as in the exit status
         raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])
-    if wish.owner_is_gone:
+    if request.owner_is_gone:
         return Judgement(look.partitions, tuple(mine))
-    if not mine and not wish.is_stopped:
+    if not mine and not request.is_stopped:
         await _refuse_within_limits(cluster, row, settings)
     await refuse_members(
         cluster, mine, name, "stop it first; if its owner is gone for good: --owner-is-gone"

@@ -14,7 +14,7 @@ from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect import history
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence as remedy_fence
-from eoctl.operations.remedy.plan import Counts, Wish
+from eoctl.operations.remedy.plan import Counts, RemedyRequest
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis, Judged
@@ -29,7 +29,7 @@ AT_ONCE = 16  # ids planned in parallel
 async def plan_each(
     cluster: Cluster,
     context: Context,
-    wishes: Sequence[Wish],
+    requests: Sequence[RemedyRequest],
     settings: Settings,
     interval: float,
     diagnosis: Diagnosis | None = None,
@@ -38,22 +38,22 @@ async def plan_each(
 
     diagnosis: the one that the requests come from. An id that it proves is not checked again.
     """
-    names = list(dict.fromkeys(w.transactional_id for w in wishes if w.transactional_id))
+    names = list(dict.fromkeys(w.transactional_id for w in requests if w.transactional_id))
     looks = {}
     if len(names) > 1:
         looks = await looks_at(cluster, names, settings, interval, diagnosis)
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def one(wish: Wish) -> Plan | EoctlError:
-        look = looks.get(wish.transactional_id or "")
+    async def one(request: RemedyRequest) -> Plan | EoctlError:
+        look = looks.get(request.transactional_id or "")
         async with few:
             try:
-                return await remedy_fence.plan(cluster, context, wish, settings, interval, look)
+                return await remedy_fence.plan(cluster, context, request, settings, interval, look)
             except (RefusedError, IncompleteError) as error:
                 return error
 
-    plans = await asyncio.gather(*(one(wish) for wish in wishes))
-    return {w.transactional_id or "": p for w, p in zip(wishes, plans, strict=True)}
+    plans = await asyncio.gather(*(one(request) for request in requests))
+    return {w.transactional_id or "": p for w, p in zip(requests, plans, strict=True)}
 
 
 async def looks_at(

@@ -10,7 +10,7 @@ from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.fence_many import plan_each
 from eoctl.operations.remedy.living import with_life
-from eoctl.operations.remedy.plan import Wish, amounts, judged_with
+from eoctl.operations.remedy.plan import RemedyRequest, amounts, judged_with
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
@@ -108,11 +108,11 @@ async def plan_many(
     return Many(plan, tuple(left_out))
 
 
-def _fences(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[Wish]:
+def _fences(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[RemedyRequest]:
     """Return the fences that the verdicts name, each id once."""
     return list(
         {
-            r.transactional_id: Wish(
+            r.transactional_id: RemedyRequest(
                 "fence",
                 transactional_id=r.transactional_id,
                 producer_id=r.producer_id,
@@ -130,9 +130,9 @@ async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any
     action = verdict.remedy.action
     if action not in ("abort", "resolve"):
         raise RefusedError(f"its remedy is {action}: {verdict.remedy.does}")
-    wish = Wish(action, outcome=verdict.proven_outcome if action == "resolve" else None)
-    remedy_marker.refuse(judged, wish)
-    steps, facts = await remedy_marker.marker_steps(cluster, judged, wish)
+    request = RemedyRequest(action, outcome=verdict.proven_outcome if action == "resolve" else None)
+    remedy_marker.refuse(judged, request)
+    steps, facts = await remedy_marker.marker_steps(cluster, judged, request)
     if len(steps) > 1:
         name = next(s.target for s in steps if s.action == remedy_raise.ACTION)
         raise RefusedError(

@@ -23,7 +23,7 @@ from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
 from eoctl.operations.remedy.plan import (
     Planned,
-    Wish,
+    RemedyRequest,
     amounts,
     ensure_held_first,
     judged_with,
@@ -53,13 +53,13 @@ from recovery.values import Value, replace
 
 
 async def plan(
-    cluster: Cluster, context: Context, wish: Wish, settings: Settings, pause: float
+    cluster: Cluster, context: Context, request: RemedyRequest, settings: Settings, pause: float
 ) -> Planned:
     """Return the plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
-    assert wish.partition is not None
+    assert request.partition is not None
     diagnosis = await diagnose(
         cluster,
-        Scope((parse_selector(wish.partition),)),
+        Scope((parse_selector(request.partition),)),
         settings,
         pause=pause,
     )
@@ -67,45 +67,46 @@ async def plan(
         (
             j
             for j in diagnosis.judged
-            if (j.about.producer_id, j.about.start_offset) == (wish.producer_id, wish.start_offset)
+            if (j.about.producer_id, j.about.start_offset)
+            == (request.producer_id, request.start_offset)
         ),
         None,
     )
     if judged is None:
         if diagnosis.missing and diagnosis.partitions:
-            raise IncompleteError(diagnosis.missing[0].detail, where=wish.partition)
-        return Planned(None, await how_it_ended(cluster, wish))
+            raise IncompleteError(diagnosis.missing[0].detail, where=request.partition)
+        return Planned(None, await how_it_ended(cluster, request))
     if judged.verdict.proven_outcome is not None:
-        wish = replace(wish, without_proof=False)  # it is known: no need to do without
-    if wish.without_proof and judged.second is None:
+        request = replace(request, without_proof=False)  # it is known: no need to do without
+    if request.without_proof and judged.second is None:
         # what can never be known is judged after one check; its possible owner is not
         await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
         if again is None:
-            raise RefusedError("it ended meanwhile", where=wish.partition, remedy="look again")
+            raise RefusedError("it ended meanwhile", where=request.partition, remedy="look again")
         judged = again
-    refuse(judged, wish)
-    steps, observed = await marker_steps(cluster, judged, wish)
+    refuse(judged, request)
+    steps, observed = await marker_steps(cluster, judged, request)
     return Planned(
         new_plan(
             context,
             cluster.cluster_id,
-            kind=f"txn-{wish.action}",
-            action=wish.action,
+            kind=f"txn-{request.action}",
+            action=request.action,
             scope=judged.about.name,
             summary=_summary(steps),
             steps=steps,
             observed=observed,
             details=judged_with(settings, pause),
-            hits=_hits(steps, wish),
+            hits=_hits(steps, request),
         )
     )
 
 
-def _hits(steps: Sequence[Step], wish: Wish) -> str:
+def _hits(steps: Sequence[Step], request: RemedyRequest) -> str:
     """Return what must be typed: partition, an outcome not evident, an owner shut out."""
-    words = [wish.outcome] if wish.outcome else []
-    words += ["without-proof"] if wish.without_proof else []
+    words = [request.outcome] if request.outcome else []
+    words += ["without-proof"] if request.without_proof else []
     words.append(steps[-1].target)
     words += [f"restart-{s.target}" for s in steps if s.action == remedy_raise.ACTION]
     return "-".join(words)
@@ -121,24 +122,24 @@ def _summary(steps: Sequence[Step]) -> str:
     return text
 
 
-def refuse(judged: Judged, wish: Wish) -> None:
+def refuse(judged: Judged, request: RemedyRequest) -> None:
     """Raise RefusedError or IncompleteError if this remedy does not fit this verdict."""
     sentence = remedy_allowed(
         judged.verdict,
-        wish.action,
-        owner_is_gone=wish.owner_is_gone,
-        without_proof=wish.without_proof,
+        request.action,
+        owner_is_gone=request.owner_is_gone,
+        without_proof=request.without_proof,
     )
-    if sentence is None and wish.without_proof:
+    if sentence is None and request.without_proof:
         sentence = remedy_stake.refused(judged)
     if sentence is not None:
-        if wish.without_proof:
+        if request.without_proof:
             raise RefusedError(sentence)
         raise refusal(judged, sentence)
     proven = judged.verdict.proven_outcome
-    if wish.action == "resolve" and proven is not None and wish.outcome != proven:
+    if request.action == "resolve" and proven is not None and request.outcome != proven:
         raise RefusedError(
-            f"__transaction_state proves {proven}, not {wish.outcome}",
+            f"__transaction_state proves {proven}, not {request.outcome}",
             where=judged.about.name,
             remedy=f"--outcome {proven}",
         )
@@ -170,7 +171,7 @@ def subject(about: OpenTransaction) -> str:
 
 
 async def marker_steps(
-    cluster: Cluster, judged: Judged, wish: Wish
+    cluster: Cluster, judged: Judged, request: RemedyRequest
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """Return the marker, after the raise of an idle id if one is needed, and the facts of both.
 
@@ -180,7 +181,7 @@ async def marker_steps(
     leader = judged.partition.leader
     if row is None or leader is None:
         raise IncompleteError("its producer state was not seen", where=about.name)
-    outcome = wish.outcome or "abort"
+    outcome = request.outcome or "abort"
     observed: dict[str, Any] = {subject(about): facts(judged)}
     steps: list[Step] = []
     raised = await _raise(cluster, judged, row)
@@ -198,7 +199,7 @@ async def marker_steps(
     sent = marker_for(about, row, outcome, write_version=await _write_version(cluster, leader))
     facts_told = await step_evidence(cluster, judged, outcome)
     harms: tuple[str, ...] = ()
-    if wish.without_proof:
+    if request.without_proof:
         facts_told |= await remedy_stake.of(cluster, judged)
         harms = remedy_stake.costs(facts_told, outcome)
     steps.append(
@@ -212,7 +213,7 @@ async def marker_steps(
                 "described_epoch": row.producer_epoch,
                 "last_sequence": row.last_sequence,
                 "end_offset": judged.partition.high_watermark,
-                "without_proof": wish.without_proof,
+                "without_proof": request.without_proof,
             },
             does=f"WriteTxnMarkers {sent.outcome.upper()} for producer id {sent.producer_id} "
             f"(epoch {sent.producer_epoch}) to the leader of {about.name}, broker "
@@ -260,10 +261,10 @@ async def _write_version(cluster: Cluster, leader: int) -> int:
     return 2 if connection.supports(messages.WriteTxnMarkersRequest, 2) else 1
 
 
-async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
+async def how_it_ended(cluster: Cluster, request: RemedyRequest) -> str:
     """Return the marker that ended a transaction that is no longer open. Raises RefusedError."""
-    assert wish.partition is not None
-    selector = parse_selector(wish.partition)
+    assert request.partition is not None
+    selector = parse_selector(request.partition)
     metadata = await cluster.metadata([selector.literal or ""])
     partitions = [
         p
@@ -274,24 +275,24 @@ async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
     facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     if missing or not facts:
         detail = missing[0].detail if missing else "no such partition"
-        raise IncompleteError(detail, where=wish.partition)
+        raise IncompleteError(detail, where=request.partition)
     p = facts[0]
-    about = OpenTransaction(p.topic, p.partition, wish.producer_id, wish.start_offset)
+    about = OpenTransaction(p.topic, p.partition, request.producer_id, request.start_offset)
     read = await producer_markers.markers(cluster, [about], {about.topic_partition: p})
     markers = read.get(about)
-    after = [m for m in markers.found if m.offset > (wish.start_offset or 0)] if markers else []
+    after = [m for m in markers.found if m.offset > (request.start_offset or 0)] if markers else []
     if not after:
         raise RefusedError(
-            f"producer id {wish.producer_id} has no transaction open from offset "
-            f"{wish.start_offset}",
-            where=wish.partition,
-            remedy=f"see `eoctl why {wish.partition}`",
+            f"producer id {request.producer_id} has no transaction open from offset "
+            f"{request.start_offset}",
+            where=request.partition,
+            remedy=f"see `eoctl why {request.partition}`",
         )
-    wanted_outcome = wish.outcome or "abort"
+    wanted_outcome = request.outcome or "abort"
     if after[0].outcome != wanted_outcome:
         raise RefusedError(
             f"it ended meanwhile: {after[0].outcome} marker at offset {after[0].offset}",
-            where=wish.partition,
+            where=request.partition,
         )
     return f"done already: its {after[0].outcome} marker is at offset {after[0].offset}"
 

@@ -24,7 +24,7 @@ NOT_JUDGED = "id-not-described"
 """The rule of an `unknown` id whose coordinator did not say enough of it."""
 
 
-class Wish(Value):
+class RemedyRequest(Value):
     """The operator's request. outcome, and the two acceptances: for resolve and fence."""
 
     action: Action
@@ -46,23 +46,28 @@ class Planned(Value):
     done: str | None = None
 
 
-def is_wish(plan: Plan, wish: Wish) -> bool:
+def is_for(plan: Plan, request: RemedyRequest) -> bool:
     """Return True if a plan does what is requested now, for the same transaction."""
     step = plan.steps[-1]  # the marker, or the only step of a fence
     p = step.parameters
-    if wish.action == "fence":
-        return step.target == wish.transactional_id and (
-            (wish.producer_id in (None, p["producer_id"]))
-            and wish.producer_epoch in (None, p["producer_epoch"])
-            and wish.owner_is_gone == p.get("owner_is_gone", False)
-            and wish.is_stopped == p.get("is_stopped", False)
+    if request.action == "fence":
+        return step.target == request.transactional_id and (
+            (request.producer_id in (None, p["producer_id"]))
+            and request.producer_epoch in (None, p["producer_epoch"])
+            and request.owner_is_gone == p.get("owner_is_gone", False)
+            and request.is_stopped == p.get("is_stopped", False)
         )
     return (
         p["producer_id"],
         p["start_offset"],
         p["outcome"],
         p.get("owner_is_gone", False),
-    ) == (wish.producer_id, wish.start_offset, wish.outcome or "abort", wish.owner_is_gone)
+    ) == (
+        request.producer_id,
+        request.start_offset,
+        request.outcome or "abort",
+        request.owner_is_gone,
+    )
 
 
 def judged_with(

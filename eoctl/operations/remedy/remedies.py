@@ -17,7 +17,7 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.living import refuse_new_writes, with_life
-from eoctl.operations.remedy.plan import Planned, Wish, is_wish
+from eoctl.operations.remedy.plan import Planned, RemedyRequest, is_for
 from eoctl.operations.remedy.reach import with_reach
 from eoctl.operations.remedy.shutting_out import ShutOut, described
 from eoctl.settings.context import Context
@@ -28,24 +28,24 @@ from recovery.inspect.observation import Settings
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.selectors import parse_selector
 
-__all__ = ["Planned", "RemedyOperation", "Wish", "is_wish", "opened", "plan"]
+__all__ = ["Planned", "RemedyOperation", "RemedyRequest", "is_for", "opened", "plan"]
 
 
 _COMMITS = (remedy_commit.ACTION, checkpoint_commit.ACTION)
 
 
 async def plan(
-    cluster: Cluster, context: Context, wish: Wish, settings: Settings, *, pause: float
+    cluster: Cluster, context: Context, request: RemedyRequest, settings: Settings, *, pause: float
 ) -> Planned:
     """Return the plan of one remedy. Raises RefusedError, which names the right remedy, and
     IncompleteError if the transaction cannot be judged."""
-    if wish.action == "fence":
-        if (done := await remedy_fence.done_before(cluster, wish)) is not None:
+    if request.action == "fence":
+        if (done := await remedy_fence.done_before(cluster, request)) is not None:
             return Planned(None, done)
-        fence_plan = await remedy_fence.plan(cluster, context, wish, settings, pause)
+        fence_plan = await remedy_fence.plan(cluster, context, request, settings, pause)
         return Planned(await with_life(cluster, await with_reach(cluster, fence_plan), pause))
-    of_marker = remedy_commit.plan if wish.owner_is_gone else remedy_marker.plan
-    planned = await of_marker(cluster, context, wish, settings, pause)
+    of_marker = remedy_commit.plan if request.owner_is_gone else remedy_marker.plan
+    planned = await of_marker(cluster, context, request, settings, pause)
     if planned.plan is None:
         return planned
     return Planned(await with_life(cluster, await with_reach(cluster, planned.plan), pause))
@@ -101,7 +101,7 @@ class RemedyOperation:
         subject = remedy_raise.subject(step.target)
         if row.state != "Ongoing":
             return {subject: remedy_raise.facts(row)}
-        wish = Wish(
+        request = RemedyRequest(
             "fence",
             transactional_id=step.target,
             owner_is_gone=bool(step.parameters["owner_is_gone"]),
@@ -109,9 +109,9 @@ class RemedyOperation:
         )
         # compare its producer's position with the plan: that check is the first of two
         judgement = await remedy_fence.judged_for(
-            self._cluster, row, wish, self._settings, interval=0.0
+            self._cluster, row, request, self._settings, interval=0.0
         )
-        return {subject: remedy_fence.facts(row, judgement, wish)}
+        return {subject: remedy_fence.facts(row, judgement, request)}
 
     async def _observe_partitions(self, steps: Sequence[Step]) -> dict[str, object]:
         fresh = self._judged is None

@@ -43,7 +43,7 @@ _LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 60_000, 600_000
 _RECORDS_PER_MS = 10  # that a writer surely sends, for its transaction's timeout
 
 
-class Wish(Value):
+class SalvageRequest(Value):
     """The operator's request. content: the checkpoint, or one transaction in its place.
 
     topics: those its sink writes to, if not recorded any more. to: another topic to copy the
@@ -89,13 +89,13 @@ class Found(Value):
     missing: tuple[Missing, ...]
 
 
-async def find(cluster: Cluster, wish: Wish) -> Found:
+async def find(cluster: Cluster, request: SalvageRequest) -> Found:
     """Read all that the checkpoint promises, and check whether the lost ones can be copied."""
-    seen = await look(cluster, wish.content, wish.topics)
+    seen = await look(cluster, request.content, request.topics)
     promised = [f for f in seen.fates if f.committable is not None]
     lost = [f for f in promised if f.judgement.fate == "lost"]
     retention, missing = await _retention_ms(cluster) if lost else (None, [])
-    judged = [await _judged(cluster, wish, seen, fate, retention) for fate in lost]
+    judged = [await _judged(cluster, request, seen, fate, retention) for fate in lost]
     judged.sort(key=lambda one: (one.one.checkpoint_id, min(_firsts(one), default=-1), one.one))
     others = tuple(f for f in promised if f.judgement.fate != "lost")
     return Found(tuple(judged), others, (*seen.missing, *missing))
@@ -115,7 +115,7 @@ async def _retention_ms(cluster: Cluster) -> tuple[int | None, list[Missing]]:
 
 
 async def _judged(
-    cluster: Cluster, wish: Wish, seen: Seen, fate: Fate, retention: int | None
+    cluster: Cluster, request: SalvageRequest, seen: Seen, fate: Fate, retention: int | None
 ) -> Lost:
     one = fate.committable
     assert one is not None
@@ -123,7 +123,7 @@ async def _judged(
         partition: Piece(w.records, w.first, w.last, w.outcome, w.ended_at, w.lacking, w.behind)
         for partition, w in sorted(fate.written.items())
     }
-    group = name(one, wish.to)
+    group = name(one, request.to)
     positions, pending = (
         await last_committed(cluster, group, list(pieces)) if pieces else ({}, False)
     )
@@ -134,15 +134,15 @@ async def _judged(
     standing = _stands(pieces, positions)
     copies = (
         await _copies(
-            cluster, group, _begins({p: piece.last for p, piece in pieces.items()}, wish.to)
+            cluster, group, _begins({p: piece.last for p, piece in pieces.items()}, request.to)
         )
         if standing
         else {}
     )
-    refusal = None if standing else refused(pieces, fate.past.partitions, wish.topics)
+    refusal = None if standing else refused(pieces, fate.past.partitions, request.topics)
     lost = Lost(one, pieces, standing, refusal, copies)
     aborted_at = lost.aborted_at
-    if standing or refusal is not None or wish.never_before or pending or aborted_at is None:
+    if standing or refusal is not None or request.never_before or pending or aborted_at is None:
         return lost
     if retention is None or forgotten(aborted_at, seen.at, retention):
         why = f"{_RETENTION} cannot be read" if retention is None else f"longer than {_RETENTION}"
@@ -207,9 +207,9 @@ async def _copies(
     }
 
 
-def answer(cluster_id: str | None, wish: Wish, found: Found) -> Answer:
+def answer(cluster_id: str | None, request: SalvageRequest, found: Found) -> Answer:
     """Return the rows of one snapshot. A finding while one is lost or refused."""
-    rows = [row for lost in found.lost for row in _rows(wish, lost)]
+    rows = [row for lost in found.lost for row in _rows(request, lost)]
     unknown = [
         Missing("transaction", "UNKNOWN", f.judgement.detail, id=_id_of(f))
         for f in found.others
@@ -232,7 +232,7 @@ def _not_lost(found: Found) -> dict[str, int]:
     return {fate: fates.count(fate) for fate in sorted(set(fates))}
 
 
-def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
+def _rows(request: SalvageRequest, lost: Lost) -> list[SalvageRow]:
     status = "salvaged" if lost.standing else "refused" if lost.refusal else "lost"
     detail = {
         "salvaged": "copied, and its position is committed",
@@ -253,7 +253,7 @@ def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
         return [SalvageRow(**base, **nothing, records=0, to_first_offset=None, to_last_offset=None)]
     rows = []
     for (topic, partition), piece in lost.pieces.items():
-        copy = lost.copies.get(TopicPartition(wish.to or topic, partition))
+        copy = lost.copies.get(TopicPartition(request.to or topic, partition))
         rows.append(
             SalvageRow(
                 **base,
@@ -263,7 +263,7 @@ def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
                 first_offset=piece.first,
                 last_offset=piece.last,
                 aborted_at=piece.ended_at,
-                to_topic=wish.to or topic,
+                to_topic=request.to or topic,
                 to_first_offset=copy.first if copy else None,
                 to_last_offset=copy.last if copy else None,
             )
@@ -271,13 +271,15 @@ def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
     return rows
 
 
-async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Plan | None:
+async def plan(
+    cluster: Cluster, context: Context, request: SalvageRequest, scope: str
+) -> Plan | None:
     """Plan the copy of every lost transaction that can be copied; None if there is none left.
 
     Raises RefusedError if one cannot be copied, or the output cannot accept its records;
     IncompleteError if not all could be seen.
     """
-    found = await find(cluster, wish)
+    found = await find(cluster, request)
     if found.missing:
         raise IncompleteError(found.missing[0].detail, where=scope)
     if unknown := [f for f in found.others if f.judgement.fate == "unknown"]:
@@ -296,10 +298,10 @@ async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Pl
             )
     if not todo:
         return None
-    topics = await _topics(cluster, {p for lost in todo for p in lost.pieces}, wish.to)
-    steps = tuple(_step(wish, lost) for lost in todo)
+    topics = await _topics(cluster, {p for lost in todo for p in lost.pieces}, request.to)
+    steps = tuple(_step(request, lost) for lost in todo)
     total = sum(p.records for lost in todo for p in lost.pieces.values())
-    number = wish.content.checkpoint_id
+    number = request.content.checkpoint_id
     promise = (
         f". Restore this job from checkpoint {number} or a later one, or never: an older one "
         "writes them again"
@@ -309,7 +311,7 @@ async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Pl
     times = [t for t, facts in topics.items() if facts["timestamps"] != "CreateTime"]
     if times:
         promise += f"; records get the present time in {', '.join(times)}"
-    if wish.never_before:
+    if request.never_before:
         promise += ". ASSUMED: they were not salvaged before"
     return new_plan(
         context,
@@ -319,10 +321,14 @@ async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Pl
         scope=scope,
         summary=f"copies {counted(total, 'aborted record')} of "
         f"{counted(len(todo), 'lost transaction')} to "
-        f"{wish.to or ', '.join(sorted({t for lost in todo for t, _ in lost.pieces}))}{promise}",
+        f"{request.to or ', '.join(sorted({t for lost in todo for t, _ in lost.pieces}))}{promise}",
         observed={"topics": topics} | {_subject(lost.one): _facts(lost) for lost in todo},
         steps=steps,
-        details={"to": wish.to, "topics": list(wish.topics), "never_before": wish.never_before},
+        details={
+            "to": request.to,
+            "topics": list(request.topics),
+            "never_before": request.never_before,
+        },
         hits=f"{total}-records",
     )
 
@@ -377,7 +383,7 @@ async def _topics(
     }
 
 
-def _step(wish: Wish, lost: Lost) -> Step:
+def _step(request: SalvageRequest, lost: Lost) -> Step:
     one = lost.one
     where = ", ".join(
         f"{p.records} of {partition} (offsets {p.first} to {p.last})"
@@ -390,13 +396,13 @@ def _step(wish: Wish, lost: Lost) -> Step:
             "producer_id": one.producer_id,
             "producer_epoch": one.producer_epoch,
             "checkpoint_id": one.checkpoint_id,
-            "to": wish.to,
+            "to": request.to,
             "pieces": {
                 str(partition): [p.records, p.first, p.last] for partition, p in lost.pieces.items()
             },
         },
-        does=f"copy {where} to {wish.to or 'the ends of the same partitions'}, in one transaction, "
-        "with keys, values, headers and timestamps as they are",
+        does=f"copy {where} to {request.to or 'the ends of the same partitions'}, in one "
+        "transaction, with keys, values, headers and timestamps as they are",
         stands_on=("topics", _subject(one)),
         harms=("if somebody already wrote these records again, they are there twice",),
     )
@@ -429,13 +435,13 @@ class SalvageOperation:
         self._cluster.forgive()
         details = self._plan.details
         ones = tuple(map(_one, steps))
-        wish = Wish(
+        request = SalvageRequest(
             of_transaction(ones[0])._replace(committables=ones),
             tuple(details["topics"]),
             details["to"],
             details["never_before"],
         )
-        found = await find(self._cluster, wish)
+        found = await find(self._cluster, request)
         if found.missing:
             raise IncompleteError(found.missing[0].detail, where=self._plan.scope)
         facts: dict[str, object] = {_subject(lost.one): _facts(lost) for lost in found.lost}

@@ -16,7 +16,7 @@ from recovery.shared.app_file import named
 from recovery.values import Value
 
 
-class MoveWish(Value):
+class MoveRequest(Value):
     """selectors: none = every partition that the group has committed, or that the file names."""
 
     group: str
@@ -24,31 +24,31 @@ class MoveWish(Value):
     selectors: tuple[Selector, ...] = ()
 
 
-async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
+async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
     """Return the move with its partitions. Raises IncompleteError, RefusedError if none match."""
     partitions: list[TopicPartition]
-    if wish.target.kind in ("from-file", "from-store"):
-        partitions = sorted(wish.target.offsets)
-    elif wish.selectors:
-        _, chosen, missing = await selected(cluster, Scope(wish.selectors))
+    if request.target.kind in ("from-file", "from-store"):
+        partitions = sorted(request.target.offsets)
+    elif request.selectors:
+        _, chosen, missing = await selected(cluster, Scope(request.selectors))
         if missing:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
         partitions = sorted(p.topic_partition for p in chosen)
     else:
-        found, _ = await find_groups(cluster, [wish.group])
-        facts = found[0] if found else GroupFacts(wish.group, None)
-        refuse_kind((facts.type or "classic").lower(), f"group {wish.group}")
+        found, _ = await find_groups(cluster, [request.group])
+        facts = found[0] if found else GroupFacts(request.group, None)
+        refuse_kind((facts.type or "classic").lower(), f"group {request.group}")
         [group_facts], missing = await committed.with_offsets(cluster, [facts])
         if missing:
-            raise IncompleteError(missing[0].detail, where=f"group {wish.group}")
+            raise IncompleteError(missing[0].detail, where=f"group {request.group}")
         partitions = sorted(o.topic_partition for o in group_facts.offsets)
     if not partitions:
         raise RefusedError(
             "there is no partition to move: the group has committed nothing, or nothing matches",
-            where=f"group {wish.group}",
+            where=f"group {request.group}",
             remedy="name topics with --topic",
         )
-    return AdHoc(wish.group, wish.target, tuple(partitions))
+    return AdHoc(request.group, request.target, tuple(partitions))
 
 
 async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -> Target:

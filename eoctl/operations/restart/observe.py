@@ -45,17 +45,17 @@ from recovery.restart.observed import (
     Observed,
     OffsetAt,
     PendingCommit,
+    Question,
     SameLog,
     TimeAt,
     Walk,
-    Want,
 )
 from recovery.restart.producers import ProducerRuns
 from recovery.shared.log_position import LogPosition, Standing
 from recovery.shared.store_tables import KafkaGroupStore
 from recovery.values import Value, replace
 
-W = TypeVar("W", bound="Want[Any]")
+W = TypeVar("W", bound="Question[Any]")
 A = TypeVar("A")
 
 PAUSE_SECONDS = 1.0  # between two reads of ends, store and group
@@ -223,7 +223,7 @@ class _Observer:
 
     async def _answered(self, observed: Observed) -> Observed:
         """Ask until nothing more is needed; each round has a new question."""
-        before: set[Want[Any]] = set()
+        before: set[Question[Any]] = set()
         while wants := self._asked.wants(observed):
             assert not before.issuperset(wants), f"still asking: {wants[0]}"
             before |= set(wants)
@@ -235,9 +235,9 @@ class _Observer:
             )
         return observed
 
-    async def _answer(self, wants: Sequence[Want[Any]]) -> Answers[Want[Any], Any]:
-        answers: dict[Want[Any], Any] = {}
-        unseen: dict[Want[Any], str] = {}
+    async def _answer(self, wants: Sequence[Question[Any]]) -> Answers[Question[Any], Any]:
+        answers: dict[Question[Any], Any] = {}
+        unseen: dict[Question[Any], str] = {}
 
         def put(values: Mapping[Any, Any], not_seen: Mapping[Any, str]) -> None:
             answers.update(values)

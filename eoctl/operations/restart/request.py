@@ -17,7 +17,7 @@ from recovery.facts import TopicPartition
 from recovery.restart import decide as restart
 from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.restart.decision import RestartPlan
-from recovery.restart.observed import Observed, Want
+from recovery.restart.observed import Observed, Question
 from recovery.restart.source_offsets import parse_offsets
 from recovery.shared.app_file import App, named, parse_app_file, parse_partition
 from recovery.shared.store_tables import (
@@ -59,7 +59,7 @@ class RestartRequest(Protocol):
     def topics(self) -> Sequence[str]: ...
     @property
     def growing(self) -> frozenset[str]: ...
-    def wants(self, observed: Observed) -> tuple[Want[Any], ...]: ...
+    def wants(self, observed: Observed) -> tuple[Question[Any], ...]: ...
     def decide(self, observed: Observed) -> RestartPlan: ...
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
         """Return the request as a plan keeps it, with each offset decided."""
@@ -101,7 +101,7 @@ class OfApp(Value):
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs | self.growing)
 
-    def wants(self, observed: Observed) -> tuple[Want[Any], ...]:
+    def wants(self, observed: Observed) -> tuple[Question[Any], ...]:
         return restart.wants(self.app, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:
@@ -138,7 +138,7 @@ class AdHoc(Value):
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs)
 
-    def wants(self, observed: Observed) -> tuple[Want[Any], ...]:
+    def wants(self, observed: Observed) -> tuple[Question[Any], ...]:
         return wanted_adhoc(self.target, self.partitions, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:

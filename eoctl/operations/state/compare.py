@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
-from eoctl.engine.rebuild_wish import RebuildWish
 from eoctl.host.clock import now_ms
 from eoctl.operations.state import spark_state
 from eoctl.operations.state.rebuild import (
@@ -100,7 +100,7 @@ def _live(
         cut = folder / state_folder.CUT
         if comparison.at is None:
             state_folder.write_cut(LocalFolder(folder), manifest.cut)
-        rebuild = RebuildWish(
+        rebuild = RebuildRequest(
             changelogs=tuple(t.topic for t in manifest.cut.topics),
             at=comparison.at or str(cut),
             how=Making(manifest.format, manifest.options, str(folder / "state")),

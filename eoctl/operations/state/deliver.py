@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from eoctl.operations.change import acting
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Operation
-from eoctl.operations.state.delivery import STREAMS, DeliveredState, DeliveryWish, sources
+from eoctl.operations.state.delivery import STREAMS, DeliveredState, DeliveryRequest, sources
 from eoctl.operations.state.into_streams import IntoStreams
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
@@ -38,18 +38,18 @@ class Delivery(Operation, Protocol):
         ...
 
 
-async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:
+async def plan(request: DeliveryRequest, context: Context, seconds: float | None) -> Plan | None:
     """Plan what to write, or return an unfinished run's plan. None: everything is delivered.
 
     Raises RefusedError, with the reason, if the delivery would be wrong.
     """
-    wish.check()
-    states = sources(wish)
-    async with _delivery(wish, states, context, seconds) as delivery:
+    request.check()
+    states = sources(request)
+    async with _delivery(request, states, context, seconds) as delivery:
         cluster_id = known_id(await delivery.cluster_id(), context.title)
         scope = f"deliver {delivery.name}"
         begun = acting.unfinished_entry(KIND, cluster_id, scope)
-        if begun is not None and _wish_of(begun.plan) == (wish, _facts(wish, states)):
+        if begun is not None and _wish_of(begun.plan) == (request, _facts(request, states)):
             return begun.plan
         steps = await delivery.steps()
         done = [(await delivery.verify(step)).done for step in steps]
@@ -68,35 +68,35 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
     )
 
 
-def _facts(wish: DeliveryWish, states: list[DeliveredState]) -> Any:
+def _facts(request: DeliveryRequest, states: list[DeliveredState]) -> Any:
     """Return the content of a plan's observed `state`."""
     facts = [state.facts for state in states]
-    return facts if wish.into.startswith(STREAMS) else facts[0]
+    return facts if request.into.startswith(STREAMS) else facts[0]
 
 
-def _wish_of(plan: Plan) -> tuple[DeliveryWish, Any]:
-    return DeliveryWish(**plan.steps[0].parameters["wish"]), plan.observed["state"]
+def _wish_of(plan: Plan) -> tuple[DeliveryRequest, Any]:
+    return DeliveryRequest(**plan.steps[0].parameters["wish"]), plan.observed["state"]
 
 
 @asynccontextmanager
 async def opened(plan: Plan, context: Context, seconds: float | None) -> AsyncIterator[Operation]:
     """Yield the operation that carries out a delivery's plan."""
-    wish = DeliveryWish(**plan.steps[0].parameters["wish"])
-    async with _delivery(wish, sources(wish), context, seconds) as delivery:
+    request = DeliveryRequest(**plan.steps[0].parameters["wish"])
+    async with _delivery(request, sources(request), context, seconds) as delivery:
         yield delivery
 
 
 @asynccontextmanager
 async def _delivery(
-    wish: DeliveryWish, states: list[DeliveredState], context: Context, seconds: float | None
+    request: DeliveryRequest, states: list[DeliveredState], context: Context, seconds: float | None
 ) -> AsyncIterator[Delivery]:
     """Yield the delivery. A table needs no cluster: its plan names the state's cluster."""
-    streams = wish.into.startswith(STREAMS)
-    if wish.topic is None and not streams:
-        yield IntoTable(wish, states[0])
+    streams = request.into.startswith(STREAMS)
+    if request.topic is None and not streams:
+        yield IntoTable(request, states[0])
         return
     async with context.open(seconds) as cluster:
         if streams:
-            yield IntoStreams(cluster, wish, states)
+            yield IntoStreams(cluster, request, states)
         else:
-            yield IntoTopic(cluster, cluster.settings, wish, states[0])
+            yield IntoTopic(cluster, cluster.settings, request, states[0])

@@ -29,7 +29,7 @@ KINDS = ("timestamped", "plain")
 _FORMS = "topic:NAME, sql:URL#TABLE or streams-dir:DIR"
 
 
-class DeliveryWish(Value):
+class DeliveryRequest(Value):
     """The request of `state deliver`. folder: absolute, or an address; or a manifest in it with
     another name. changelog: the one to deliver, if the state has several.
 
@@ -173,30 +173,30 @@ class DeliveredState(Value, dict=True):
         return text
 
 
-def sources(wish: DeliveryWish) -> list[DeliveredState]:
+def sources(request: DeliveryRequest) -> list[DeliveredState]:
     """Return a request's states: of all changelogs if stores go together, else of one.
 
     Raises what `source` raises.
     """
-    if not wish.into.startswith(STREAMS) or wish.changelog is not None:
-        return [source(wish)]
-    topics = state_folder.read(wish.folder).cut.topics
-    return [source(replace(wish, changelog=t.topic)) for t in topics]
+    if not request.into.startswith(STREAMS) or request.changelog is not None:
+        return [source(request)]
+    topics = state_folder.read(request.folder).cut.topics
+    return [source(replace(request, changelog=t.topic)) for t in topics]
 
 
-def source(wish: DeliveryWish) -> DeliveredState:
+def source(request: DeliveryRequest) -> DeliveredState:
     """Return the state of a request. Raises UsageError; RefusedError if it is not proven."""
-    storage, manifest, content = state_folder.read_bytes(wish.folder)
+    storage, manifest, content = state_folder.read_bytes(request.folder)
     topics = [t.topic for t in manifest.cut.topics]
-    if wish.changelog is None and len(topics) != 1:
+    if request.changelog is None and len(topics) != 1:
         raise UsageError(
             f"the state is of {len(topics)} changelogs",
             where=storage.address,
             remedy=f"name one of them with --changelog: {', '.join(topics)}",
         )
-    if wish.changelog is not None and wish.changelog not in topics:
-        raise UsageError(f"the state is not of {wish.changelog}", where="--changelog")
-    if not (manifest.complete or wish.incomplete):
+    if request.changelog is not None and request.changelog not in topics:
+        raise UsageError(f"the state is not of {request.changelog}", where="--changelog")
+    if not (manifest.complete or request.incomplete):
         raise RefusedError(
             f"the state is not provably complete: {manifest.incomplete[0]}",
             where=storage.address,
@@ -204,17 +204,17 @@ def source(wish: DeliveryWish) -> DeliveredState:
         )
     state = DeliveredState(
         StateRows(storage, manifest),
-        wish.changelog or topics[0],
+        request.changelog or topics[0],
         hashlib.sha256(content).hexdigest(),
     )
-    if state.with_headers and not wish.without_headers:
+    if state.with_headers and not request.without_headers:
         raise RefusedError(
             f"{counted(state.with_headers, 'record')} of {state.changelog} had headers, which a "
             "state does not hold: they would be lost",
             where=storage.address,
             remedy="deliver only keys and values with --without-headers",
         )
-    if state.with_headers is None and not wish.without_headers:
+    if state.with_headers is None and not request.without_headers:
         raise RefusedError(
             f"whether records of {state.changelog} had headers is not known: not all of them were "
             "counted, and a state does not hold them",

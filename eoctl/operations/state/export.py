@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from eoctl.engine.rebuild_wish import RebuildWish, resolved
+from eoctl.engine.rebuild_request import RebuildRequest, resolved
 from eoctl.engine.resolve_cut import parse_at
 from eoctl.host.clock import now_ms
 from eoctl.operations.jobs import export as jobs
@@ -18,33 +18,33 @@ from recovery.values import replace
 
 
 def export_rebuild(
-    context: Context, wish: RebuildWish, spark: Spark, folder: Path, timeout: float | None
+    context: Context, request: RebuildRequest, spark: Spark, folder: Path, timeout: float | None
 ) -> Answer:
     """Write the rebuild into a folder for spark-submit.
 
     It is resolved once, without a result, so that a missing topic or an unknown retention is
     reported now. Raises what that does, and what `export` raises.
     """
-    wish.check()
+    request.check()
     jobs.check(context.access, spark)
-    wish = _from_anywhere(wish)
-    at = parse_at(wish.at)
+    request = _from_anywhere(request)
+    at = parse_at(request.at)
     now = at if isinstance(at, Cut) else parse_at("lso")  # others may have to wait, or be refused
-    request = with_cluster(context, timeout, lambda cluster: resolved(cluster, wish, now))
-    row = jobs.export(folder, "rebuild", json.loads(wish.to_json()), context.access, spark)
-    return Answer("jobs-export", request.cut.cluster_id, now_ms(), [row])
+    rebuild_job = with_cluster(context, timeout, lambda cluster: resolved(cluster, request, now))
+    row = jobs.export(folder, "rebuild", json.loads(request.to_json()), context.access, spark)
+    return Answer("jobs-export", rebuild_job.cut.cluster_id, now_ms(), [row])
 
 
-def _from_anywhere(wish: RebuildWish) -> RebuildWish:
+def _from_anywhere(request: RebuildRequest) -> RebuildRequest:
     """Return the request with absolute paths: the job runs in another folder. Addresses stay."""
     since = None
-    if wish.since is not None:
-        earlier, manifest = storage_and_name(wish.since, MANIFEST)
+    if request.since is not None:
+        earlier, manifest = storage_and_name(request.since, MANIFEST)
         since = earlier.shown(manifest)
-    of_file = wish.at.endswith(".json") or Path(wish.at).is_file()
+    of_file = request.at.endswith(".json") or Path(request.at).is_file()
     return replace(
-        wish,
-        at=jobs.anywhere(wish.at) if of_file else wish.at,
-        how=replace(wish.how, output=wish.how.storage.address),
+        request,
+        at=jobs.anywhere(request.at) if of_file else request.at,
+        how=replace(request.how, output=request.how.storage.address),
         since=since,
     )

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from eoctl.engine.rebuild_wish import why_read_again
+from eoctl.engine.rebuild_request import why_read_again
 from eoctl.engine.resolve_cut import parse_at, resolve
 from eoctl.host.extras import installed, missing
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.steps import Effect, die_here_in_tests
-from eoctl.operations.state.delivery import KINDS, STREAMS, DeliveredState, DeliveryWish
+from eoctl.operations.state.delivery import KINDS, STREAMS, DeliveredState, DeliveryRequest
 from eoctl.stores.state import task_directory
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
@@ -37,13 +37,13 @@ class IntoStreams:
     """See `steps.Operation`: a step for each task of the subtopology that has any records."""
 
     def __init__(
-        self, cluster: Cluster, wish: DeliveryWish, states: Sequence[DeliveredState]
+        self, cluster: Cluster, request: DeliveryRequest, states: Sequence[DeliveredState]
     ) -> None:
-        self._cluster, self._wish = cluster, wish
-        self._folder = Path(wish.into.removeprefix(STREAMS))
+        self._cluster, self._request = cluster, request
+        self._folder = Path(request.into.removeprefix(STREAMS))
         self._states = {state.changelog: state for state in states}
         self._manifest = states[0].manifest
-        self._stores = _stores(wish, self._folder.name, [*self._states])
+        self._stores = _stores(request, self._folder.name, [*self._states])
         self._refuse_state()
         self._note = ""
         self._compared: dict[int, tuple[object, int]] = {}
@@ -150,7 +150,7 @@ class IntoStreams:
             step = Step(
                 action="deliver",
                 target=str(task),
-                parameters={"wish": self._wish.facts, "partition": p, "rows": rows},
+                parameters={"wish": self._request.facts, "partition": p, "rows": rows},
                 does=f"task {task.name}: {', '.join(stores)}",
                 stands_on=tuple(observed),
             )
@@ -169,7 +169,7 @@ class IntoStreams:
             )
 
     def _task(self, p: int) -> Path:
-        return self._folder / f"{self._wish.subtopology}_{p}"
+        return self._folder / f"{self._request.subtopology}_{p}"
 
     def _ends(self, p: int) -> dict[TopicPartition, int]:
         """Return the first offset that each store of a task lacks, 0 for an empty changelog."""
@@ -265,7 +265,7 @@ class IntoStreams:
 
 
 def _stores(
-    wish: DeliveryWish, application: str, changelogs: Sequence[str]
+    request: DeliveryRequest, application: str, changelogs: Sequence[str]
 ) -> dict[str, tuple[str, bool]]:
     """Return the store of each changelog, and whether it is timestamped. Raises UsageError."""
     if not installed("rocksdict"):
@@ -280,7 +280,7 @@ def _stores(
                 where=f"{STREAMS}DIR",
                 remedy="name the directory of the application: state.dir/application.id",
             )
-        kind = wish.stores.get(store)
+        kind = request.stores.get(store)
         if kind is None:
             raise UsageError(
                 f"a changelog does not show what kind of store {store} is, and the kinds differ on "
@@ -291,9 +291,9 @@ def _stores(
                 "keyValueStoreBuilder",
             )
         stores[topic] = store, kind == KINDS[0]
-    if others := wish.stores.keys() - {store for store, _ in stores.values()}:
+    if others := request.stores.keys() - {store for store, _ in stores.values()}:
         raise UsageError(f"the state has no changelog of {min(others)}", where="--store")
-    if wish.subtopology is None:
+    if request.subtopology is None:
         raise UsageError(
             "a changelog does not show to which subtopology its store belongs",
             where="--subtopology",

@@ -11,7 +11,7 @@ from itertools import starmap
 from typing import Any
 
 from eoctl.operations.change.steps import Effect, die_here_in_tests
-from eoctl.operations.state.delivery import DeliveredState, DeliveryWish
+from eoctl.operations.state.delivery import DeliveredState, DeliveryRequest
 from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.store import StoredValues, Write
 from eoctl.stores.state.marks import Marks, marks, sorted_marks
@@ -28,13 +28,13 @@ from recovery.state.changelogs.changelog import changelog_format
 class IntoTable:
     """See `steps.Operation`: a step for each partition, or a single one with restart offsets."""
 
-    def __init__(self, wish: DeliveryWish, state: DeliveredState) -> None:
-        self._wish, self._source = wish, state
+    def __init__(self, request: DeliveryRequest, state: DeliveredState) -> None:
+        self._request, self._source = request, state
         self._columns = _columns(state)
-        self._table = StateTable(wish.store, self._columns)
+        self._table = StateTable(request.store, self._columns)
         self._offsets: SqlStore | None = None
-        if wish.offsets is not None:
-            self._offsets = SqlStore(kind="sql", url=wish.store.url, table=wish.offsets)
+        if request.offsets is not None:
+            self._offsets = SqlStore(kind="sql", url=request.store.url, table=request.offsets)
             self._offsets_store = SqlOffsets(self._offsets, None, SILENT_SECONDS)
         self._live_marks: Marks | None = None
 
@@ -74,19 +74,19 @@ class IntoTable:
         return f"{self.name}, rows of another state"
 
     def _replaces(self, steps: Sequence[Step]) -> bool:
-        return self._wish.replace or any(s.parameters.get("known") for s in steps)
+        return self._request.replace or any(s.parameters.get("known") for s in steps)
 
     async def steps(self) -> list[Step]:
         await self._table.check()
         if self._offsets is not None:
             return [await self._replacing()]
         counted = await self._table.count(await self._live())
-        then = ", and no others" if self._wish.replace else ""
+        then = ", and no others" if self._request.replace else ""
         return [
             Step(
                 action="upsert",
                 target=f"{self.name}, partition {p}",
-                parameters={"wish": self._wish.facts, "partition": p, "rows": part.digest.rows},
+                parameters={"wish": self._request.facts, "partition": p, "rows": part.digest.rows},
                 does=f"{plurals.counted(part.digest.rows, 'row')} of partition {p}, some at a "
                 f"time{then}{_going(counted[p].others)}",
                 stands_on=("state", self.name),
@@ -106,7 +106,7 @@ class IntoTable:
                         where=f"{self._offsets_store.name}, {topic_partition}",
                     )
                 continue
-            if kept is not None and kept["offset"] > offset and not self._wish.replace:
+            if kept is not None and kept["offset"] > offset and not self._request.replace:
                 raise RefusedError(
                     f"the stored offset {kept['offset']} is above the state's {offset}: an older "
                     "state would go over a newer one",
@@ -126,7 +126,7 @@ class IntoTable:
             action="replace",
             target=self.name,
             parameters={
-                "wish": self._wish.facts,
+                "wish": self._request.facts,
                 "rows": count,
                 "known": known,
                 "offsets": writes,
@@ -141,14 +141,14 @@ class IntoTable:
         """Return the offsets to restart at with the state: the cut's, or those in its records."""
         source = self._source
         coast = source.manifest.format == "coast"
-        if coast != (self._wish.input is not None):
+        if coast != (self._request.input is not None):
             raise UsageError(
                 "name the input topic of the attached offsets"
                 if coast
                 else f"a {source.manifest.format} state restarts at the cut of its changelog",
                 where="--input",
             )
-        topic = source.changelog if self._wish.input is None else self._wish.input
+        topic = source.changelog if self._request.input is None else self._request.input
         return {
             TopicPartition(topic, p): part.seen.get("upstream") if coast else part.end
             for p, part in sorted(source.partitions.items())
@@ -190,7 +190,7 @@ class IntoTable:
         live, name = await self._live(), self._source.changelog
         if self._offsets is None:
             p = int(step.parameters["partition"])
-            keep = live[p] if self._wish.replace else None
+            keep = live[p] if self._request.replace else None
             rows = self._source.rows.in_order(TopicPartition(name, p))
             await self._table.upsert(rows, p, keep, held)
             return {"rows": len(live[p])}

@@ -21,7 +21,7 @@ from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.steps import SETTLE_SECONDS, Effect
-from eoctl.operations.state.delivery import DeliveredState, DeliveryWish
+from eoctl.operations.state.delivery import DeliveredState, DeliveryRequest
 from eoctl.operations.state.sending import Sending
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, no_topic
@@ -42,11 +42,15 @@ class IntoTopic:
     """See `steps.Operation`: a step for each partition."""
 
     def __init__(
-        self, cluster: Cluster, settings: ClientSettings, wish: DeliveryWish, state: DeliveredState
+        self,
+        cluster: Cluster,
+        settings: ClientSettings,
+        request: DeliveryRequest,
+        state: DeliveredState,
     ) -> None:
-        assert wish.topic is not None
+        assert request.topic is not None
         self._cluster, self._settings = cluster, settings
-        self._wish, self._source, self._topic = wish, state, wish.topic
+        self._request, self._source, self._topic = request, state, request.topic
         self._group = f"{self._topic}-eoctl-deliver"
         self._read: dict[tuple[int, int], Digest] = {}
 
@@ -105,7 +109,7 @@ class IntoTopic:
                 action="deliver",
                 target=f"{self._topic}:{p}",
                 parameters={
-                    "wish": self._wish.facts,
+                    "wish": self._request.facts,
                     "partition": p,
                     "topic_id": topic["topic_id"],
                     "rows": part.digest.rows,

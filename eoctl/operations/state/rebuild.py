@@ -1,6 +1,6 @@
 """`state rebuild`: turn changelogs into a published state, up to one cut.
 
-Resolves everything first (`eoctl.engine.rebuild_wish`), so that the work itself is numbers; then
+Resolves everything first (`eoctl.engine.rebuild_request`), so that the work itself is numbers; then
 the engine does the work, and the logs are checked again before anything is published.
 """
 
@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from eoctl.engine.local import LocalEngine
-from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
-from eoctl.engine.rebuild_wish import RebuildWish, begin
+from eoctl.engine.rebuild import RebuildEngine, RebuildJob, rebuild
+from eoctl.engine.rebuild_request import RebuildRequest, begin
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.session.session import with_cluster
@@ -31,34 +31,34 @@ SPARK_OFFSETS = 200_000_000  # below, a session takes longer to start than sever
 RebuildProgress = Callable[[int, int, int], None]
 """Called with bytes read, offsets done and offsets in all."""
 
-SparkEngine = Callable[[RebuildRequest, Access], Manifest]
+SparkEngine = Callable[[RebuildJob, Access], Manifest]
 
 
 def rebuild_state(
     context: Context,
-    wish: RebuildWish,
+    request: RebuildRequest,
     timeout: float | None,
     progress: RebuildProgress | None = None,
     spark: SparkEngine | None = None,
 ) -> Answer:
     """Make the state. spark: runs a request on Spark, if the chosen engine allows it."""
-    wish.check()
+    request.check()
     bound = None if timeout is None else time.monotonic() + timeout
     access = context.access
     moved = _Moved(progress)
-    with LocalEngine(wish.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
-        if wish.engine != "spark":
+    with LocalEngine(request.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
+        if request.engine != "spark":
             processes.start(EARLY)  # they load while the cut is made
-        request = begin(wish, lambda use: with_cluster(context, timeout, use))
-        engine, why = choose_engine(wish.engine, request, spark is not None)
+        rebuild_job = begin(request, lambda use: with_cluster(context, timeout, use))
+        engine, why = choose_engine(request.engine, rebuild_job, spark is not None)
         if engine == "spark":
             assert spark is not None
-            manifest = spark(request, access)
+            manifest = spark(rebuild_job, access)
         else:
-            moved.total = sum(p.end - p.start for p in request.cut.by_partition().values())
+            moved.total = sum(p.end - p.start for p in rebuild_job.cut.by_partition().values())
             run: RebuildEngine = processes
-            manifest = rebuild(request, access, run, "local")
-    return answer(manifest, wish.how.storage, why)
+            manifest = rebuild(rebuild_job, access, run, "local")
+    return answer(manifest, request.how.storage, why)
 
 
 class _Moved:
@@ -75,7 +75,7 @@ class _Moved:
             self._progress(self._read, self._done, self.total)
 
 
-def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tuple[str, str]:
+def choose_engine(engine: str, request: RebuildJob, spark_there: bool) -> tuple[str, str]:
     """Return local or spark, and why."""
     offsets = sum(p.end - p.start for p in request.cut.by_partition().values())
     if engine != "auto":

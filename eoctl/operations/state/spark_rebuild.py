@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from eoctl.engine.rebuild import RebuildRequest
+from eoctl.engine.rebuild import RebuildJob
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.settings.context import Context
@@ -13,10 +13,10 @@ from recovery.state.manifest import Manifest
 
 def on_spark(
     spark: Spark, context: Context, show: Show, seconds: float | None = None
-) -> Callable[[RebuildRequest, Access], Manifest]:
+) -> Callable[[RebuildJob, Access], Manifest]:
     """Return what runs a request as a Spark job; errors and interrupts are those of `launch`."""
 
-    def run(request: RebuildRequest, access: Access) -> Manifest:
+    def run(request: RebuildJob, access: Access) -> Manifest:
         topics = ", ".join(t.topic for t in request.cut.topics)
         launch(
             "rebuild",

@@ -67,7 +67,7 @@ def mirror(
     ] = None,
 ) -> int:
     """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""
-    from eoctl.operations.audit.mirror import MirrorWish, audit_mirror
+    from eoctl.operations.audit.mirror import MirrorRequest, audit_mirror
 
     selector = parse_selector(source)
     if selector.literal is None:
@@ -91,7 +91,7 @@ def mirror(
             where=source,
             remedy="name its topic, --source-alias, or its cluster with --mirror-context",
         )
-    wish = MirrorWish(
+    request = MirrorRequest(
         source=selector,
         mirror=copy or (selector.literal if alias is None else f"{alias}.{selector.literal}"),
         cluster=other,
@@ -105,5 +105,5 @@ def mirror(
         connection,
         output,
         MIRROR,
-        lambda cluster, reading: audit_mirror(cluster, own, wish, reading),
+        lambda cluster, reading: audit_mirror(cluster, own, request, reading),
     )

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.operations.change import acting
-from eoctl.operations.state.delivery import STREAMS, DeliveryWish
+from eoctl.operations.state.delivery import STREAMS, DeliveryRequest
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
 from eoctl.stores.storage_address import storage_and_name
@@ -75,10 +75,10 @@ class Delivering(Ranked):
         words += ["--subtopology", str(self.subtopology)] if self.subtopology is not None else []
         return words + [word for store in self.store or () for word in ("--store", store)]
 
-    def wish(self, folder: str, into: str, changelog: str | None = None) -> DeliveryWish:
+    def request(self, folder: str, into: str, changelog: str | None = None) -> DeliveryRequest:
         """folder: or its address, or its manifest. Raises UsageError."""
         storage, name = storage_and_name(folder, MANIFEST)
-        wish = DeliveryWish(
+        request = DeliveryRequest(
             folder=storage.address if name == MANIFEST else storage.shown(name),
             into=_absolute(into),
             changelog=changelog,
@@ -90,8 +90,8 @@ class Delivering(Ranked):
             subtopology=self.subtopology,
             stores=dict(_store(word) for word in self.store or ()),
         )
-        wish.check()
-        return wish
+        request.check()
+        return request
 
 
 def _absolute(into: str) -> str:
@@ -130,22 +130,22 @@ def deliver(
     Shows the plan; --execute writes.
     If it is killed, run the same command again: it goes on without reading the changelog again.
     """
-    wish = how.wish(str(folder), into, changelog)
+    request = how.request(str(folder), into, changelog)
     context, seconds = connection.one(), connection.seconds(None)
-    plan = planned(wish, context, seconds)
+    plan = planned(request, context, seconds)
     if plan is None:
         print("all of it is there already", file=sys.stderr)
         return Exit.OK
     return CommandChange("state-deliver", plan, context).run(execute, output, seconds)
 
 
-def planned(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:
+def planned(request: DeliveryRequest, context: Context, seconds: float | None) -> Plan | None:
     """Return the plan, or an unfinished run's plan; None when everything is delivered."""
     from eoctl.operations.state import deliver as operations
 
     async def bounded() -> Plan | None:
         async with asyncio.timeout(seconds):
-            return await operations.plan(wish, context, seconds)
+            return await operations.plan(request, context, seconds)
 
     try:
         plan = asyncio.run(bounded())

@@ -27,8 +27,8 @@ def export(
     conf: Conf = [],  # noqa: B006 - as Typer declares a list
 ) -> int:
     """Export a rebuild for a scheduler: a folder with code, spec and the spark-submit line."""
-    wish = making.wish(changelogs, format_, at, to)
+    request = making.request(changelogs, format_, at, to)
     spark = read_options(master, None, conf, None)
-    answer = export_rebuild(connection.one(), wish, spark, folder, connection.seconds())
+    answer = export_rebuild(connection.one(), request, spark, folder, connection.seconds())
     emit(answer, EXPORT, output)
     return answer.exit_status

@@ -15,8 +15,8 @@ from eoctl.cli.emit import emit
 from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.engine.rebuild_request import WAIT_SECONDS, RebuildRequest
 from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
-from eoctl.engine.rebuild_wish import WAIT_SECONDS, RebuildWish
 from eoctl.operations.state import rebuild as operations
 from eoctl.operations.state.delivery import STREAMS
 from eoctl.operations.state.spark_rebuild import on_spark
@@ -78,7 +78,7 @@ class Rebuilding(Ranked):
     max_rate: MaxRate = None
     no_crc: NoCrc = False
 
-    def wish(
+    def request(
         self,
         changelogs: list[str],
         form: str,
@@ -87,10 +87,10 @@ class Rebuilding(Ranked):
         *,
         engine: str = "spark",
         processes: int | None = None,
-    ) -> RebuildWish:
+    ) -> RebuildRequest:
         """Return what is asked for. Raises UsageError."""
         rate = self.max_rate
-        return RebuildWish(
+        return RebuildRequest(
             changelogs=operations.topics_of(changelogs),
             at=at,
             how=Making(
@@ -141,12 +141,12 @@ def rebuild(
                 where="--into",
                 remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
             )
-        how.wish(str(to), into)
-    wish = making.wish(changelogs, format_, at, to, engine=engine, processes=processes)
+        how.request(str(to), into)
+    request = making.request(changelogs, format_, at, to, engine=engine, processes=processes)
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
         there = None if spark is None else on_spark(spark, context, show, seconds)
-        answer = operations.rebuild_state(context, wish, seconds, progress, there)
+        answer = operations.rebuild_state(context, request, seconds, progress, there)
     if into is None:
         emit(answer, REBUILD, output)
         return answer.exit_status
@@ -171,7 +171,7 @@ class _Onward:
         if for_eyes:
             emit(answer, REBUILD, output)
         try:
-            plan = planned(self.how.wish(self.folder, self.into), context, seconds)
+            plan = planned(self.how.request(self.folder, self.into), context, seconds)
             if plan is None:
                 print("all of it is there already", file=sys.stderr)
             else:

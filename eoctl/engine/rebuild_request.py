@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from eoctl.engine import resolve_cut
-from eoctl.engine.rebuild import RebuildRequest
+from eoctl.engine.rebuild import RebuildJob
 from eoctl.engine.rebuild_task import Making
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs
@@ -36,11 +36,11 @@ SETTINGS = (
     "message.timestamp.type",
 )
 
-Ask = Callable[[Callable[[Cluster], Coroutine[Any, Any, RebuildRequest]]], RebuildRequest]
+Ask = Callable[[Callable[[Cluster], Coroutine[Any, Any, RebuildJob]]], RebuildJob]
 """Called with an asynchronous function; gives it an open cluster and returns its answer."""
 
 
-class RebuildWish(Value):
+class RebuildRequest(Value):
     """The request of `state rebuild`. retention_ms: --retention; None: the topics' own.
 
     processes: for the local engine. wait_seconds: for transactions open below --at hw. clean:
@@ -70,7 +70,7 @@ class RebuildWish(Value):
         return json.dumps({k: v for k, v in fields if k not in ("engine", "processes")})
 
     @classmethod
-    def from_json(cls, text: str) -> "RebuildWish":
+    def from_json(cls, text: str) -> "RebuildRequest":
         """Return the request. Raises TypeError, ValueError, KeyError for any other text."""
         fields = json.loads(text)
         return cls(
@@ -82,33 +82,33 @@ class RebuildWish(Value):
         )
 
 
-def begin(wish: RebuildWish, ask: Ask) -> RebuildRequest:
+def begin(request: RebuildRequest, ask: Ask) -> RebuildJob:
     """Resolve a request and record in its folder that the state is being made there.
 
     If the folder holds an unfinished request for the same, that one is resumed, with its cut.
     Raises UsageError, RefusedError for a folder of something else, IncompleteError if the cut
     cannot be read, and what `ask` raises.
     """
-    wish.check()
-    at = resolve_cut.parse_at(wish.at)
-    storage = wish.how.storage
+    request.check()
+    at = resolve_cut.parse_at(request.at)
+    storage = request.how.storage
     left = state_folder.unfinished(storage)
-    if left is not None and wish.clean:
+    if left is not None and request.clean:
         state_folder.discard(storage)
         left = None
-    request = ask(lambda cluster: resolved(cluster, wish, at))
+    rebuild_job = ask(lambda cluster: resolved(cluster, request, at))
     if left is not None:
-        request = _resumed(request, RebuildRequest.from_json(left), wish, at)
-    state_folder.begin(storage, request.to_json(), left)
-    return request
+        rebuild_job = _resumed(rebuild_job, RebuildJob.from_json(left), request, at)
+    state_folder.begin(storage, rebuild_job.to_json(), left)
+    return rebuild_job
 
 
-async def resolved(cluster: Cluster, wish: RebuildWish, at: resolve_cut.At) -> RebuildRequest:
+async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At) -> RebuildJob:
     """Return what a request means now. Raises what `begin` raises about the cluster."""
-    topics = wish.changelogs
-    cut = await resolve_cut.resolve(cluster, topics, at, wish.wait_seconds)
+    topics = request.changelogs
+    cut = await resolve_cut.resolve(cluster, topics, at, request.wait_seconds)
     configs_now, _ = await configs.topic_configs(cluster, topics, SETTINGS)
-    retention, source = _retention(wish, configs_now)
+    retention, source = _retention(request, configs_now)
     notes = []
     if cut.instant is not None:
         created = [
@@ -122,15 +122,15 @@ async def resolved(cluster: Cluster, wish: RebuildWish, at: resolve_cut.At) -> R
                 "cut is where a record of that time or later comes first"
             )
     base = None
-    if wish.since is not None:
-        why = await _why_full(cluster, wish, cut, configs_now)
-        base = None if why is not None else state_folder.opened(wish.since)[0].address
+    if request.since is not None:
+        why = await _why_full(cluster, request, cut, configs_now)
+        base = None if why is not None else state_folder.opened(request.since)[0].address
         if why is not None:
             notes.append(f"everything was read, not only what came since: {why}")
-    return RebuildRequest(
+    return RebuildJob(
         base=base,
         cut=cut,
-        how=replace(wish.how, output=wish.how.storage.address),
+        how=replace(request.how, output=request.how.storage.address),
         started_ms=now_ms(),
         configs={t: configs_now.get(t) for t in topics},
         retention=retention,
@@ -143,12 +143,12 @@ async def resolved(cluster: Cluster, wish: RebuildWish, at: resolve_cut.At) -> R
 
 async def _why_full(
     cluster: Cluster,
-    wish: RebuildWish,
+    request: RebuildRequest,
     cut: Cut,
     configs_now: Mapping[str, Mapping[str, str | None]],
 ) -> str | None:
-    assert wish.since is not None
-    how, earlier = wish.how, state_folder.read(wish.since)
+    assert request.since is not None
+    how, earlier = request.how, state_folder.read(request.since)
     return await why_read_again(cluster, earlier, cut, how.format, how.options, configs_now)
 
 
@@ -173,19 +173,19 @@ async def why_read_again(
 
 
 def _retention(
-    wish: RebuildWish, configs_now: Mapping[str, Mapping[str, str | None]]
+    request: RebuildRequest, configs_now: Mapping[str, Mapping[str, str | None]]
 ) -> tuple[dict[str, int], str | None]:
     """Return each changelog's retention (ms) and its source; none if the format has none."""
-    form = wish.how.form()
+    form = request.how.form()
     if not form.needs_retention:
-        if wish.retention_ms is not None:
-            raise UsageError(f"the format {wish.how.format} has none", where="--retention")
+        if request.retention_ms is not None:
+            raise UsageError(f"the format {request.how.format} has none", where="--retention")
         return {}, None
-    if wish.retention_ms is not None:
-        return dict.fromkeys(wish.changelogs, wish.retention_ms), "--retention"
+    if request.retention_ms is not None:
+        return dict.fromkeys(request.changelogs, request.retention_ms), "--retention"
     key = form.retention_config
     retention = {}
-    for topic in wish.changelogs:
+    for topic in request.changelogs:
         value = configs_now.get(topic, {}).get(key)
         if value is None or int(value) <= DAY_MS:
             raise UsageError(
@@ -198,21 +198,28 @@ def _retention(
 
 
 def _resumed(
-    request: RebuildRequest, left: RebuildRequest, wish: RebuildWish, at: resolve_cut.At
-) -> RebuildRequest:
+    rebuild_job: RebuildJob, left: RebuildJob, request: RebuildRequest, at: resolve_cut.At
+) -> RebuildJob:
     """Return the folder's unfinished request if it equals this one. Raises RefusedError."""
     same = (
-        _logs(request.cut) == _logs(left.cut)
-        and (request.how.format, request.how.options, request.retention, request.how.range_offsets)
+        _logs(rebuild_job.cut) == _logs(left.cut)
+        and (
+            rebuild_job.how.format,
+            rebuild_job.how.options,
+            rebuild_job.retention,
+            rebuild_job.how.range_offsets,
+        )
         == (left.how.format, left.how.options, left.retention, left.how.range_offsets)
-        and (request.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
-        and (isinstance(at, Cut) or request.cut.at == left.cut.at)
-        and request.base == left.base
+        and (
+            rebuild_job.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time"
+        )
+        and (isinstance(at, Cut) or rebuild_job.cut.at == left.cut.at)
+        and rebuild_job.base == left.base
     )
     if not same:
         raise RefusedError(
             "another rebuild was left unfinished there",
-            where=wish.how.output,
+            where=request.how.output,
             remedy="--clean throws it away, or give another --output",
         )
     return replace(left, fresh=False)
