@@ -6,12 +6,11 @@ engine. Everything fits in JSON, and nothing is secret.
 
 from collections.abc import Iterable, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
 from recovery.audit.duplicates import Duplicate, first
 from recovery.audit.facts import Coverage
 from recovery.audit.sequences import Examined, Finding
 from recovery.audit.transactions import Torn, rank
+from recovery.documents import Document
 from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.shared.record_ids import RecordId
 from recovery.values import Value
@@ -29,11 +28,7 @@ class Resolved(HasPartition, Value):
     high_watermark: int
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class AuditRequest(_Value):
+class AuditRequest(Document):
     """An audit of these ranges. most: findings that are shown; all are counted.
 
     max_rate: bytes per second that all tasks together read from one broker. answer: the file that
@@ -69,7 +64,7 @@ class DuplicatesRequest(AuditRequest):
     range_offsets: int
 
 
-class AuditResult(_Value):
+class AuditResult(Document):
     """The result of an audit. failed: partitions that could not be read."""
 
     failed: tuple[Missing, ...] = ()
@@ -79,7 +74,7 @@ class AuditResult(_Value):
         return {TopicPartition(m.topic or "", m.partition or 0) for m in self.failed}
 
 
-class PartitionSequences(HasPartition, _Value):
+class PartitionSequences(HasPartition, Document):
     """What was read of one partition, and its first findings."""
 
     topic: str
@@ -102,7 +97,7 @@ class TransactionsFound(AuditResult):
     torn: tuple[Torn, ...] = ()
 
 
-class RecordsRead(HasPartition, _Value):
+class RecordsRead(HasPartition, Document):
     """Counts of the records read from a partition or a range; without_id: those without an id."""
 
     topic: str

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import BeforeValidator, ValidationError, model_validator
 
+from recovery.documents import Document
 from recovery.errors import RefusedError, UsageError
 from recovery.quoting import quoted, value_words
 from recovery.times import rfc3339
@@ -41,7 +42,7 @@ def plain(value: object) -> Any:
 Plain = Annotated[Any, BeforeValidator(plain)]
 
 
-class Step(BaseModel):
+class Step(Document):
     """One change. Steps run in order, and each is journaled before and after.
 
     action, target, parameters: what is sent, where, with which values. does: the same in words.
@@ -53,8 +54,6 @@ class Step(BaseModel):
     the ages in them differ from run to run.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     action: str
     target: str
     parameters: Annotated[dict[str, Any], BeforeValidator(plain)] = {}
@@ -64,7 +63,7 @@ class Step(BaseModel):
     harms: tuple[str, ...] = ()
 
 
-class Plan(BaseModel):
+class Plan(Document):
     """A planned change, and the facts that make it right. Times are epoch milliseconds.
 
     kind: the operation that carries it out (txn-abort, restart, ...). action: the verb that the
@@ -76,8 +75,6 @@ class Plan(BaseModel):
     details: what `show` prints. hits: the target that the typed word names; None = the word has
     four digits of the hash instead.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     kind: str
     action: str

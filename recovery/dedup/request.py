@@ -8,8 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
+from recovery.documents import Document
 from recovery.errors import RefusedError
 from recovery.plurals import counted
 from recovery.shared.record_ids import RecordId, SourceHeaders, parse_record_id
@@ -143,11 +142,7 @@ class DedupJob(Value):
         return beside
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class DedupPart(_Value):
+class DedupPart(Document):
     """One input partition. begin: the job's first offset; [start, end): the range to read now.
 
     seen: the number of visible records in [begin, start) when they were copied. start == end: there
@@ -161,7 +156,7 @@ class DedupPart(_Value):
     seen: int = 0
 
 
-class DedupInput(_Value):
+class DedupInput(Document):
     """The input of one run with everything resolved, as a Spark job receives it.
 
     request: as `DedupRequest.plain`. topics: by name, the topic's id and its number of partitions.

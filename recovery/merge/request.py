@@ -4,18 +4,13 @@ All values are numbers that were read once, so the job reads nothing else again 
 records. Everything fits in JSON, and nothing is secret.
 """
 
-from pydantic import BaseModel, ConfigDict
-
+from recovery.documents import Document
 from recovery.facts import HasPartition, PartitionFacts, TopicPartition
 from recovery.merge.replay import Base, ReplayPosition
 from recovery.shared.cut import Cut, CutPartition, CutTopic
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Log(HasPartition, _Value):
+class Log(HasPartition, Document):
     """A partition of the merge log or of an input as it was seen. low, high: its first offset, and
     its end for a reader with the isolation level in use."""
 
@@ -28,7 +23,7 @@ class Log(HasPartition, _Value):
     leader_epoch: int | None
 
 
-class MergePart(_Value):
+class MergePart(Document):
     """One partition of the merge log: its entries [position, tip) are replayed.
 
     committed: the (offset, metadata) committed for the partition when position was counted.
@@ -49,7 +44,7 @@ class MergePart(_Value):
         return ReplayPosition(self.position, self.drop_left, self.base)
 
 
-class ReplayRequest(_Value):
+class ReplayRequest(Document):
     """A replay of some partitions. staging: a folder that the job and all executors share.
 
     max_rate: bytes per second read from the inputs of each partition. range_offsets: the most that

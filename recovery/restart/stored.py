@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
 
+from recovery.documents import StrictDocument
 from recovery.facts import HasPartition, TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.quoting import quoted
@@ -22,11 +23,7 @@ _Offset = Annotated[int, Field(ge=-1, le=MAX_OFFSET)]
 _Number = Annotated[int, Field(ge=0)]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
-
-class StoredOffset(HasPartition, _Value):
+class StoredOffset(HasPartition, StrictDocument):
     """An offset of an input. Its other fields, where given, are checked against the cluster.
 
     leader_epoch: of the record before the offset (KIP-320).
@@ -63,7 +60,7 @@ def _listed(value: object) -> object:
     return (value,)
 
 
-class StoredPartition(_Value):
+class StoredPartition(StrictDocument):
     """The position of one input partition and what was committed with it.
 
     output: the next offset of each output; merge: that of the merge log; state: the application's.
@@ -82,11 +79,11 @@ class StoredPartition(_Value):
     merge: _Offset | None = None
 
 
-class _Object(_Value):
+class _Object(StrictDocument):
     partitions: Annotated[tuple[StoredPartition, ...], Field(strict=False)]
 
 
-class _Metadata(_Value):
+class _Metadata(StrictDocument):
     output: Annotated[tuple[StoredOutput, ...], BeforeValidator(_listed)]
 
 

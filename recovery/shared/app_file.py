@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from recovery.documents import StrictDocument
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
 from recovery.quoting import quoted
@@ -20,7 +21,6 @@ from recovery.shared.store_tables import (
     Name,
     SqlStore,
     Store,
-    Table,
     Text,
     TopicStore,
     ZooKeeperStore,
@@ -42,7 +42,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 _Described = Annotated[Store, Field(discriminator="kind")]
 
 
-class MergeLog(Table):
+class MergeLog(StrictDocument):
     """[app.merge]: the topic that records the order in which inputs were merged; its partition p
     belongs to partition p of the outputs."""
 
@@ -50,7 +50,7 @@ class MergeLog(Table):
     format: Literal["coast", "json"]
 
 
-class ConnectSource(Table):
+class ConnectSource(StrictDocument):
     """[app.source]: where a source connector goes on, given in one of two ways.
 
     offsets: JSON as in Connect's REST interface, or `file:PATH` that holds it. field: the field of
@@ -63,7 +63,7 @@ class ConnectSource(Table):
     first: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 1
 
 
-class App(Table):
+class App(StrictDocument):
     """[app], checked: all topics and partitions that it names fit together.
 
     mapping, base: as written; use `outputs_of` and `base_of`.
@@ -101,7 +101,7 @@ class App(Table):
         return self.store.position if self.store is not None else "next"
 
 
-class _File(Table):
+class _File(StrictDocument):
     app: App
 
 

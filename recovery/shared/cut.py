@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from recovery.documents import Document
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
 from recovery.shared.log_position import LogPosition
@@ -20,11 +21,7 @@ from recovery.shared.log_position import LogPosition
 SCHEMA = "eoctl.cut/v1"
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
-
-
-class CutPartition(_Value):
+class CutPartition(Document):
     """Offsets [start, end) of a partition. The other values are those when the cut was made; the
     high watermark was read once all ends were known. leader_epoch: of the leader; record_epoch: of
     the record before end, None = unknown."""
@@ -47,7 +44,7 @@ class CutPartition(_Value):
         return LogPosition(self.end, self.record_epoch)
 
 
-class CutTopic(_Value):
+class CutTopic(Document):
     """A changelog and its partitions, by number."""
 
     topic: str
@@ -55,7 +52,7 @@ class CutTopic(_Value):
     partitions: tuple[CutPartition, ...]
 
 
-class CutTransaction(_Value):
+class CutTransaction(Document):
     """A transaction that a cut needs, divides, or leaves open above it.
 
     outcome: committed, aborted or open. marker: its offset in this partition, null where none was
@@ -73,7 +70,7 @@ class CutTransaction(_Value):
     why: str | None = None
 
 
-class Cut(_Value):
+class Cut(Document):
     """One cut. at: lso, hw or an instant. transactions: those with data below the end and no marker
     there (it follows or is missing). split: those counted in one place and not in another.
     consistent: true if there are none of these; null = unknown."""

@@ -5,19 +5,15 @@ Their content: `recovery.restart.stored`.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from recovery.documents import StrictDocument
 
 Name = Annotated[str, Field(min_length=1, max_length=249)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-class Table(BaseModel):
-    """A table of the application file: it allows no other keys and no other types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
-
-class _Store(Table):
+class _Store(StrictDocument):
     """position: whether each offset in the store is the `next` one to process or the `last` one
     that was processed."""
 
@@ -62,7 +58,7 @@ class ZooKeeperStore(_Store):
         return len(parts) == 4 and (parts[1], parts[3]) == ("consumers", "offsets")
 
 
-class SqlColumns(Table):
+class SqlColumns(StrictDocument):
     """The table's columns by content; null: the table has no such column.
 
     app: the application's name, if several share the table. output: the JSON of the outputs;
@@ -112,7 +108,7 @@ class FlinkCheckpointStore(_Store):
     uid: Text | None = None
 
 
-class ConnectStore(Table):
+class ConnectStore(StrictDocument):
     """Source offsets of a connector of Kafka Connect, through a worker's REST interface.
 
     offsets_topic: the workers' `offset.storage.topic`. position: whether the number in

@@ -7,8 +7,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from recovery.documents import Document
 from recovery.errors import UsageError
 from recovery.facts import HasPartition, TopicPartition
 from recovery.plurals import counted
@@ -20,11 +21,7 @@ from recovery.times import span
 SCHEMA = "eoctl.manifest/v1"
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
-
-
-class ManifestFile(_Value):
+class ManifestFile(Document):
     """path: relative to the manifest. size: bytes."""
 
     path: str
@@ -33,7 +30,7 @@ class ManifestFile(_Value):
     sha256: str
 
 
-class ManifestDigest(_Value):
+class ManifestDigest(Document):
     """The number of rows, and the sum of their SHA-256 modulo 2^256 (see docs/state.md)."""
 
     rows: int
@@ -47,7 +44,7 @@ class ManifestDigest(_Value):
         return Digest.of(self.rows, self.sha256_sum)
 
 
-class ManifestPartition(HasPartition, _Value):
+class ManifestPartition(HasPartition, Document):
     """One partition's state. counts: see `recovery.audit.range_counts`. expired: last records that
     retention hides. incomplete: why it is not provably complete."""
 
@@ -67,7 +64,7 @@ class ManifestPartition(HasPartition, _Value):
     proof: str | None = None
 
 
-class Manifest(_Value):
+class Manifest(Document):
     """One state. Times are RFC 3339. peak_bytes: the most resident memory of one process. run: in
     object storage, the identity of the process that published the state; otherwise empty."""
 
