@@ -451,28 +451,3 @@ def test_a_log_is_read_up_to_its_end_in_whatever_pieces_it_comes(
     reading.start()
     reading.join(30)
     assert said == ["nothing came for 1 s"]
-
-
-def test_where_following_goes_on_is_known_or_refused(lab1: Lab, topic: MakeTopic) -> None:
-    """Of inputs that the rest of the log does not name. A record that was never merged and that
-    retention took is no reason to go on without it."""
-    world = World(lab1, topic, count=5)
-    left = [e for e in world.orders[0] if e[0] == world.left]
-    world.orders[0] = left[:3]
-    world.write_logs()
-    assert world.replay().status == 0
-    assert world.got == world.expected
-    last = world.log_offsets[-1]
-    world.delete_below(world.log, last)
-    there = [f"--from-merge-offset=0:{last + 1}", "--output-offset=0:3"]
-    begins = f"no entry of the merge log names it, the log starts at {last} and it at "
-    ran = world.replay("--follow", *there)
-    assert (ran.status, f"{world.right}:0: {begins}0" in ran.text) == (4, True), ran.text
-    world.delete_below(world.right, 2)
-    ran = world.replay("--follow", *there)
-    assert (ran.status, f"{world.right}:0: {begins}2" in ran.text) == (4, True), ran.text
-    world.delete_below(world.left, left[3][2] + 1)
-    ran = world.replay("--follow", *there)
-    gone = f"[{left[2][2] + 1}, {left[3][2] + 1}) is gone and was never merged"
-    assert (ran.status, f"{world.left}:0: {gone}" in ran.text) == (4, True), ran.text
-    assert world.got == world.expected

@@ -237,6 +237,39 @@ def test_follow_ends_where_somebody_else_extends_the_log(lab1: Lab, topic: MakeT
     assert world.got[0] == [world.records[entry] for entry in order]
 
 
+def test_where_following_goes_on_is_known_or_refused(lab1: Lab, topic: MakeTopic) -> None:
+    """Of inputs that the rest of the log does not name. A record that was never merged and that
+    retention took is no reason to go on without it."""
+    world = World(lab1, topic, count=5)
+    left, right = (
+        [e for e in world.orders[0] if e[0] == name] for name in (world.left, world.right)
+    )
+    world.orders[0] = [left[0], right[0], *left[1:3]]
+    world.write_logs()
+    assert world.replay().status == 0
+    assert world.got == world.expected
+    log = world.log_offsets
+    there = (f"--from-merge-offset=0:{log[-1] + 1}", "--output-offset=0:4")
+
+    def refusal(*more: str) -> str:
+        with replaying(world, "--follow", *there, *more) as running:
+            _, said = running.communicate(timeout=30)  # one that follows would not end
+        assert running.returncode == 4, said
+        return " ".join(said.split())
+
+    third = topic(lab1)
+    write_plain(lab1, (third, 0), [b"gone", b"there"])
+    world.delete_below(third, 1)
+    begins = "no entry of the merge log names it, the log starts at "
+    assert f"{third}:0: {begins}0 and it at 1" in refusal(f"--input={third}")
+    world.delete_below(world.log, log[2])
+    assert f"{world.right}:0: {begins}{log[2]} and it at 0" in refusal()
+    world.delete_below(world.left, left[3][2] + 1)
+    gone = f"[{left[2][2] + 1}, {left[3][2] + 1}) is gone and was never merged"
+    assert f"{world.left}:0: {gone}" in refusal()
+    assert world.got == world.expected
+
+
 def test_follow_takes_all_partitions_at_once(lab1: Lab, topic: MakeTopic) -> None:
     """None of them ends, so none may wait until another has: one more than a replay takes."""
     count = AT_ONCE + 1
