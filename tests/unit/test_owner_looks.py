@@ -95,7 +95,12 @@ def row(place: TopicPartition | None, name: str | None = "pay-1", **more: Any) -
 
 def plan(*about: dict[str, Any], hits: str | None = "pay-1", **parameters: Any) -> Plan:
     step = Step(
-        action="fence", target="pay-1", parameters=parameters, does="", stands_on=(), about=about
+        action="fence",
+        target="pay-1",
+        parameters=parameters,
+        does="",
+        stands_on=(),
+        about=list(about),
     )
     return make(steps=(step,), hits=hits)
 
@@ -296,7 +301,7 @@ def test_only_quiet_owners_that_the_operator_vouched_for_are_looked_at_again(
 ) -> None:
     """Others stand on their positions, or were agreed to although they write."""
     wrote = row(P0, looks=looks(producer(P0, 5), producer(P0, 6), 300))
-    nothing = (False, [])
+    nothing: tuple[bool, list[Any]] = (False, [])
     assert refused(monkeypatch, plan(still(P0)), {}) == nothing
     assert refused(monkeypatch, plan(still(P0), owner_is_gone=False), {}) == nothing
     assert refused(monkeypatch, plan(wrote, **GONE), {}) == nothing
