@@ -246,8 +246,7 @@ def test_where_following_goes_on_is_known_or_refused(lab1: Lab, topic: MakeTopic
     )
     world.orders[0] = [left[0], right[0], *left[1:3]]
     world.write_logs()
-    assert world.replay().status == 0
-    assert world.got == world.expected
+    write_copies(lab1, (world.output, 0), world.expected[0])
     log = world.log_offsets
     there = (f"--from-merge-offset=0:{log[-1] + 1}", "--output-offset=0:4")
 
