@@ -22,8 +22,12 @@ class Leader(Cluster):
         super().__init__(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))
         self._answer = answer
 
-    async def ask(self, broker: int, question: Any, **_: Any) -> Any:
+    async def ask(self, broker: int, question: Any, *, least: int = 0, **_: Any) -> Any:
         assert broker == 3
+        assert question.replica_id == -1, "a client, no follower"
+        if hasattr(question.topics[0].partitions[0], "timestamp"):
+            [partition] = question.topics[0].partitions
+            assert (partition.timestamp, least) == (-4, 8), "KIP-405: the earliest on its own disk"
         if isinstance(self._answer, WireError):
             raise self._answer
         return self._answer
