@@ -6,7 +6,6 @@ tests/kafka/test_remedies_unharmed.py.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.inspect.observation import StartBatch
+from recovery.values import replace
 from tests.unit.check_facts import judged
 
 NOBODY = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))

@@ -4,7 +4,6 @@ Where it proves less, an id is looked at by itself: a fence never rests on what 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +13,7 @@ from eoctl.operations.remedy.plan import Counts
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.facts import Missing, TopicPartition, TransactionFacts, Transactions
 from recovery.inspect.observation import Sample
+from recovery.values import replace
 from tests.unit.check_facts import judged
 
 PID, OTHER = 7, 8
@@ -104,7 +104,7 @@ HOLE = Missing("coordinator", "X", "not seen")
 @pytest.mark.parametrize(
     "changes",
     [
-        {"transactions": Transactions((PAY.but(producer_epoch=4),))},
+        {"transactions": Transactions((replace(PAY, producer_epoch=4),))},
         {"transactions": Transactions()},
         {"transactions": Transactions((PAY,), missing=(HOLE,))},
         {"over_timeout": None},

@@ -12,6 +12,7 @@ from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.merge.replay import Base, ReplayPosition
 from recovery.merge.request import Log, MergePart, ReplayRequest, log_of
 from recovery.restart import observed
+from recovery.values import replace
 
 IN = TopicPartition("a", 0)
 FACTS = PartitionFacts(
@@ -124,7 +125,7 @@ def test_the_job_is_told_of_the_merge_log_up_to_its_tips_and_of_all_inputs(
             high_watermark=8,
         )
 
-    without_end = facts("b", 1, 1).but(high_watermark=None)
+    without_end = replace(facts("b", 1, 1), high_watermark=None)
     refused = facts("b", 2, 1, error="NOT_LEADER_OR_FOLLOWER")
     seen = [
         *(facts("m", 0, 2), facts("m", 1, 2), facts("o", 0, 0)),

@@ -20,6 +20,7 @@ from recovery.formats.counting import Counts
 from recovery.inspect.incarnation import Incarnation
 from recovery.restart.observed import Count, Counted, Log, Observed
 from recovery.restart.producers import ProducerRun, Producers
+from recovery.values import replace
 
 PID, OTHER = 7, 8
 FENCED = Fence("x", Incarnation(PID, 3), Incarnation(PID, 6))
@@ -55,7 +56,7 @@ def found(
     async def look_at_owners(_: Cluster, ids: Sequence[int]) -> Transactions:
         assert list(ids) == sorted(ids)
         others = TransactionFacts("other", 1, 99, "Empty", 1)
-        return Transactions((*(t.but(error=None) for t in now), others))
+        return Transactions((*(replace(t, error=None) for t in now), others))
 
     async def find(_: Cluster, names: Sequence[str]) -> Any:
         assert names, "nothing is asked about nobody"
@@ -93,10 +94,10 @@ def test_who_writes_without_transactions_has_no_owner(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "now",
     [
-        AT_REST.but(state="Ongoing"),
-        AT_REST.but(producer_epoch=7),
-        AT_REST.but(error="NOT_COORDINATOR"),
-        AT_REST.but(producer_epoch=None),
+        replace(AT_REST, state="Ongoing"),
+        replace(AT_REST, producer_epoch=7),
+        replace(AT_REST, error="NOT_COORDINATOR"),
+        replace(AT_REST, producer_epoch=None),
     ],
 )
 def test_who_lives_or_is_not_seen_is_not_fenced(

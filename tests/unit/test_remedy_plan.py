@@ -1,7 +1,6 @@
 """What a remedy's plan stands for, and what it says of each transaction that it ends."""
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from recovery.diagnose.evidence import Evidence
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import PartitionFacts, ProducerFacts, TransactionFacts
 from recovery.inspect.observation import Settings, StartBatch
+from recovery.values import replace
 from tests.unit.check_facts import judged
 from tests.unit.test_plan import make
 

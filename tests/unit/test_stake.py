@@ -5,7 +5,6 @@ The log is bytes that kafka-python wrote; only the broker that would give them i
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.inspect.observation import Sample
+from recovery.values import replace
 from tests.unit.check_facts import judged
 from tests.unit.formats_build import COMMIT, Item, batch, marker
 
@@ -79,7 +79,7 @@ OF_OTHERS = wrote(9, producer_id=8)
         (QUIET, sample(producers=[wrote(epoch=5)]), "its producer wrote between the looks"),
         (QUIET, sample(producers=[]), "its producer wrote between the looks"),
         (QUIET, sample(producers=[OF_OTHERS, wrote()]), None),
-        (QUIET, sample(producers=[wrote().but(coordinator_epoch=1)]), None),
+        (QUIET, sample(producers=[replace(wrote(), coordinator_epoch=1)]), None),
     ],
 )
 def test_nobody_decides_for_an_owner(first: Sample, second: Sample | None, why: str | None) -> None:
@@ -133,7 +133,7 @@ def at_stake(
 
     monkeypatch.setattr(stake, "read_all", read_all)
     seen = sample(*owners)
-    seen = replace(seen, partition=seen.partition.but(log_start_offset=log_start))
+    seen = replace(seen, partition=replace(seen.partition, log_start_offset=log_start))
     one: Judged = replace(judged("orphan", pid, start=start), first=seen)
     found = asyncio.run(stake.of(NOBODY, one, above))
     return found["at_stake"], asked[0], found["asked"]
