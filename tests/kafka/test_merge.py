@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.cluster import Lab
+from eoctl.operations.merge import read as merge_read
 from eoctl.operations.merge.planning import of_app
 from eoctl.operations.merge.verify import verify
 from eoctl.operations.restart.request import read_app_file
+from recovery.errors import IncompleteError
+from recovery.facts import TopicPartition
 from recovery.rows.answers import Answer
 from recovery.rows.merge import MergeFindingRow
 from tests.docs.pages import follows
@@ -407,3 +411,43 @@ def test_entries_of_a_log_are_read_by_the_oracle(lab1: Lab, topic: MakeTopic) ->
     world = World(lab1, topic, count=5)
     world.write_logs()
     assert entries(lab1, world.log) == world.orders[0]
+
+
+def test_a_log_is_read_up_to_its_end_in_whatever_pieces_it_comes(
+    lab1: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And an end to which nothing comes any more is an error, never the end of the records."""
+    name = topic(lab1)
+    one = transactional(lab1, f"reading-{name}")
+    for values, kept in ((b"ab", True), (b"c", False), (b"de", True)):
+        one.begin_transaction()
+        for value in values:
+            one.produce(name, bytes([value]), partition=0)
+        one.flush(30)
+        (one.commit_transaction if kept else one.abort_transaction)(30)
+    there = [offset for offset, _ in consumed(lab1, [(name, 0)])[name, 0]]
+    assert there == [0, 1, 5, 6], "one of three markers is not at 2"
+    settings = client_settings(lab1.client_properties())
+
+    def read(end: int) -> list[int | None]:
+        runs = merge_read.read_log(settings, TopicPartition(name, 0), 0, end)
+        return [m.offset() for messages in runs for m in messages]
+
+    for most, ends_ in ((1, (1, 2, 3, 5, 7)), (100, (1, 6, 8))):
+        monkeypatch.setattr(merge_read, "READ", most)
+        for end in ends_:
+            assert read(end) == [offset for offset in there if offset < end], (most, end)
+
+    said: list[str] = []
+
+    def read_too_far() -> None:
+        try:
+            read(9)
+        except IncompleteError as error:
+            said.append(error.what)
+
+    monkeypatch.setattr(merge_read, "SILENT_SECONDS", 1.0)
+    reading = threading.Thread(target=read_too_far, daemon=True)
+    reading.start()
+    reading.join(30)
+    assert said == ["nothing came for 1 s"]

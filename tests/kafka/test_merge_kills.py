@@ -19,7 +19,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.merge.acting import AT_ONCE
 from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic, known_everywhere
-from tests.kafka.merging import World, consumed, contents, entries, write_copies
+from tests.kafka.merging import World, consumed, contents, entries, write_copies, write_plain
 from tests.share import kills
 from tests.started import started
 
@@ -180,7 +180,7 @@ def test_follow_killed_anywhere(lab1: Lab, topic: MakeTopic, runs: Runs, seed: i
         for offset, copied in rows
     }
     with replaying(world, "--follow") as last:
-        wait_for(world, len(now), 100)
+        wait_for(last, world, len(now), 100)
         time.sleep(1)  # for one too many
         last.send_signal(signal.SIGTERM)
         _, said = last.communicate(timeout=30)
@@ -199,9 +199,13 @@ def replaying(world: World, *words: str) -> AbstractContextManager["subprocess.P
     return eoctl_running(world.lab, "merge", "replay", *world.words, "--execute", "--yes", *words)
 
 
-def wait_for(world: World, count: int, seconds: float = 40) -> None:
+def wait_for(
+    running: "subprocess.Popen[str]", world: World, count: int, seconds: float = 40
+) -> None:
+    """Wait until a replay has sent so many records; it must not have ended before."""
     end = time.monotonic() + seconds
     while len(world.got[0]) < count:
+        assert running.poll() is None, running.communicate()
         assert time.monotonic() < end
         time.sleep(0.2)
 
@@ -210,13 +214,59 @@ def wait_for(world: World, count: int, seconds: float = 40) -> None:
 def test_follow_ends_cleanly(lab1: Lab, topic: MakeTopic, number: int) -> None:
     world = World(lab1, topic, count=10)
     with replaying(world, "--follow") as running:
-        wait_for(world, 20)
+        wait_for(running, world, 20)
         running.send_signal(number)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 0, said
     order = entries(lab1, world.log)
     assert world.got[0] == [world.records[entry] for entry in order]
     assert len(order) == 20
+
+
+def test_follow_ends_where_somebody_else_extends_the_log(lab1: Lab, topic: MakeTopic) -> None:
+    """Even by an entry that is true: two orders of one log would be sent as one."""
+    world = World(lab1, topic, count=3)
+    with replaying(world, "--follow") as running:
+        wait_for(running, world, 6)
+        entry = {"topic": world.left, "partition": 0, "offset": world.orders[0][-1][2] + 50}
+        write_plain(lab1, (world.log, 0), [json.dumps(entry).encode()])
+        _, said = running.communicate(timeout=40)
+    assert running.returncode == 4, said
+    assert "that somebody else wrote" in " ".join(said.split())
+    order = entries(lab1, world.log)[:-1]
+    assert world.got[0] == [world.records[entry] for entry in order]
+
+
+def test_where_following_goes_on_is_known_or_refused(lab1: Lab, topic: MakeTopic) -> None:
+    """Of inputs that the rest of the log does not name. A record that was never merged and that
+    retention took is no reason to go on without it."""
+    world = World(lab1, topic, count=5)
+    left, right = (
+        [e for e in world.orders[0] if e[0] == name] for name in (world.left, world.right)
+    )
+    world.orders[0] = [left[0], right[0], *left[1:3]]
+    world.write_logs()
+    write_copies(lab1, (world.output, 0), world.expected[0])
+    log = world.log_offsets
+    there = (f"--from-merge-offset=0:{log[-1] + 1}", "--output-offset=0:4")
+
+    def refusal(*more: str) -> str:
+        with replaying(world, "--follow", *there, *more) as running:
+            _, said = running.communicate(timeout=30)  # one that follows would not end
+        assert running.returncode == 4, said
+        return " ".join(said.split())
+
+    third = topic(lab1)
+    write_plain(lab1, (third, 0), [b"gone", b"there"])
+    world.delete_below(third, 1)
+    begins = "no entry of the merge log names it, the log starts at "
+    assert f"{third}:0: {begins}0 and it at 1" in refusal(f"--input={third}")
+    world.delete_below(world.log, log[2])
+    assert f"{world.right}:0: {begins}{log[2]} and it at 0" in refusal()
+    world.delete_below(world.left, left[3][2] + 1)
+    gone = f"[{left[2][2] + 1}, {left[3][2] + 1}) is gone and was never merged"
+    assert f"{world.left}:0: {gone}" in refusal()
+    assert world.got == world.expected
 
 
 def test_follow_takes_all_partitions_at_once(lab1: Lab, topic: MakeTopic) -> None:
@@ -245,7 +295,7 @@ def test_a_zombie_is_fenced(lab1: Lab, topic: MakeTopic) -> None:
     """One that stood still while another took over, under locks that know nothing of each other."""
     world = World(lab1, topic, count=10)
     with replaying(world, "--follow") as old:
-        wait_for(world, 20)
+        wait_for(old, world, 20)
         os.kill(old.pid, signal.SIGSTOP)
         state = os.environ["EOCTL_STATE_DIR"]
         os.environ["EOCTL_STATE_DIR"] = state + "/other-host"
@@ -273,7 +323,7 @@ def test_brokers_die_in_the_middle(lab3: Lab, topic: MakeTopic) -> None:
     world = World(lab3, replicated, count=150)
     world.write_logs()
     with replaying(world, "--max-rate", "8KiB") as running:  # so that it lasts
-        wait_for(world, 1)
+        wait_for(running, world, 1)
         victim = random.Random(3).choice(lab3.broker_ids)
         lab3.kill(victim)
         try:

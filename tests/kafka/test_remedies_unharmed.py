@@ -6,6 +6,7 @@ idle id could take what its owner writes a moment later.
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from eoctl.operations.remedy import commit as remedy_commit
+from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import remedies as remedy
@@ -32,6 +35,7 @@ from recovery.remedy.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
 from recovery.values import replace
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import until
 from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, relayed
 from tests.kafka.remedying import dumped_markers, read_committed
 
@@ -431,6 +435,64 @@ def test_fence_judges_first(lab: Lab, topic: MakeTopic) -> None:
         assert shut_out.value.error in FENCED
 
     in_client(lab, scenario)
+
+
+def test_only_a_dead_owner_s_transaction_is_committed_in_its_stead(
+    lab: Lab, topic: MakeTopic
+) -> None:
+    """And only to save an earlier commit. Whoever writes, or whose group has members, lives."""
+    name = topic(lab, 2)
+    id_, other = f"{name}-id", f"of-{name}"
+
+    async def scenario(client: Client) -> None:
+        owner = await Producer.init(client, id_)
+        start = await owner.send(name, 0, [NewRecord(b"open")])
+        which = ("--pid", str(owner.producer_id), "--start-offset", str(start))
+        words = ("txn", "resolve", f"{name}:0", *which, "--outcome", "commit", "--owner-is-gone")
+        refused = eoctl(*words, *FAST, *ACT, lab=lab)
+        assert refused.status == 4, refused.stdout + refused.stderr
+        assert "no later transaction of its id is open over it" in refused.text
+
+        async def judged(interval: float = 0.05) -> remedy_fence.Judgement:
+            row = await client.transaction(id_)
+            assert row is not None
+            return await remedy_commit.judged(client.cluster, row, Settings(), interval)
+
+        quiet = await judged()
+        assert quiet.partitions == (TopicPartition(name, 0),)
+        assert [j.about.producer_id for j in quiet.mine] == [owner.producer_id]
+        writing = asyncio.create_task(judged(1.0))
+        while not writing.done():
+            await owner.send(name, 0, [NewRecord(b"alive")])
+            await asyncio.sleep(0.05)
+        with pytest.raises(RefusedError, match="its owner wrote between two looks"):
+            await writing
+        await owner.send_offsets(other, {TopicPartition(name, 1): 0})
+        with member(lab, other, name):
+            with pytest.raises(RefusedError, match=f"group {other}.* has 1 member"):
+                await judged()
+            living = pytest.raises(RefusedError, match="the group of its name has members")
+            with member(lab, name, name), living:
+                await judged()
+        await owner.commit()
+        with pytest.raises(RefusedError, match="it is CompleteCommit: its outcome is decided"):
+            await judged()
+
+    in_client(lab, scenario)
+
+
+@contextmanager
+def member(lab: Lab, group: str, topic: str) -> Iterator[None]:
+    """A consumer that has joined a group, for as long as the block runs."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(lab.client_properties() | {"group.id": group})
+    consumer.subscribe([topic])
+    try:
+        until(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()))
+        yield
+    finally:
+        consumer.close()
 
 
 def test_an_overdue_transaction_is_fenced_unless_its_owner_writes(

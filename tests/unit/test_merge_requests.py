@@ -3,14 +3,16 @@
 import pytest
 
 from eoctl.operations.merge import planning
+from eoctl.operations.merge import spark as on_spark
 from eoctl.operations.merge.acting import asked_again
-from eoctl.operations.merge.planning import Merge, MergeLook
+from eoctl.operations.merge.planning import Merge, MergeLook, Reached
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
-from recovery.merge.replay import Base
+from recovery.merge.replay import Base, ReplayPosition
 from recovery.merge.request import Log, MergePart, ReplayRequest, log_of
 from recovery.restart import observed
+from recovery.values import replace
 
 IN = TopicPartition("a", 0)
 FACTS = PartitionFacts(
@@ -103,6 +105,44 @@ def test_the_job_reads_what_a_reader_of_its_isolation_sees(isolation: str, at: s
         partition.leader_epoch,
     )
     assert found == (2, 6, 7, 9, 5)
+
+
+@pytest.mark.parametrize(("isolation", "end"), [("read_committed", 6), ("read_uncommitted", 8)])
+def test_the_job_is_told_of_the_merge_log_up_to_its_tips_and_of_all_inputs(
+    isolation: str, end: int
+) -> None:
+    """A merge log of two partitions, of which one is replayed; what cannot be read is left out."""
+
+    def facts(topic: str, partition: int, low: int, error: str | None = None) -> PartitionFacts:
+        return PartitionFacts(
+            topic,
+            partition,
+            "id",
+            error=error,
+            leader_epoch=5,
+            log_start_offset=low,
+            last_stable_offset=6,
+            high_watermark=8,
+        )
+
+    without_end = replace(facts("b", 1, 1), high_watermark=None)
+    refused = facts("b", 2, 1, error="NOT_LEADER_OR_FOLLOWER")
+    seen = [
+        *(facts("m", 0, 2), facts("m", 1, 2), facts("o", 0, 0)),
+        *(facts("a", 1, 1), facts("a", 0, 4), facts("b", 0, 3)),
+        *(without_end, refused),
+    ]
+    look = MergeLook({f.topic_partition: f for f in seen}, (), {})
+    at = ReplayPosition(3)
+    now = {0: Reached(None, 5, 0, 0, 0, at)}
+    merge = Merge("m", "json", ("a", "b"), "o", isolation)
+    logs = on_spark._logs(merge, look, now)
+    assert [(log.topic, log.partition, log.low, log.high) for log in logs] == [
+        ("a", 0, 4, end),
+        ("a", 1, 1, end),
+        ("b", 0, 3, end),
+        ("m", 0, 2, 5),
+    ]
 
 
 def test_a_plan_s_step_asks_for_the_same_again() -> None:
