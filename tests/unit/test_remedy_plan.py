@@ -9,11 +9,11 @@ import pytest
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.remedy.plan import (
     Counts,
-    Wish,
+    RemedyRequest,
     amounts,
     ensure_held_first,
     exact,
-    is_wish,
+    is_for,
     judged_with,
     refusal,
     step_evidence,
@@ -43,7 +43,7 @@ MARKER: dict[str, Any] = {"producer_id": 7, "start_offset": 10, "outcome": "abor
 
 
 @pytest.mark.parametrize(
-    ("change", "wish", "is_it"),
+    ("change", "requested", "is_it"),
     [
         ({}, {}, True),
         ({}, {"producer_id": 7, "producer_epoch": 3}, True),
@@ -59,14 +59,14 @@ MARKER: dict[str, Any] = {"producer_id": 7, "start_offset": 10, "outcome": "abor
     ],
 )
 def test_a_fence_that_was_begun_is_gone_on_with_only_where_it_is_asked_for(
-    change: dict[str, Any], wish: dict[str, Any], is_it: bool
+    change: dict[str, Any], requested: dict[str, Any], is_it: bool
 ) -> None:
-    asked = Wish("fence", **{"transactional_id": "x"} | wish)
-    assert is_wish(plan("fence", "x", **FENCE | change), asked) is is_it
+    asked = RemedyRequest("fence", **{"transactional_id": "x"} | requested)
+    assert is_for(plan("fence", "x", **FENCE | change), asked) is is_it
 
 
 @pytest.mark.parametrize(
-    ("change", "wish", "is_it"),
+    ("change", "requested", "is_it"),
     [
         ({}, {}, True),
         ({}, {"outcome": "abort"}, True),
@@ -81,10 +81,10 @@ def test_a_fence_that_was_begun_is_gone_on_with_only_where_it_is_asked_for(
     ],
 )
 def test_a_marker_that_was_begun_is_gone_on_with_only_where_it_is_asked_for(
-    change: dict[str, Any], wish: dict[str, Any], is_it: bool
+    change: dict[str, Any], requested: dict[str, Any], is_it: bool
 ) -> None:
-    asked = Wish("resolve", **{"producer_id": 7, "start_offset": 10} | wish)
-    assert is_wish(plan("write-marker", "t:0", **MARKER | change), asked) is is_it
+    asked = RemedyRequest("resolve", **{"producer_id": 7, "start_offset": 10} | requested)
+    assert is_for(plan("write-marker", "t:0", **MARKER | change), asked) is is_it
 
 
 def test_what_cannot_be_judged_is_no_refusal() -> None:
