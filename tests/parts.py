@@ -6,7 +6,7 @@ Each is meant to take at most an hour on two cores.
 from pathlib import Path
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "unit": ("unit/*",),
+    "unit": ("unit/*/*",),
     "tui": ("tui/*",),
     "spark-sink": ("spark/test_sink*", "spark/test_source*", "spark/test_formats*"),
     "spark-state": ("spark/test_rebuild*", "spark/test_state*", "spark/test_executors*"),

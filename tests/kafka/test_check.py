@@ -25,7 +25,7 @@ from eoctl.settings.folders import state_dir
 from tests.kafka.command import Ran, environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.tools import kafka_tool
-from tests.unit.test_metrics import Family, conventions, read
+from tests.unit.watch.test_metrics import Family, conventions, read
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 

@@ -32,7 +32,7 @@ from tests.kafka.offsets_oracle import look
 from tests.kafka.test_base_install import without_data
 from tests.kafka.test_check import Families as Written
 from tests.started import started
-from tests.unit.test_metrics import read
+from tests.unit.watch.test_metrics import read
 
 Labels = frozenset[tuple[str, str]]
 

@@ -11,8 +11,8 @@ from recovery.formats.records import replaced
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import send
 from tests.kafka.tools import kafka_tool
+from tests.unit.formats.test_header_names import named
 from tests.unit.formats_build import decoded
-from tests.unit.test_header_names import named
 
 # Java makes one U+FFFD of half a surrogate pair, Python three
 NAMES = (b"plain", "ca\u00fcf".encode(), b"caf\xe9", b"\xffa\xfe", b"a\xc0\x80b", b"\xe2\x82", b"")

@@ -139,7 +139,7 @@ def test_no_short_answer_is_an_error_of_our_own(
     for at, nullable in sorted(short.seen.items()):
         for change in CHANGES:
             if change == "null" and not nullable:
-                continue  # refused where it is decoded: tests/unit/test_null_fields.py
+                continue  # refused where it is decoded: tests/unit/kafka/test_null_fields.py
             short.changed = at, change
             ran = eoctl(*words, "--timeout", "3s", lab=lab1)
             if ran.status == Exit.INTERNAL or "Traceback" in ran.stderr:

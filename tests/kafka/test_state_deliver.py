@@ -31,7 +31,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import dict_state, digest, fill
 from tests.share import kills, only_here
 from tests.started import started
-from tests.unit.test_state_compare import state as folder_of
+from tests.unit.state.test_state_compare import state as folder_of
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"}
 ACT = ("--execute", "--yes")

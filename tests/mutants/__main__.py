@@ -229,7 +229,7 @@ def _tested(files: Sequence[str], change: Mutant | None) -> int:
 
 def _test_files(module: str) -> list[str]:
     named = MODULES[module] if module in MODULES else BROKERS[module]["unit"]
-    return [str(ROOT / "tests" / "unit" / f"test_{name}.py") for name in named]
+    return [str(next((ROOT / "tests" / "unit").glob(f"*/test_{name}.py"))) for name in named]
 
 
 def explained() -> dict[str, str]:

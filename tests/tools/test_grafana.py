@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tests.tools.conftest import NOT_RUN
-from tests.unit.test_deploy import DASHBOARD, panels
+from tests.unit.house.test_deploy import DASHBOARD, panels
 
 
 @pytest.fixture

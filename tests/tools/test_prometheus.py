@@ -19,7 +19,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.test_exporter import exporting
 from tests.started import started
 from tests.tools.conftest import Program, Run
-from tests.unit.test_deploy import DEPLOY, panels
+from tests.unit.house.test_deploy import DEPLOY, panels
 
 RULES = DEPLOY / "prometheus"
 

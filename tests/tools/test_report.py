@@ -13,7 +13,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.render.report.page import page as written
 from tests.kafka.command import FAST, eoctl
-from tests.unit.test_report import NAMES, report
+from tests.unit.render.test_report import NAMES, report
 
 Page = Callable[..., str]
 NO_NETWORK = "--host-resolver-rules=MAP * ~NOTFOUND"

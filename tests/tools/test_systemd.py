@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.tools.conftest import Program, Run
-from tests.unit.test_deploy import DEPLOY
+from tests.unit.house.test_deploy import DEPLOY
 
 
 def test_the_units_are_valid(program: Program, run: Run, tmp_path: Path) -> None:

@@ -1,0 +1,337 @@
+"""The page of `why`: its parts, in their order, within the terminal, whatever the names."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from eoctl.render.explain import ASK, part
+from eoctl.render.why import why_lines
+from eoctl.render.width import cells
+from recovery.diagnose import id_verdicts, verdicts
+from recovery.diagnose.verdicts import VerdictName
+from recovery.rows.diagnosis import EvidenceRow, HistoryRow, RemedyRow, TxnHangingRow
+from recovery.rows.strip import StripKind, StripRow
+from recovery.rows.why import OwnerRow, WaitingRow, WaitRow, WhyRow
+from recovery.values import replace
+
+NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z
+GOLDEN = Path(__file__).parents[1] / "golden"
+HOSTILE = [
+    "x" * 249,
+    "\x1b[31mred\x1b[0m",
+    "a\nb\r\tc",
+    "\u202egnp\u200b",
+    "[/x][bold]",
+    "你好" * 60,
+    " ",
+    "  many   blanks  ",
+    "\\x1b",
+    "😀" * 50,
+]
+
+
+def hanging(verdict: str = "orphan", action: str = "abort", **more: Any) -> TxnHangingRow:
+    given: dict[str, Any] = {
+        "topic": "orders",
+        "topic_id": "id",
+        "partition": 3,
+        "leader": 1,
+        "producer_id": 4001,
+        "producer_epoch": 9,
+        "start_batch_epoch": 7,
+        "coordinator_epoch": None,
+        "transactional_id": None,
+        "start_offset": 182736450,
+        "last_timestamp": NOW - 840_000,
+        "age_seconds": 840.0,
+        "age_clock": "producer",
+        "timeout_ms": None,
+        "start_timestamp": None,
+        "state": None,
+        "samples": 2,
+        "verdict": verdict,
+        "rule": "nobody-owns-it",
+        "mixed": False,
+        "offsets_pending": False,
+        "proven_outcome": None,
+        "groups": [],
+        "evidence": [
+            EvidenceRow(code="no-owner", text="no coordinator lists producer id 4001", data={}),
+            EvidenceRow(code="no-decision", text="no decision names orders:3", data={}),
+        ],
+        "remedy": RemedyRow(
+            action=action,  # type: ignore[arg-type]
+            does="a marker for this producer alone",
+            caveats=["the records of this transaction are lost"],
+            refused=[["fence", "there is no owner to shut out"]],
+            argv=["eoctl"],
+            command="eoctl --context prod-eu txn abort orders:3 --pid 4001 "
+            "--start-offset 182736450 --cluster-id 5L6gXyZ_5KQ0r1s2t3u4vw",
+        ),
+    }
+    return TxnHangingRow(**given | more)
+
+
+def page_row(**more: Any) -> WhyRow:
+    held = hanging()
+    given: dict[str, Any] = {
+        "topic": "orders",
+        "topic_id": "id",
+        "partition": 3,
+        "leader": 1,
+        "stuck": True,
+        "headline": "STUCK  orphan",
+        "log_start_offset": 0,
+        "last_stable_offset": 182736450,
+        "high_watermark": 182737654,
+        "held": 1204,
+        "waiting": WaitingRow(
+            records=1180,
+            mine=37,
+            aborted=0,
+            other_open=0,
+            freed=1143,
+            oldest_timestamp=NOW - 840_000,
+            at_least=False,
+            mine_bytes=4198,
+        ),
+        "held_by": held,
+        "others": [],
+        "owner": OwnerRow(
+            transactional_id=None,
+            coordinator=None,
+            clients=[],
+            said="none: 50 of 50 coordinator partitions answered, twice",
+        ),
+        "history": [
+            HistoryRow(
+                transactional_id="a",
+                offset=5,
+                coordinator_partition=3,
+                timestamp=NOW - 900_000,
+                state="CompleteCommit",
+                producer_id=4001,
+                producer_epoch=7,
+                epoch_bump="end",
+                timeout_ms=60_000,
+                start_timestamp=None,
+                client_transaction_version=2,
+                previous_producer_id=None,
+                next_producer_id=None,
+                partitions=[],
+                tombstone=False,
+            )
+        ],
+        "groups": [],
+        "groups_said": "orders-enricher (lag 0 to LSO, 1204 to HW), "
+        "billing (lag 0 to LSO, 9 to HW)",
+        "if_you_wait": WaitRow(
+            said="it never ends by itself; retention deletes the waiting records in 6d 2h",
+            ends_at=None,
+            deleted_at=NOW + (6 * 24 + 2) * 3_600_000,
+            ending="never",
+        ),
+        "samples": 2,
+        "brokers_up": 3,
+        "brokers_known": 3,
+    }
+    return WhyRow(**given | more)
+
+
+def lines(row: WhyRow, width: int | None = 80, context: str = "prod-eu", **more: Any) -> list[str]:
+    return why_lines(row, context=context, collected_at=NOW, width=width, **more)
+
+
+def labels(page: list[str]) -> list[str]:
+    found = [line[1:14].strip() for line in page if line[:1] == " " and line[1:2].strip()]
+    return [label for label in found if label]
+
+
+@pytest.mark.parametrize(("width", "name"), [(80, "why_80.txt"), (None, "why_piped.txt")])
+def test_the_page(width: int | None, name: str) -> None:
+    assert "\n".join(lines(page_row(), width)) + "\n" == (GOLDEN / name).read_text()
+
+
+def test_the_parts_in_their_order() -> None:
+    """docs: readers see, held by, owner, groups, if you wait, at stake, remedy, next."""
+    page = lines(page_row())
+    assert page[0] == "orders:3  STUCK  orphan    prod-eu  22:13:20Z  saw 3/3 brokers"
+    assert labels(page) == [
+        "readers see",
+        "held by",
+        "held since",
+        "owner",
+        "history",
+        "because",
+        "groups",
+        "if you wait",
+        "at stake",
+        "remedy",
+        "but",
+        "not",
+        "ask",
+        "next (shows t",
+    ]
+
+
+def test_the_command_that_looks_again_stands_before_the_remedy() -> None:
+    again = "eoctl --context prod-eu lso --watch -- orders:3"
+    page = lines(page_row(again=again))
+    assert page[-4:-1] == [
+        " watch it:",
+        f"   {again}",
+        " next (shows the plan, changes nothing):",
+    ]
+
+
+@pytest.mark.parametrize("rule", [*verdicts.RULES, *id_verdicts.RULES], ids=lambda r: r.name)
+def test_every_rule_ends_with_a_next_step(
+    rule: verdicts.Rule | id_verdicts.IdRule,
+) -> None:
+    """Whom to ask, what to grant, or that nobody need be asked; what to run again comes last."""
+    again = "eoctl --context prod-eu lso --watch -- orders:3"
+    remedy = replace(hanging().remedy, action="none", argv=None, command=None)
+    held = hanging(rule.verdict, rule=rule.name, remedy=remedy)
+    page = lines(page_row(held_by=held, again=again), None)
+    assert page[-2:] == [" watch it:", f"   {again}"]
+    last = labels(page[:-2])[-1]
+    nobody = str(part(rule.verdict, "verdict", ASK)).startswith("nobody")
+    assert last in (("not",) if nobody and rule.verdict != "unknown" else ("do", "ask")), page
+
+
+def test_the_log_around_the_lso_is_drawn() -> None:
+    """As the dashboard draws it; the LSO stands under the first offset that no reader gets."""
+    kinds: list[tuple[int, int, StripKind]] = [
+        (182736440, 182736450, "committed"),
+        (182736450, 182736487, "open"),
+        (182736487, 182737654, "plain"),
+    ]
+    strip = [
+        StripRow(topic="orders", partition=3, first_offset=a, end_offset=b, kind=kind)
+        for a, b, kind in kinds
+    ]
+    page = lines(page_row(strip=strip, last_stable_offset=182736450), 80)
+    at = next(n for n, line in enumerate(page) if line.startswith(" the log "))
+    head, drawing, arrow, legend = (line[14:] for line in page[at : at + 4])
+    assert head == "offsets 182736440 to 182737653, HW 182737654, 19 offsets per cell"
+    assert drawing == "###" + "-" * 61  # 19 a cell: the first has of both kinds
+    assert arrow == "^ LSO 182736450"
+    assert legend == "# open  = committed  - plain"
+    assert not any(line.startswith(" the log ") for line in lines(page_row()))
+
+
+@pytest.mark.parametrize("verdict", get_args(VerdictName))
+@pytest.mark.parametrize("width", [40, 80, 200, None])
+def test_every_verdict_is_one_page(verdict: str, width: int | None) -> None:
+    for held in (
+        hanging(verdict),
+        hanging(verdict, "none", start_offset=None, producer_id=None, age_seconds=None),
+        hanging(verdict, transactional_id="a", state="Ongoing", age_clock="coordinator"),
+    ):
+        page = lines(page_row(held_by=held, others=[held], headline=f"STUCK  {verdict}"), width)
+        assert page[0].startswith(f"orders:3  STUCK  {verdict}")
+        assert labels(page)[:2] == ["readers see", "held by"]
+        assert page[-1] == "   " + (held.remedy.command or "")
+        if width is not None:
+            assert max(map(cells, page[:-1])) <= width
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("width", [60, 80, None])
+def test_hostile_names_stay_on_their_lines(name: str, width: int | None) -> None:
+    held = hanging(
+        transactional_id=name,
+        state=name,
+        evidence=[EvidenceRow(code="a", text=name, data={})],
+        remedy=replace(hanging().remedy, does=name, caveats=[name]),
+    )
+    owner = OwnerRow(transactional_id=name, coordinator=1, clients=[name], said=name)
+    page = lines(
+        page_row(topic=name, held_by=held, others=[held], owner=owner, groups_said=name),
+        width,
+        context=name,
+    )
+    for line in page:
+        assert line.isprintable()
+    assert len([line for line in page if line.startswith(" readers see")]) == 1
+    if width is not None:
+        assert max(map(cells, page[:-1])) <= width
+    assert page[-1] == f"   {held.remedy.command}"
+    shown = lines(page_row(topic=name, held_by=held), 80, context=name, ascii_only=True)
+    assert all(line.isascii() for line in shown)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_partitions_number_survives_the_cut_of_its_name(width: int) -> None:
+    assert lines(page_row(topic="x" * 249), width)[0].endswith(":3")
+
+
+@pytest.mark.parametrize(
+    "headline",
+    [
+        "NOT HELD  the LSO is at the high watermark: not a transaction's doing",
+        "HELD  moving on: the transaction that held it has ended",
+    ],
+)
+def test_what_is_not_held(headline: str) -> None:
+    row = page_row(headline=headline, held_by=None, owner=None, history=[], if_you_wait=None)
+    page = lines(replace(row, waiting=None, held=0, stuck=False))
+    assert labels(page[page.index(next(p for p in page if "readers see" in p)) - 1 :]) == [
+        "readers see",
+        "groups",
+    ]
+    assert max(map(cells, page)) <= 80
+    words = " ".join(page).split()
+    assert "saw 3/3 brokers" in " ".join(words)
+    assert headline.split()[-1] in words
+
+
+def test_what_could_not_be_seen() -> None:
+    row = page_row(
+        headline="NOT SEEN",
+        error="LEADER_NOT_AVAILABLE",
+        held_by=None,
+        held=None,
+        waiting=None,
+        last_stable_offset=None,
+        high_watermark=None,
+    )
+    page = lines(row)
+    assert labels(page) == ["readers see", "error", "do"]
+    assert "bring their brokers back" in " ".join(" ".join(page).split())
+    assert page[1].endswith("LSO not known  HW not known")
+
+
+def test_numbers_of_what_waits() -> None:
+    waiting = WaitingRow(
+        records=1, mine=1, aborted=0, other_open=0, freed=0, oldest_timestamp=None, at_least=True
+    )
+    text = "\n".join(lines(page_row(waiting=waiting), None))
+    assert "at least 1 record waits" in text
+    assert "at least 1 record here: an abort drops, a commit delivers them" in text
+    assert "either frees at least 0 others" in text
+    text = "\n".join(lines(page_row(waiting=None), None))
+    assert "1,204 offsets held" in text
+
+
+def test_what_is_not_known_is_said_so() -> None:
+    text = "\n".join(lines(page_row(held_by=hanging("unknown", "none", producer_id=None)), None))
+    assert " held by      not known\n" in text
+    held = hanging(start_batch_epoch=None, start_offset=None)
+    assert "pid 4001 epoch not known, first offset not known, no transactional id" in "\n".join(
+        lines(page_row(held_by=held), None)
+    )
+    known = page_row().history[0]
+    gone = replace(known, tombstone=True, state=None, producer_epoch=None, epoch_bump=None)
+    strange = replace(gone, tombstone=False, timestamp=None)
+    text = "\n".join(lines(page_row(history=[known, gone, strange]), None))
+    assert " 21:58:20 CompleteCommit epoch 7 (end), 21:58:20 forgotten, ? not understood\n" in text
+
+
+def test_what_else_the_transaction_holds() -> None:
+    """Nine other partitions: six are named."""
+    page = lines(page_row(also_holds=[f"orders:{n}" for n in range(4, 13)]), None)
+    text = "orders:4, orders:5, orders:6, orders:7, orders:8, orders:9 and 3 more"
+    assert f" also holds   {text}" in page
+    assert "also holds" not in labels(lines(page_row()))

@@ -1,0 +1,202 @@
+"""The runbook: each transaction in its one place, what keeps data first, nothing that acts."""
+
+import re
+import shlex
+from typing import Any, get_args
+
+import pytest
+
+from eoctl.render.runbook import runbook_lines
+from recovery.diagnose.verdicts import VerdictName
+from recovery.remedy.repairs import NEVER_KNOWN
+from recovery.rows.answers import Answer
+from recovery.rows.diagnosis import EvidenceRow
+from recovery.rows.row import ErrorRow
+from recovery.rows.why import WhyRow
+from recovery.values import replace
+from tests.docs.test_examples import parse
+from tests.unit.render.test_render_why import HOSTILE, NOW, hanging, page_row
+
+ARGV = ("--context", "prod-eu")
+
+
+def row(verdict: str, action: str, topic: str = "orders", **more: Any) -> WhyRow:
+    h = hanging(verdict, action, topic=topic, **more)
+    return page_row(topic=topic, held_by=h)
+
+
+def told(*rows: WhyRow, errors: tuple[ErrorRow, ...] = (), **extra: Any) -> dict[str, str]:
+    """The text of each section of the runbook, by its title."""
+    answer = Answer(
+        "runbook",
+        "5L6gXyZ_5KQ0r1s2t3u4vw",
+        NOW,
+        rows,
+        errors,
+        extra={
+            "context": "prod-eu",
+            "read_only": False,
+            "protected": False,
+            "brokers_up": 3,
+            "brokers_known": 3,
+            "scanned": 9,
+            "held_back": len(rows),
+            "held_offsets": 1204,
+            "left_out": 0,
+            **extra,
+        },
+    )
+    text = "\n".join(runbook_lines(answer, ARGV, ()))
+    head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    return {"": head} | {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
+
+
+def commands(text: str) -> list[list[str]]:
+    return [shlex.split(line) for line in text.splitlines() if line.strip().startswith("eoctl ")]
+
+
+def test_nothing_held_is_nothing_to_do() -> None:
+    sections = told()
+    assert list(sections) == [""]
+    assert sections[""].endswith("Nothing to do.")
+
+
+@pytest.mark.parametrize("verdict", get_args(VerdictName))
+@pytest.mark.parametrize("action", ["abort", "fence", "wait", "resolve", "none"])
+def test_all_commands_parse_and_none_acts(verdict: str, action: str) -> None:
+    for more in ({}, {"mixed": True, "proven_outcome": "commit"}, {"transactional_id": "it's `x`"}):
+        sections = told(row(verdict, action, rule="order-unclear", **more))
+        found = commands("\n".join(sections.values()))
+        assert found
+        for words in found:
+            assert not {"--execute", "--yes"} & set(words)
+            parse(words[1:], "runbook")
+        # each is told once: in one of the sections that say what to do
+        names = ("Safe now", "Needs a person's answer", "Leave alone", "Not known yet")
+        assert sum("orders:3" in sections.get(name, "") for name in names) == 1
+
+
+def test_what_keeps_data_comes_first() -> None:
+    safe = told(
+        row("orphan", "abort", "a"),
+        row("marker-lost", "resolve", "b", proven_outcome="abort"),
+        row("prepare-stuck", "restore-leader", "c", rule="markers-not-written"),
+        row("marker-lost", "resolve", "d", proven_outcome="commit"),
+    )["Safe now"]
+    assert re.findall(r"\*\*`(\w):3`\*\*", safe) == ["d", "c", "b", "a"]
+    # the plan of many holds only what nobody need be asked of: never the overdue by default
+    [many] = [words for words in commands(safe) if "--plan" in words]
+    assert many[many.index("hanging") + 1 : many.index("--plan")] == [
+        *("--verdict", "marker-lost"),
+        *("--verdict", "orphan"),
+    ]
+
+
+def test_an_overdue_one_is_asked_about_once_for_all_its_partitions() -> None:
+    rows = [row("overdue", "fence", t, transactional_id="sender") for t in ("a", "b")]
+    asked = told(*rows)["Needs a person's answer"]
+    assert asked.count("### ") == 1
+    assert "`a:3`, `b:3`" in asked
+    assert asked.count("It is dead") == 1
+    assert "run it once" in asked
+
+
+def test_records_that_were_not_counted_are_not_told_as_none() -> None:
+    """37 on each partition; where one could not be counted, the fence drops at least the others."""
+    whole = [row("overdue", "fence", t, transactional_id="sender") for t in ("a", "b")]
+    asked = told(*whole)["Needs a person's answer"]
+    assert "drops 74 records that wait" in asked
+    counted = whole[1].waiting
+    assert counted is not None
+    for waiting in (None, replace(counted, at_least=True)):
+        one = replace(whole[1], waiting=waiting)
+        asked = told(whole[0], one)["Needs a person's answer"]
+        assert re.search(r"drops at least (37|74) records that wait", asked)
+
+
+def test_signs_of_life_ask_for_the_owners_word() -> None:
+    gated = row("overdue", "wait", transactional_id="sender", gate="sender is alive: it wrote")
+    asked = told(gated)["Needs a person's answer"]
+    assert "sender is alive" in asked
+    [fence] = [words for words in commands(asked) if "fence" in words]
+    assert "--owner-is-gone" in fence
+    assert fence[-1] == "sender"
+    assert "--cluster-id" in fence
+
+
+def test_under_a_mixed_one_no_fence_is_offered() -> None:
+    """On none of its id's partitions: it would destroy the committed records."""
+    for left, words in ((60.0, "before "), (-60.0, "at once")):
+        mixed = row(
+            "marker-lost",
+            "wait",
+            rule="earlier-marker-lost",
+            mixed=True,
+            proven_outcome="commit",
+            transactional_id="sender",
+            ends_at=NOW + 60_000,
+            ends_in_seconds=left,
+        )
+        other = row("overdue", "fence", "other", transactional_id="sender")
+        asked = told(mixed, other)["Needs a person's answer"]
+        assert [w[4] for w in commands(asked)] == ["resolve"]
+        assert words in asked
+    lost_abort = replace(
+        mixed,
+        held_by=replace(mixed.held_by, proven_outcome="abort"),  # type: ignore[type-var]
+    )
+    assert commands(told(lost_abort)["Needs a person's answer"]) == []
+
+
+@pytest.mark.parametrize("rule", sorted(NEVER_KNOWN))
+def test_what_no_look_can_tell_is_asked(rule: str) -> None:
+    asked = told(row("unknown", "none", rule=rule))["Needs a person's answer"]
+    assert [w[w.index("--outcome") + 1] for w in commands(asked)] == ["commit", "abort"]
+    assert "write nothing" in asked
+
+
+def test_what_was_not_seen_comes_first_and_offers_nothing() -> None:
+    error = ErrorRow(
+        scope="broker",
+        broker=2,
+        topic=None,
+        partition=None,
+        id=None,
+        error="TIMED_OUT",
+        detail="late",
+    )
+    sections = told(row("unknown", "none", rule="coordinators-not-seen"), errors=(error,))
+    assert list(sections)[1] == "Not known yet"
+    assert "broker 2: late (TIMED_OUT)" in sections["Not known yet"]
+    assert "Abort nothing" in sections["Not known yet"]
+    assert commands(sections["Not known yet"]) == []
+    assert "Not everything was seen" in sections[""]
+
+
+def test_a_stray_of_a_live_id_and_an_open_one_are_left_alone() -> None:
+    stray = row("orphan", "wait", "a", rule="stray-of-a-live-id", transactional_id="sender")
+    live = row("open", "wait", "b", transactional_id="sender", ends_at=NOW)
+    sections = told(stray, live)
+    assert "until 2023-11-14 22:13Z, when its coordinator aborts it" in sections["Leave alone"]
+    assert (
+        "comes after that id's own transaction" in sections["Order across the partitions of one id"]
+    )
+    assert "Safe now" not in sections
+
+
+def test_what_looks_like_flinks_is_lost_at_the_deadline_that_is_waited_for() -> None:
+    named = EvidenceRow(code="looks-precommitted", text="a Flink sink's", data={})
+    for evidence, losing in (([named], True), ([], False)):
+        live = row("open", "wait", transactional_id="sink-0-7", ends_at=NOW, evidence=evidence)
+        alone = told(live)["Leave alone"]
+        assert ("its records are lost then" in alone) == losing
+        assert ("restore its job from the last checkpoint" in alone) == losing
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_no_markdown(name: str) -> None:
+    for verdict, action in (("orphan", "abort"), ("overdue", "wait"), ("open", "wait")):
+        text = "\n".join(told(row(verdict, action, transactional_id=name)).values())
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert not [line for line in text.splitlines() if line.startswith("b\r")]

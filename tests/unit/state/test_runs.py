@@ -1,0 +1,176 @@
+"""Runs and their merge, against a dict: whatever the sizes, the number of runs, and the hashes."""
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eoctl.engine import rebuild_task
+from eoctl.stores.state import runs
+from eoctl.stores.storage import LocalFolder
+from recovery.errors import RefusedError
+from recovery.state import latest
+from recovery.state.changelogs.changelog import Summary, changelog_format
+from recovery.state.latest import HASHES
+from tests.share import share
+from tests.unit.state.test_combine import PLAIN, Row, batch, listed, logs, oracle, table
+
+
+@contextmanager
+def small(distinct: int, group_bytes: int) -> Iterator[None]:
+    """Row groups and windows of a few rows, few runs at once, and only so many hashes."""
+    real = latest.key_hash
+
+    def alike(keys: Any) -> Any:
+        found = real(keys)
+        return found if distinct > 7 else found % np.uint64(distinct) << np.uint64(61)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(latest, "key_hash", alike)
+        patch.setattr(runs, "GROUP_BYTES", group_bytes)
+        patch.setattr(runs, "WINDOW_BYTES", 300)
+        patch.setattr(rebuild_task, "MOST_RUNS", 3)
+        yield
+
+
+@pytest.mark.parametrize("distinct", [1, 7, 2**64])
+@given(logs, st.lists(st.integers(0, 60), max_size=12), st.integers(1, 300), st.integers(1, 5))
+@settings(max_examples=share(300), deadline=None)
+def test_merged_runs_are_those_of_a_dict(
+    distinct: int, rows: list[Row], cuts: list[int], group_bytes: int, buckets: int
+) -> None:
+    edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    parts = [rows[low:high] for low, high in itertools.pairwise(edges)]
+    with small(distinct, group_bytes), tempfile.TemporaryDirectory() as folder:
+        storage = LocalFolder(Path(folder))
+        names = [
+            rebuild_task.Run(runs.write_run(storage, "t", [table(oracle(part))]).path)
+            for part in reversed(parts)
+        ]
+        found: list[Row] = []
+        for bucket in range(buckets):
+            low, behind = (HASHES * n // buckets for n in (bucket, bucket + 1))
+            for part in rebuild_task._merged(PLAIN, storage, "t", names, low, behind):
+                assert part.column_names == table([]).column_names
+                found += listed(part)
+        assert sorted(found) == oracle(rows)
+        assert sorted(storage.names("runs")) == sorted(
+            run.path for run in names
+        )  # no other is left
+
+
+def test_a_window_reads_no_more_than_it_needs(tmp_path: Path) -> None:
+    """Of two long runs, row groups come one after the other, as the windows get to them."""
+    rows: list[Row] = [(i, 0, b"key-%06d" % i, b"value") for i in range(20_000)]
+    storage = LocalFolder(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "GROUP_BYTES", 1 << 13)
+        names = [runs.write_run(storage, "t", [table(rows[half::2])]).path for half in (0, 1)]
+    readers = [runs.RunReader(storage, name, 0) for name in names]
+    groups = sum(len(reader.first) for reader in readers)
+    sizes = sum(int(reader.sizes.sum()) for reader in readers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "WINDOW_BYTES", sizes // 10)
+        edges = runs.windows(readers, 0, HASHES)
+    assert groups > 50
+    assert 10 <= len(edges) <= 11
+    assert edges[-1] == HASHES
+    for edge in edges:
+        found = sum(len(part) for reader in readers for part in reader.below(edge))
+        assert 0 < found < len(rows) // 5
+        held = sum(len(part) for reader in readers for part in reader._held)
+        assert held <= 2 * len(rows) // groups + 2
+
+
+@given(st.data())
+@settings(max_examples=share(300), deadline=None)
+def test_a_run_that_was_changed_is_refused(data: st.DataObject) -> None:
+    """A bit of it, or its length: what it holds is in no digest yet that would tell."""
+    rows: list[Row] = [(i, 0, b"key-%03d" % i, b"value") for i in range(200)]
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LocalFolder(Path(folder))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runs, "GROUP_BYTES", 1 << 11)
+            name = runs.write_run(storage, "t", [table(rows)]).path
+        assert sorted(read_through(storage, name)) == rows
+        content = bytearray(storage.get(name))
+        at = data.draw(st.integers(0, len(content) - 1))
+        if data.draw(st.booleans()):
+            content[at] ^= 1 << data.draw(st.integers(0, 7))
+        else:
+            del content[at:]
+        (Path(folder) / name).write_bytes(content)
+        with pytest.raises(RefusedError, match=r"\.run"):
+            read_through(storage, name)
+
+
+def read_through(storage: LocalFolder, name: str) -> list[Row]:
+    parts = runs.RunReader(storage, name, 0).below(HASHES)
+    return [row[:4] for part in parts for row in listed(part)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 40), st.sampled_from((b"a", b"b", b"c")), st.booleans(), st.booleans()
+        ),
+        min_size=2,
+        max_size=60,
+    ),
+    st.integers(1, 12),
+)
+@settings(max_examples=share(500), deadline=None)
+def test_a_versioned_store_in_ranges_is_that_of_one_replay(
+    records: list[tuple[int, bytes, bool, bool]], retention: int
+) -> None:
+    """What a range has to ignore depends on the time that the ranges before it had reached."""
+    rows: list[Row] = [
+        (offset, time, key, b"%d" % offset if live else None)
+        for offset, (time, key, live, _) in enumerate(records)
+    ]
+    form = changelog_format("streams-versioned", {"retention_ms": retention})
+    edges = [0, *(n for n, record in enumerate(records) if record[3]), len(rows)]
+    before: Summary = {}
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LocalFolder(Path(folder))
+        made = []
+        for low, high in itertools.pairwise(edges):
+            seen: Summary = {}
+            kept: list[Row] = []
+            for row in rows[low:high]:
+                mask = form.keep(batch([row]), seen)
+                kept += [row] if mask is None or mask[0] else []
+                seen = form.observe(batch([row]), seen)
+            run = runs.write_run(storage, "t", [latest.latest(form, [table(kept)])])
+            made.append(rebuild_task.Run(run.path, before))
+            before = form.merge(before, seen)
+        parts = rebuild_task._merged(form, storage, "t", made, 0, HASHES)
+        live = [row for part in parts for row in form.finish(part, before).to_pylist()]
+    found = sorted((row["key"], row["valid_from"], row["offset"]) for row in live)
+    assert found == replayed(rows, retention)
+
+
+def replayed(rows: list[Row], retention: int) -> list[tuple[bytes, int, int]]:
+    """As RocksDBVersionedStore.restoreBatch takes records, and what it answers with afterwards."""
+    kept: dict[bytes, dict[int, Row]] = {}
+    now = -1
+    for row in rows:
+        time = row[1] or 0
+        if time >= now - retention:
+            now = max(now, time)
+            kept.setdefault(row[2], {})[time] = row
+    found = []
+    for key, versions in kept.items():
+        times = sorted(versions)
+        for begin, end in itertools.pairwise([*times, 2**63]):
+            offset, _, _, value = versions[begin]
+            if value is not None and end > now - retention:
+                found.append((key, begin, offset))
+    return sorted(found)
