@@ -7,6 +7,7 @@ records of those ids; a shuffle brings them together in the order of partitions 
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
 from recovery.shared.cut import ranges as parts
 from recovery.shared.record_ids import RecordId, digests
-from recovery.values import Value, replace
+from recovery.values import replace
 from spark_jobs import audits
 from spark_jobs.audits import ANSWER, CountRecords, Give
 from spark_jobs.session import executors, job
@@ -106,7 +107,8 @@ def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArra
     return np.unique(np.frombuffer(b"".join(contents), np.uint64))
 
 
-class _Pieces(Value):
+@dataclass(frozen=True)
+class _Pieces:
     """What the tasks of either pass return for pieces of the ranges."""
 
     by: RecordId

@@ -6,10 +6,11 @@ from recovery.inspect.observation import OpenTransaction, Sample
 def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
     """Return True if the later snapshot proves that an open transaction has ended.
 
-    The leader, at no lower leader epoch, shows no such transaction, and an LSO above the start or
-    held by an older transaction, which it shows. A marker that is not yet on all replicas leaves
-    the LSO where it was. If the transaction was never identified: the LSO moved, or nothing is held
-    any more.
+    The leader, at no lower leader epoch, shows no such transaction, and an LSO above the start: a
+    marker that is not yet on all replicas leaves the LSO where it was. Where the same leader shows
+    an older transaction that holds the LSO, the missing row is all there is; a marker that its
+    followers lack is seen once the older one has ended. If the transaction was never identified:
+    the LSO moved, or nothing is held any more.
     """
     p, q = before.partition, after.partition
     if q.error is not None or q.last_stable_offset is None or after.producers is None:
@@ -26,7 +27,8 @@ def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
     }
     if start is not None:
         lso = q.last_stable_offset
-        older = lso < start and any(begin <= lso for _, begin in opened if begin is not None)
+        in_log = start < (q.high_watermark or 0) and q.leader_epoch == p.leader_epoch
+        older = in_log and lso < start and any(begin <= lso for _, begin in opened)
         return (lso > start or older) and (pid, start) not in opened
     if q.held == 0:
         return True

@@ -20,7 +20,7 @@ from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.operations.diagnose import judging
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
-from eoctl.operations.session.session import with_cluster
+from eoctl.operations.session.session import Session, with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.facts import CoordinatorClock, PartitionFacts, TopicPartition, TransactionFacts
 from recovery.inspect.inspection import lso_row
@@ -224,3 +224,19 @@ async def _hand_over(lab: Lab, name: str, replicas: tuple[int, ...]) -> None:
         with pytest.raises(WireError) as refused:
             await client.offsets(name, 0)
     assert refused.value.error == "OFFSET_NOT_AVAILABLE"
+
+
+def test_a_session_outlives_the_seconds_of_its_first_question(lab1: Lab) -> None:
+    """The dashboard and the exporter ask for hours on one connection."""
+
+    async def ask() -> None:
+        context = resolve(Connect(bootstrap_server=lab1.bootstrap_servers))
+        session = Session(context, 2.0)
+        try:
+            for _ in range(3):
+                await session.ask(lambda cluster: cluster.metadata([]))
+                await asyncio.sleep(1.2)
+        finally:
+            session.close()
+
+    asyncio.run(ask())

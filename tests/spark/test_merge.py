@@ -132,8 +132,9 @@ def test_follow_and_what_auto_takes(lab1: Lab, topic: MakeTopic) -> None:
 
 
 SLOW = """
-import dataclasses, time
+import time
 from eoctl.kafka.write.exactly_once import Writer
+from recovery.values import replace
 from spark_jobs.sink.commit import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):
@@ -226,8 +227,9 @@ def test_workers_killed_while_they_send(
 
 
 PACED = """
-import dataclasses, time
+import time
 from eoctl.kafka.write.exactly_once import Writer
+from recovery.values import replace
 from spark_jobs.sink.commit import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):

@@ -66,9 +66,8 @@ async def led_now(
     """Return partitions as Metadata describes them now; `ids` gets the ids of their topics."""
     renewed = await cluster.metadata(sorted({p.topic for p in moved}))
     ids |= {t.name: t.topic_id for t in renewed.topics.values()}
-    return [
-        q for p in moved for q in renewed.topics[p.topic].partitions if q.partition == p.partition
-    ]
+    asked = {p.topic_partition for p in moved}
+    return [q for t in renewed.topics.values() for q in t.partitions if q.topic_partition in asked]
 
 
 async def ids_of_leaders(

@@ -88,7 +88,8 @@ async def _ask(
         except WireError as error:
             if error.error != "UNSUPPORTED_VERSION":
                 raise
-            refused.append(producers_not_seen(broker, error, len(mine)))
+            if broker not in {m.broker for m in refused}:
+                refused.append(producers_not_seen(broker, error, len(mine)))
             return None
 
     async def ask(broker: int, mine: Sequence[PartitionMetadata]) -> Sequence[Any]:
@@ -105,6 +106,8 @@ async def _ask(
         if described is not None:
             states, more = producers_of(broker, described)
             producers.update(states)
+            asked = {p.topic_partition for p in mine}
+            refused[:] = [m for m in refused if m.topic_partition not in asked]
             refused.extend(more)
         return offsets
 

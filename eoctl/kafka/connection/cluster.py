@@ -83,7 +83,7 @@ class Cluster:
         self._opening: dict[int, asyncio.Lock] = {}
         self._silent: dict[int, WireError] = {}
         silence = settings.request_timeout_ms / 1000
-        self._patience = Patience(self._knock, deadline, silence)
+        self._patience = Patience(self._knock, lambda: self.deadline, silence)
         self.withheld: dict[TopicPartition, Deadline] = {}  # how long offsets are waited for
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
@@ -393,6 +393,7 @@ class Cluster:
     def forgive(self) -> None:
         """Ask silent brokers again from now on (the next round of a watch)."""
         self._silent.clear()
+        self._patience.forget()
 
 
 def refuse_short(absent: str | None) -> None:

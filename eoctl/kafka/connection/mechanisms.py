@@ -8,10 +8,9 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from eoctl.kafka.connection.credentials import Secret, resolve
+from eoctl.kafka.connection.credentials import Confidential, Secret, resolve
 from eoctl.kafka.connection.sasl import Mechanism, OAuthBearer, Plain, Scram, TokenSource
 from recovery.errors import UsageError
-from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.tls import Tls
@@ -33,14 +32,11 @@ _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-class LoginModule(Value):
+class LoginModule(Confidential):
     """name: the Java class without its package. options: its key="value" pairs, with secrets."""
 
     name: str
     options: dict[str, str]
-
-    def __repr__(self) -> str:
-        return f"LoginModule({self.name!r})"
 
 
 def sasl_mechanism(properties: Mapping[str, str], first_host: str) -> Mechanism:

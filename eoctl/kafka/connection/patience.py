@@ -14,21 +14,23 @@ from eoctl.kafka.connection.failures import Deadline
 
 PERIODS = 10
 """Silences that a living broker may take for one answer: 30 s by default, as in Java."""
-TIMES_SLOWEST = 3
-"""A broker is silent if it takes this many times as long as the slowest answer so far."""
+TIMES_SLOWEST, MOST_SILENCES = 3, 5
+"""A broker is silent if it takes this many times as long as the slowest answer so far, or this many
+of its usual silences: 15 s by default, less than a reader waits for a new leader."""
 
 
 class Patience:
     """What each broker answered, and when.
 
     knock: opens another connection to a broker and closes it; never raises; True: it answered.
-    deadline: the command's. silence: seconds that a broker may stay silent if others are quick.
+    deadline: returns the command's. silence: seconds that a broker may stay silent if others are
+    quick.
     """
 
     def __init__(
         self,
         knock: Callable[[int, Deadline], Awaitable[bool]],
-        deadline: Deadline,
+        deadline: Callable[[], Deadline],
         silence: float,
     ) -> None:
         self._knock = knock
@@ -44,15 +46,22 @@ class Patience:
         self._slowest = max(self._slowest, now - asked)
 
     def silence(self) -> Deadline:
-        """Return how long one broker may stay silent from now on."""
-        return self._deadline.within(max(self._silence, TIMES_SLOWEST * self._slowest))
+        """Return how long one broker may stay silent from now on, at most half of the time."""
+        deadline = self._deadline()
+        most, left = MOST_SILENCES * self._silence, deadline.seconds_left
+        if left is not None:
+            most = min(most, left / 2)
+        return deadline.within(max(self._silence, min(most, TIMES_SLOWEST * self._slowest)))
+
+    def forget(self) -> None:
+        """Forget how slow the brokers were: a new command begins."""
+        self._slowest = 0.0
 
     def limit(self) -> Deadline:
         """Return when to stop waiting for one answer: half of the time is for others."""
-        most, left = PERIODS * self._silence, self._deadline.seconds_left
-        return self._deadline.within(
-            most if left is None else max(self._silence, min(most, left / 2))
-        )
+        deadline = self._deadline()
+        most, left = PERIODS * self._silence, deadline.seconds_left
+        return deadline.within(most if left is None else max(self._silence, min(most, left / 2)))
 
     async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
         """Return True once the answer has come, False once the broker counts as silent."""

@@ -22,13 +22,14 @@ from eoctl.host.clock import now_ms
 from eoctl.host.java import find_java
 from eoctl.host.processes import identify
 from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.credentials import Confidential
 from eoctl.kafka.connection.property_names import SECRET_KEY
 from eoctl.operations.jobs import records as jobs
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from eoctl.stores.journal import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
 from recovery.times import not_done_within
-from recovery.values import Value, replace
+from recovery.values import replace
 
 ENGINES = ("auto", "local", "spark")
 POLL_SECONDS = 0.25
@@ -43,16 +44,13 @@ Show = Callable[[Mapping[str, Any]], None]
 """Called with each new line of progress."""
 
 
-class Spark(Value):
+class Spark(Confidential):
     """How Spark runs the job, and where. remote: sc://HOST:PORT. env: for the job's process."""
 
     master: str | None = None
     remote: str | None = None
     conf: Mapping[str, str] = msgspec.field(default_factory=dict)
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"Spark({self.where!r})"  # the others may hold secrets
 
     @property
     def where(self) -> str:

@@ -131,3 +131,11 @@ def test_where_is_names_what_is_there() -> None:
             continue
         gone += [] if path.exists() else [name]
     assert gone == []
+
+
+def test_no_value_is_defined_in_a_module_that_runs_as_main() -> None:
+    """Spark pickles a class of `__main__` by value, which msgspec's structs do not survive."""
+    for _, path in modules():
+        text = path.read_text(encoding="utf-8")
+        if "spark_jobs" in path.parts and 'if __name__ == "__main__"' in text:
+            assert not re.search(r"^class \w+\(.*\b(Value|Row)\b.*\):", text, re.MULTILINE), path

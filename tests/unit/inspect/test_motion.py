@@ -52,6 +52,8 @@ HELD = look(10, [(PID, 10)])
         (look(5, [(OTHER, 5), (PID, None)]), True),  # an older one is what holds the partition
         (look(5, [(OTHER, 5), (PID, 10)]), False),
         (look(5, [(OTHER, 8), (PID, None)]), False),  # what holds it is not named
+        (look(5, [(OTHER, 5)], hw=8), False),  # the log was cut off below it
+        (look(5, [(OTHER, 5)], epoch=4), False),  # another leader's log
         (look(11, [(PID, 10)]), False),  # the rows are of a moment before the offsets
         (look(30, [(PID, None)], epoch=2), False),  # a deposed leader
         (look(30, [(PID, None)], epoch=4), True),
