@@ -1,6 +1,7 @@
 """What a broker that died or froze costs, and what is said of it; how much is asked at all."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from tests.kafka.conftest import SMALL, MakeTopic
 from tests.kafka.relay import relayed
 
 COORDINATORS = int(SMALL["transaction.state.log.num.partitions"])
-LIST_TRANSACTIONS = 66
+LIST_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS = 66, 14
 HURT = 2  # the broker that suffers here
 
 
@@ -128,6 +129,18 @@ def test_where_all_answer_slowly_a_slower_one_is_waited_for(slow_lab: Lab, tmp_p
         env = environment(EOCTL_CONFIG=relay.config(tmp_path))
         words = ("--context", "relayed", "-X", "request.timeout.ms=500", "-o", "json")
         ran = eoctl("txn", "list", *words, env=env)
+    assert (ran.status, ran.json["errors"]) == (0, [])
+    assert ran.json["coordinators_seen"] == COORDINATORS
+
+
+def test_a_coordinator_that_loads_for_a_moment_is_waited_for(slow_lab: Lab, tmp_path: Path) -> None:
+    with relayed(slow_lab) as relay:
+        relay.alter = {LIST_TRANSACTIONS: (13, COORDINATOR_LOAD_IN_PROGRESS)}
+        loaded = threading.Timer(3, relay.alter.clear)
+        loaded.start()
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        ran = eoctl("txn", "list", "--context", "relayed", "-o", "json", env=env)
+        loaded.join()
     assert (ran.status, ran.json["errors"]) == (0, [])
     assert ran.json["coordinators_seen"] == COORDINATORS
 

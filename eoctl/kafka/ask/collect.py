@@ -139,21 +139,17 @@ async def offsets_of(
     facts; only silent brokers are in `missing`.
     """
     facts, missing = await _asked_once(cluster, ids, partitions, ask_leader)
-    while withheld := [p for p in partitions if _is_awaited(cluster, facts[p.topic_partition])]:
+    while withheld := [
+        p
+        for p in partitions
+        if cluster.awaits(p.topic_partition, facts[p.topic_partition].error == WITHHELD)
+    ]:
         await asyncio.sleep(WITHHELD_PAUSE_SECONDS)
         led = await led_now(cluster, ids, withheld)
         renewed, silent = await _asked_once(cluster, ids, led, ask_leader)
         facts |= renewed
         missing += [m for m in silent if m not in missing]
     return facts, missing
-
-
-def _is_awaited(cluster: Cluster, facts: PartitionFacts) -> bool:
-    """Return True while a partition's leader may yet give offsets, within this command."""
-    if facts.error != WITHHELD:
-        cluster.withheld.pop(facts.topic_partition, None)
-        return False
-    return not cluster.withheld.setdefault(facts.topic_partition, cluster.slowness()).passed
 
 
 async def _asked_once(

@@ -35,7 +35,6 @@ from recovery.values import replace
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
 MOVING = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"})
-MOVING_TRIES = 5
 MOVING_SECONDS = 0.25
 
 
@@ -85,14 +84,17 @@ async def transactions(
 
     running_longer_than_ms is compared with the coordinator's own clock (KIP-994): Missing scope
     `feature` names brokers that cannot. Rows carry id, PID and state; see `described`. Coordinators
-    move or load for moments only: all are asked again, for about a second.
+    move or load for moments only: all are asked again, for some seconds.
     """
-    for left in reversed(range(MOVING_TRIES)):
+    while True:
         listed = await _listed_once(cluster, states, producer_ids, running_longer_than_ms)
-        if not left or not any(c.error in MOVING for c in listed.coordinators):
-            break
+        moving = [
+            cluster.awaits(("coordinator", c.partition), c.error in MOVING)
+            for c in listed.coordinators
+        ]
+        if not any(moving):
+            return listed
         await asyncio.sleep(MOVING_SECONDS)
-    return listed
 
 
 async def _listed_once(

@@ -16,7 +16,7 @@ from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.read_only import refuse_writing
 from eoctl.kafka.connection.wire import Connection, timed_out
 from recovery.errors import RefusedError, UnreachableError
-from recovery.facts import BrokerFacts, HasPartition, Missing, TopicPartition, known
+from recovery.facts import BrokerFacts, HasPartition, Missing, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 from recovery.values import Value
@@ -84,7 +84,7 @@ class Cluster:
         self._silent: dict[int, WireError] = {}
         silence = settings.request_timeout_ms / 1000
         self._patience = Patience(self._knock, lambda: self.deadline, silence)
-        self.withheld: dict[TopicPartition, Deadline] = {}  # how long offsets are waited for
+        self._withheld: dict[Hashable, Deadline] = {}  # how long each is waited for
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
         self._forget_expanded: Callable[[], None] | None = None
@@ -151,13 +151,18 @@ class Cluster:
         """Return how long one broker may stay silent from now on."""
         return self._patience.silence()
 
-    def slowness(self) -> Deadline:
-        """Return how long a new leader may withhold offsets: half of the time is for the rest."""
-        most, left = (
-            SLOW_SILENCES * self.settings.request_timeout_ms / 1000,
-            self.deadline.seconds_left,
-        )
-        return Deadline(most if left is None else min(most, left / 2))
+    def awaits(self, what: Hashable, withheld: bool) -> bool:
+        """Return True while a new leader may yet give what it withholds: some seconds of a command.
+
+        withheld: it refused just now. Half of the time is for the rest.
+        """
+        if not withheld:
+            self._withheld.pop(what, None)
+            return False
+        left = self.deadline.seconds_left
+        most = SLOW_SILENCES * self.settings.request_timeout_ms / 1000
+        until = Deadline(most if left is None else min(most, left / 2))
+        return not self._withheld.setdefault(what, until).passed
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
         """Try these servers, a moment apart, and keep the first that accepts us."""
