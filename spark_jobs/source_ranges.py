@@ -1,7 +1,6 @@
 """Decide which offsets a batch of the Data Source reads, and how tasks share them."""
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,7 +84,7 @@ def shared_out(whole: list[Span], given: Mapping[str, str]) -> list[Span]:
     if flag(given, "headers_only"):  # else a batch that crosses an edge would be in two parts
         most = MAX_OFFSET
     return [
-        dataclasses.replace(s, start=start, end=end)
+        replace(s, start=start, end=end)
         for s in whole
         for start, end in parts(s.start, s.end, most)
     ]

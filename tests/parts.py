@@ -29,5 +29,5 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 def part_of(file: Path) -> str:
     """The part that a test file, such as tests/kafka/test_check.py, belongs to."""
-    path = Path(file.parent.name, file.name)
+    path = file.relative_to(Path(__file__).parent)
     return next(n for n, patterns in PARTS.items() if any(path.match(p) for p in patterns))

@@ -6,7 +6,7 @@ Source: KIP-98, Kafka's class CompletedFetch.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from recovery.facts import TopicPartition
@@ -14,6 +14,7 @@ from recovery.formats.batches import NO_PRODUCER_ID, BatchHeader, batch_headers
 from recovery.formats.counting import Aborted, AbortedTransactions
 from recovery.formats.records import ControlType, marker
 from recovery.rows.strip import StripKind, StripRow
+from recovery.values import replace
 
 Response = tuple[bytes, Sequence[Aborted]]
 """The batches of one Fetch response and its aborted transactions (none above the LSO)."""

@@ -2,7 +2,6 @@
 checkpoint`: what a Spark one lacks."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +29,7 @@ from recovery.errors import Exit, RefusedError, UsageError
 from recovery.formats.flink_checkpoint import Committable
 from recovery.remedy.checkpoint import Claims, prefixes
 from recovery.rows.answers import Answer
+from recovery.values import replace
 
 ACTING_SECONDS = 300.0
 

@@ -1,6 +1,6 @@
 """The options of `restart plan` without an application file, as kafka-consumer-groups has them."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -15,6 +15,7 @@ from recovery.restart.rows import import_csv
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import MAX_OFFSET
 from recovery.times import duration, instant, rfc3339
+from recovery.values import replace
 
 
 @dataclass(frozen=True)

@@ -139,3 +139,12 @@ def test_no_value_is_defined_in_a_module_that_runs_as_main() -> None:
         text = path.read_text(encoding="utf-8")
         if "spark_jobs" in path.parts and 'if __name__ == "__main__"' in text:
             assert not re.search(r"^class \w+\(.*\b(Value|Row)\b.*\):", text, re.MULTILINE), path
+
+
+def test_replace_is_that_of_values() -> None:
+    """The standard library's fails on a Value, and mypy does not see it."""
+    for _, path in modules():
+        text = path.read_text(encoding="utf-8")
+        if path.name != "values.py":
+            assert not re.search(r"from dataclasses import .*\breplace\b", text), path
+            assert "dataclasses.replace(" not in text, path

@@ -9,7 +9,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def test_every_part_has_files() -> None:
-    assert {part_of(file) for file in TESTS.glob("*/test_*.py")} == set(PARTS)
+    assert {part_of(file) for file in TESTS.rglob("test_*.py")} == set(PARTS)
 
 
 def test_the_documentation_lists_the_parts() -> None:
