@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Document(BaseModel):
-    """A frozen document without other fields, read by their own names or by their aliases."""
+    """A frozen document: unknown fields are refused, a field has its own name or its alias."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
 

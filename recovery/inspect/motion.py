@@ -4,7 +4,7 @@ from recovery.inspect.observation import OpenTransaction, Sample
 
 
 def is_over(about: OpenTransaction, before: Sample, after: Sample) -> bool:
-    """Return True if the later snapshot proves that an open transaction has ended.
+    """Return True if the later snapshot shows that an open transaction has ended.
 
     The leader, at no lower leader epoch, shows no such transaction, and an LSO above the start: a
     marker that is not yet on all replicas leaves the LSO where it was. Where the same leader shows

@@ -159,9 +159,8 @@ class Cluster:
         if not withheld:
             self._withheld.pop(what, None)
             return False
-        left = self.deadline.seconds_left
         most = SLOW_SILENCES * self.settings.request_timeout_ms / 1000
-        until = Deadline(most if left is None else min(most, left / 2))
+        until = Deadline(self.deadline.half_for(most))
         return not self._withheld.setdefault(what, until).passed
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:

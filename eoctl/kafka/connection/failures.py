@@ -31,6 +31,11 @@ class Deadline:
             return self
         return inner
 
+    def half_for(self, seconds: float) -> float:
+        """Return the seconds, but at most half of those left: the other half is for the rest."""
+        left = self.seconds_left
+        return seconds if left is None else min(seconds, left / 2)
+
     @property
     def seconds_left(self) -> float | None:
         return None if self._at is None else max(0.0, self._at - time.monotonic())

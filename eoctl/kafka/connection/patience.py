@@ -48,10 +48,8 @@ class Patience:
     def silence(self) -> Deadline:
         """Return how long one broker may stay silent from now on, at most half of the time."""
         deadline = self._deadline()
-        most, left = MOST_SILENCES * self._silence, deadline.seconds_left
-        if left is not None:
-            most = min(most, left / 2)
-        return deadline.within(max(self._silence, min(most, TIMES_SLOWEST * self._slowest)))
+        most = min(MOST_SILENCES * self._silence, TIMES_SLOWEST * self._slowest)
+        return deadline.within(max(self._silence, deadline.half_for(most)))
 
     def forget(self) -> None:
         """Forget how slow the brokers were: a new command begins."""
@@ -60,8 +58,7 @@ class Patience:
     def limit(self) -> Deadline:
         """Return when to stop waiting for one answer: half of the time is for others."""
         deadline = self._deadline()
-        most, left = PERIODS * self._silence, deadline.seconds_left
-        return deadline.within(most if left is None else max(self._silence, min(most, left / 2)))
+        return deadline.within(max(self._silence, deadline.half_for(PERIODS * self._silence)))
 
     async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
         """Return True once the answer has come, False once the broker counts as silent."""

@@ -223,8 +223,7 @@ class Judging:
         such partitions are asked again until then, for MARKER_SECONDS at most.
         """
         over: set[int] = set()
-        left = self._cluster.deadline.seconds_left
-        end = time.monotonic() + min(MARKER_SECONDS, MARKER_SECONDS if left is None else left / 2)
+        end = time.monotonic() + self._cluster.deadline.half_for(MARKER_SECONDS)
         while doubtful:
             seen = await self._moment(doubtful)
             over |= {id(j) for j in doubtful if _gone(j, seen)}
