@@ -27,7 +27,7 @@ from tests.kafka.conftest import SMALL, MakeTopic
 from tests.kafka.relay import relayed
 
 COORDINATORS = int(SMALL["transaction.state.log.num.partitions"])
-LIST_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS = 66, 14
+DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS = 65, 66, 14
 HURT = 2  # the broker that suffers here
 
 
@@ -143,6 +143,21 @@ def test_a_coordinator_that_loads_for_a_moment_is_waited_for(slow_lab: Lab, tmp_
         loaded.join()
     assert (ran.status, ran.json["errors"]) == (0, [])
     assert ran.json["coordinators_seen"] == COORDINATORS
+
+
+def test_ids_of_a_coordinator_that_loads_for_a_moment_are_described(
+    slow_lab: Lab, tmp_path: Path
+) -> None:
+    with relayed(slow_lab) as relay:
+        relay.alter = {DESCRIBE_TRANSACTIONS: (14, COORDINATOR_LOAD_IN_PROGRESS)}
+        loaded = threading.Timer(3, relay.alter.clear)
+        loaded.start()
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        words = ("txn", "describe", "partial-0", "--context", "relayed", "-o", "json")
+        ran = eoctl(*words, env=env)
+        loaded.join()
+    assert (ran.status, ran.json["errors"]) == (0, [])
+    assert [row["state"] for row in ran.rows] == ["Empty"]
 
 
 def test_timeout_bounds_the_whole_command(slow_lab: Lab, well: float) -> None:

@@ -211,9 +211,11 @@ def test_with_a_broker_killed_nothing_is_called_orphan(shaken: Lab) -> None:
                 lab=lab,
             )
             statuses.append(asked.status)
-            verdict = {1: "orphan", 3: "unknown"}[asked.status]
-            assert [r["verdict"] for r in asked.rows] == [verdict]
-            assert (asked.rows[0]["remedy"]["argv"] is None) == (asked.status == 3)
+            [row] = asked.rows
+            # 3 beats 1: proven, while another id's coordinator still loads
+            assert row["verdict"] == "orphan" or (row["verdict"], asked.status) == ("unknown", 3)
+            assert asked.status == 1 or asked.json["errors"], asked.json
+            assert (row["remedy"]["argv"] is None) == (row["verdict"] == "unknown")
     finally:
         lab.start(victim)
 

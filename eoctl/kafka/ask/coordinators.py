@@ -34,7 +34,8 @@ from recovery.values import replace
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
-MOVING = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"})
+LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+MOVING = frozenset({"NOT_COORDINATOR", LOADING, "COORDINATOR_NOT_AVAILABLE"})
 MOVING_SECONDS = 0.25
 
 
@@ -242,7 +243,7 @@ def _unproven(
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "DESCRIBE on all transactional ids is not granted",
         "LEADER_NOT_AVAILABLE": "no broker leads them",
         "NOT_COORDINATOR": "a coordinator is moving",
-        "COORDINATOR_LOAD_IN_PROGRESS": "a coordinator is loading",
+        LOADING: "a coordinator is loading",
     }
     return [
         Missing(
@@ -264,9 +265,13 @@ async def described(
     An id that ended or moved meanwhile keeps what was known and carries the error's name. An id
     that its current coordinator does not know with the listed producer id is a ghost: another
     broker still keeps the partition where its records were before partitions were added. The broker
-    leaves out topics that we may not describe, without an error.
+    leaves out topics that we may not describe, without an error. A coordinator that loads is asked
+    again, for some seconds.
     """
     result, missing = await _described_once(cluster, rows)
+    while any(_are_awaited(cluster, result)):
+        await asyncio.sleep(MOVING_SECONDS)
+        result, missing = await _described_once(cluster, rows)
     doubted = [
         number
         for number, (row, t) in enumerate(zip(rows, result, strict=True))
@@ -289,6 +294,15 @@ async def described(
     missing = [m for m in missing if m.scope != "transaction" or m.id not in settled]
     ghosts = {t.transactional_id for t in result if t.ghost}
     return result, missing + [m for m in more if m.id not in ghosts]
+
+
+def _are_awaited(cluster: Cluster, rows: Sequence[TransactionFacts]) -> list[bool]:
+    """Return per coordinator of these rows whether it loads and is asked again."""
+    loading = {t.coordinator for t in rows if t.error == LOADING}
+    return [
+        cluster.awaits(("described by", broker), broker in loading)
+        for broker in {t.coordinator for t in rows}
+    ]
 
 
 async def _homes(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
