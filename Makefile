@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # fill up the end. With four, the cores were idle for a quarter of the time.
 WORKERS ?= 5
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file=build/test-durations.txt
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/style --durations-file=build/test-durations.txt
 
 .PHONY: help install lock check format test test-long test-tools mutants bench soak dist man docs demo schemas figures size screenshots test-fresh clean
 
@@ -35,12 +35,13 @@ lock: install ## resolve requirements.lock again from pyproject.toml
 	echo uv==$$($(BIN)/uv --version | cut -d' ' -f2) | $(BIN)/uv pip compile --quiet --universal --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-uv.lock
 
-check: install ## format, lint, types, import contracts, spelling
+check: install ## format, lint, types, import contracts, spelling, the style of the house
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/codespell eoctl recovery tui spark_jobs benchmarks docs README.md
+	$(BIN)/pytest -p no:xdist tests/style
 
 format: install ## rewrite the code in the one style
 	$(BIN)/ruff format .
