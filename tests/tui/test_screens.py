@@ -1,4 +1,4 @@
-"""Every screen as plain text, at three sizes, from snapshots that real labs gave.
+"""Every screen as plain text, at two sizes, from snapshots that real labs gave.
 
 EOCTL_UPDATE_GOLDEN=1 writes the files anew: look at the difference before committing it.
 """
@@ -36,7 +36,7 @@ from tui.screens.views import (
 
 UPDATE = bool(os.environ.get("EOCTL_UPDATE_GOLDEN"))
 GOLDEN = Path(__file__).parent / "golden"
-SIZES = ((80, 24), (120, 40), (200, 60))
+SIZES = ((80, 24), (120, 40))
 CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE, CHECKPOINT)]
 SHOWN = {
     "orders": [*CLUSTER, CHANGE],
