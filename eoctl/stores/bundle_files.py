@@ -186,7 +186,12 @@ def without_verdicts(
 
     opened = tuple(
         SeenTransaction(
-            j.about, j.start, seen(j.first), None if j.second is None else seen(j.second), j.history
+            j.about,
+            j.start,
+            seen(j.first),
+            None if j.second is None else seen(j.second),
+            # pydantic does not write columns
+            j.history and replace(j.history, markers=tuple(j.history.markers)),
         )
         for j in d.judged
     )

@@ -160,10 +160,10 @@ def by_cache(c: Case) -> list[Evidence]:
 def earlier_marker(c: Case) -> list[Evidence]:
     """Describe the producer's last marker before the batch, easily mistaken for this one's end."""
     start = c.about.start_offset
-    before = [m for m in (c.history.markers if c.history else ()) if start and m.offset < start]
-    if not before:
+    markers = reversed(c.history.markers) if c.history else ()
+    m = next((m for m in markers if start and m.offset < start), None)
+    if m is None:
         return []
-    m = before[-1]
     text = (
         f"The {m.outcome} marker of its producer at offset {m.offset} is before this batch, "
         f"which begins at offset {start}: it does not decide this batch"

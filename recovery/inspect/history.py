@@ -19,10 +19,11 @@ record, lastUpdate is taken before the markers are written (Kafka's TransactionC
 prepareComplete right after the Prepare* record was appended).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, overload
 
 from recovery.facts import TopicPartition, grouped
 from recovery.formats.coordinator import coordinator_partition
@@ -149,6 +150,68 @@ class Marker(Value):
     leader_epoch: int = -1
 
 
+class Markers(Sequence[Marker]):
+    """Markers in the order of their offsets, in columns.
+
+    A busy partition has tens of thousands of them in what is read of it, for each of its producers:
+    as values they would take six times the memory.
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, markers: Iterable[Marker] = ()) -> None:
+        # offset, outcome, both epochs, timestamp, data, leader epoch
+        self._columns = tuple(array(kind) for kind in "qbhiqbi")
+        for m in markers:
+            self.append(m)
+
+    def append(self, m: Marker) -> None:
+        """Add the next marker."""
+        row = (
+            m.offset,
+            _OUTCOMES.index(m.outcome),
+            m.producer_epoch,
+            m.coordinator_epoch,
+            m.timestamp,
+            _SEEN.index(m.data),
+            m.leader_epoch,
+        )
+        for column, field_of_row in zip(self._columns, row, strict=True):
+            column.append(field_of_row)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> Marker: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Marker]: ...
+
+    def __getitem__(self, at: int | slice) -> Marker | list[Marker]:
+        if isinstance(at, slice):
+            return [self[n] for n in range(len(self))[at]]
+        return _marker(*(column[at] for column in self._columns))
+
+    def __iter__(self) -> Iterator[Marker]:
+        return map(_marker, *self._columns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+
+_OUTCOMES = ("abort", "commit")
+_SEEN = (False, True, None)
+
+
+def _marker(
+    offset: int, outcome: int, epoch: int, coordinator: int, timestamp: int, data: int, leader: int
+) -> Marker:
+    return Marker(offset, _OUTCOMES[outcome], epoch, coordinator, timestamp, _SEEN[data], leader)
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """The past of one producer id on one partition.
@@ -181,7 +244,7 @@ class History:
     named_before: int = 0
     lost_end: bool = False
     cached_until: int = 0  # records of that partition below this offset come from this host's cache
-    markers: tuple[Marker, ...] = ()
+    markers: Sequence[Marker] = field(default_factory=Markers)
     markers_from: int | None = None
     read_until: int | None = None  # end of the only log that names the producer id; None = unknown
 
@@ -257,7 +320,7 @@ def read_history(
         lost_end=any(log.cut_epoch is not None for log in naming),
         cached_until=max(kept.values(), default=0),
         read_until=naming[0].end if len(naming) == 1 else None,
-        markers=tuple(sorted(markers, key=lambda m: m.offset)),
+        markers=Markers(sorted(markers, key=lambda m: m.offset)),
         markers_from=markers_from,
     )
 

@@ -113,8 +113,8 @@ async def histories(
         read = await producer_markers.markers(cluster, uncertain, facts)
         for w in uncertain:
             if (markers := read.get(w)) is not None:
-                in_order = tuple(sorted(markers.found, key=lambda m: m.offset))
-                histories[w] = replace(histories[w], markers=in_order, markers_from=markers.first)
+                found, first = markers.found, markers.first
+                histories[w] = replace(histories[w], markers=found, markers_from=first)
     return histories, missing
 
 

@@ -1,8 +1,11 @@
 """Decisions, wholeness and lost markers from records written out by hand."""
 
 import time
+import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recovery.facts import TopicPartition
 from recovery.formats.reader import UnknownVersion
@@ -11,6 +14,7 @@ from recovery.inspect.history import (
     Decision,
     History,
     Marker,
+    Markers,
     StateLog,
     StateRecord,
     read_history,
@@ -714,3 +718,38 @@ REQUIRED = (
     "transactional_id", "outcome", "producer_id", "producer_epoch", "partitions",
     "state_partition", "offset", "timestamp", "client_version", "started", "completed_at",
 )  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.builds(
+            Marker,
+            offset=st.integers(0, 2**62),
+            outcome=st.sampled_from(["abort", "commit"]),
+            producer_epoch=st.integers(0, 32_767),
+            coordinator_epoch=st.integers(0, 2**31 - 1),
+            timestamp=st.integers(-1, 2**62),
+            data=st.sampled_from([True, False, None]),
+            leader_epoch=st.integers(-1, 2**31 - 1),
+        )
+    )
+)
+def test_markers_in_columns_are_the_same_markers(markers: list[Marker]) -> None:
+    kept = Markers(markers)
+    assert list(kept) == markers
+    assert [kept[n] for n in range(len(kept))] == markers
+    assert list(reversed(kept)) == markers[::-1]
+    assert kept[1:] == markers[1:]
+    assert kept == tuple(markers)
+    assert len(kept) == len(markers)
+
+
+def test_a_marker_in_columns_takes_what_its_numbers_take() -> None:
+    """Tens of thousands are kept for each producer of a busy partition."""
+    number = 10_000
+    tracemalloc.start()
+    kept = Markers(Marker(n * 1000, "commit", 300, 400, n * 2000) for n in range(number))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(kept) == number
+    assert taken < number * 40
