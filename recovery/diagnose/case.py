@@ -319,10 +319,10 @@ class Case(Value, dict=True):
     @cached_property
     def refusing(self) -> tuple[Refusing, ...]:
         """Return partitions that refuse the marker; one refusal cancels the markers of all."""
-        first, row = self.standing, self.preparing
-        if first is None or row is None:
+        first = self.standing
+        if first is None:
             return ()
-        second = self.second.standing(row.transactional_id) if self.second else None
+        second = self.second.standing(first.row.transactional_id) if self.second else None
         if self.twice and second is None:
             return ()
         return refusing(first, second, self.prepared_version)

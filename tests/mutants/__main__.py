@@ -55,6 +55,10 @@ _VERDICTS = (
     "owned",
     "prospect",
     "verdict_rows",
+    "brokers_away",
+    "commit_open",
+    "remedy_plan",
+    "render_why",
     "verdicts_model",
 )
 _IDS = ("id_verdicts", *_VERDICTS)
@@ -66,6 +70,9 @@ _RESTART = (
     "restart_kills",
     "rules_exactly",
     "restart_asked",
+    "restart_operation",
+    "source_offsets",
+    "output_owners",
 )
 MODULES: dict[str, Sequence[str]] = {
     "recovery.diagnose.verdicts": _VERDICTS,
@@ -79,6 +86,9 @@ MODULES: dict[str, Sequence[str]] = {
         "rules_exactly",
         "owned",
         "verdict_rows",
+        "brokers_away",
+        "commit_open",
+        "remedy_plan",
         "verdicts_model",
     ),
     "recovery.inspect.id_facts": _IDS,

@@ -11,6 +11,7 @@ from recovery.inspect.history import (
     Decision,
     History,
     Marker,
+    Source,
     StateLog,
     StateRecord,
     read_history,
@@ -237,6 +238,15 @@ def test_what_the_cache_knows_and_the_log_lost() -> None:
     later = replace(record(2, "E", 20, epoch=2), leader_epoch=4)
     assert read(*cut, later, epoch=2).reason is None
     assert read(*cut, replace(later, leader_epoch=3), epoch=2).reason == "history-replaced"
+
+
+def test_what_an_earlier_log_shares_with_this_one_is_decided_once() -> None:
+    """A log that lost its end kept its beginning: the cache holds both, and no decision twice."""
+    shared = record(0, "E", 0), record(1, "PC", 10), record(2, "CC", 20)
+    cut = record(3, "PC", 30)
+    made = replace(log(*shared, cut_epoch=0), former=(log(*shared, cut),))
+    h = read_history(StartBatch(PID, 0), HERE, [made, *others()], PARTITIONS)
+    assert [(d.offset, d.source) for d in h.decisions] == [(3, "forgotten"), (1, "log")]
 
 
 def test_a_decision_that_was_read_earlier_says_so() -> None:
@@ -582,6 +592,17 @@ def test_v1_an_epoch_of_v1_measures_only_while_none_of_its_decisions_may_be_gone
     made = [replace(d, client_version=v) for d, v in zip(h.decisions, versions, strict=False)]
     assert lost(replace(h, decisions=(*made, *h.decisions[2:]))) == [7]
     assert lost(replace(h, window=1, decisions=(*made, *h.decisions[2:]))) == expected
+
+
+@pytest.mark.parametrize(("source", "expected"), [("log", [7]), ("forgotten", None)])
+def test_v1_a_decision_of_another_log_does_not_show_that_none_is_gone_from_this_one(
+    source: Source, expected: list[int] | None
+) -> None:
+    """Below the window decisions may be gone; a known one of an earlier epoch excludes that."""
+    h = session_before((500, "commit", 505), (700, "abort", 705))
+    earlier = replace(h.decisions[0], producer_epoch=-1, offset=9, source=source)
+    h = replace(h, window=1, decisions=(earlier, *h.decisions))
+    assert lost(h) == expected
 
 
 @pytest.mark.parametrize(

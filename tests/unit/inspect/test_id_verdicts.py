@@ -233,6 +233,26 @@ def test_each_case_has_its_verdict_rule_and_remedy(name: str) -> None:
     assert found.remedy.does
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"partitions": None},
+        {"producer_epoch": None},
+        {"error": "NOT_COORDINATOR"},
+        {"partitions": None, "producer_epoch": None, "error": "NOT_COORDINATOR"},
+    ],
+)
+def test_an_id_is_described_with_its_epoch_its_partitions_and_without_an_error(
+    hidden: dict[str, Any],
+) -> None:
+    assert judge_id(look(row=row(**hidden)), None, record()).rule == "id-not-described"
+
+
+@pytest.mark.parametrize("decided", [True, False, None])
+def test_of_an_open_id_nobody_asks_since_when_it_is_decided(decided: bool | None) -> None:
+    assert judge_id(look("Ongoing", decided_long_ago=decided)).rule == "within-limits"
+
+
 def test_every_rule_has_a_case() -> None:
     assert {r.name for r in RULES} == {rule for _, _, rule, _ in CASES.values()}
     assert {r.name for r in RULES} >= LOOK_AGAIN

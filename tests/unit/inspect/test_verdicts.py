@@ -14,6 +14,7 @@ import pytest
 from recovery.diagnose.id_verdicts import RULES as ID_RULES
 from recovery.diagnose.verdicts import RULES, Verdict, judge
 from recovery.facts import (
+    CoordinatorFacts,
     Missing,
     PartitionFacts,
     ProducerFacts,
@@ -1404,6 +1405,79 @@ def test_a_log_that_was_not_read_names_a_permission_only_where_it_was_refused(
         v = judged(w, eyes=Eyes(log_error=error))
         assert v.name == "unknown"
         assert ("grant READ on __transaction_state" in v.remedy.does) is granted
+
+
+REFUSED, LATE = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "REQUEST_TIMED_OUT"
+
+
+def coordinators(*errors: str | None, missing: tuple[Missing, ...] = ()) -> Verdict:
+    """A stray, one coordinator for each error; None: it was seen."""
+    w = World()
+    w.fresh(P)
+    rows = tuple(CoordinatorFacts(n, 1, e is None, e) for n, e in enumerate(errors))
+    return judged(w, change=lambda s: replace(s, transactions=Transactions((), rows, missing)))
+
+
+@pytest.mark.parametrize(
+    ("errors", "holes", "told", "then"),
+    [
+        ((None, LATE), (), f"({LATE})", "wait for the coordinators"),
+        ((REFUSED, LATE), (), f"({LATE}, {REFUSED})", "grant DESCRIBE on transactional id *"),
+        ((None,), (Missing("broker", LATE, ""),), f"({LATE})", "wait for the coordinators"),
+        ((None,), (Missing("broker", REFUSED, ""),), f"({REFUSED})", "grant DESCRIBE on trans"),
+        ((None, ""), (), "answered, twice, 5s apart", "wait for the coordinators"),
+    ],
+)
+def test_coordinators_that_were_not_seen_are_told_with_their_answers(
+    errors: tuple[str | None, ...], holes: tuple[Missing, ...], told: str, then: str
+) -> None:
+    v = coordinators(*errors, missing=holes)
+    assert v.rule == "coordinators-not-seen"
+    assert v.evidence[-1].text.endswith(told)
+    assert v.remedy.does.startswith(then)
+
+
+def test_what_a_seen_coordinator_answered_before_is_no_reason() -> None:
+    """Its first answer was an error and its next one was not: it was seen."""
+    w = World()
+    w.fresh(P)
+    rows = CoordinatorFacts(0, 1, True, "NOT_COORDINATOR"), CoordinatorFacts(1, 1, False, LATE)
+    v = judged(w, change=lambda s: replace(s, transactions=Transactions((), rows)))
+    assert v.evidence[-1].text.endswith(f" ({LATE})")
+
+
+@pytest.mark.parametrize(
+    ("errors", "then"),
+    [
+        ((None,), "ask again; coordinators leave out topics without DESCRIBE"),
+        (("NOT_COORDINATOR",), "ask again, until its coordinator describes it"),
+        ((REFUSED,), "grant DESCRIBE on that transactional id and on the topic"),
+        (
+            ("NOT_COORDINATOR", None),
+            "ask again; coordinators leave out topics without DESCRIBE",
+        ),
+        (("NOT_COORDINATOR", REFUSED), "grant DESCRIBE on that transactional id and on the topic"),
+    ],
+)
+def test_what_to_do_about_an_owner_that_was_not_described(
+    errors: tuple[str | None, ...], then: str
+) -> None:
+    """Without an error it is the topic that a coordinator hides, else the id itself."""
+    w, i = live()
+
+    def hide(s: Sample) -> Sample:
+        rows = tuple(
+            TransactionFacts(f"orders-{n}", 1, i.pid, "Ongoing", error=error)
+            for n, error in enumerate(errors)
+        )
+        return replace(s, transactions=replace(s.transactions, rows=rows))
+
+    v = judged(w, change=hide)
+    assert (v.rule, v.remedy.does) == ("owner-not-described", then)
+    [told] = [e.text for e in v.evidence if e.code == v.rule]
+    for n, error in enumerate(errors):
+        answer = f" (broker 1 answered DescribeTransactions with {error})" if error else ""
+        assert f"orders-{n}{answer}" in told.split(": ", 1)[1].split(", ")
 
 
 def test_a_leader_without_a_high_watermark_hides_no_stuck_prepare() -> None:

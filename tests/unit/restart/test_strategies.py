@@ -141,6 +141,15 @@ def test_the_pair_of_the_world() -> None:
         assert held(found, name) is None
 
 
+def test_without_outputs_after_the_commit_it_says_so_and_without_outputs_it_does_not() -> None:
+    because = "the input offset was committed with the output offset"
+    assert plan(world(entry(4, 5))).because == (
+        f"{IF_DEAD}; {because}; no output was written after it"
+    )
+    found = plan(spark(3, 3), app("spark-checkpoint", store=SPARK, outputs=()))
+    assert found.because == "Spark replays the batch in flight with exactly its ranges"
+
+
 # The output's range
 
 
