@@ -298,10 +298,10 @@ class Case(Value, dict=True):
         The age comes from the record's timestamp, since no filter measures a Prepare*. But if the
         coordinator's clock shows a shorter run since the start, the decision cannot be older.
         """
-        record, row, stuck_ids = self.prepared, self.preparing, self.newest.over_stuck
-        if record is None or row is None:
+        record, stuck_ids = self.prepared, self.newest.over_stuck
+        if record is None:
             return False
-        if stuck_ids is not None and row.transactional_id not in stuck_ids:
+        if stuck_ids is not None and record.transactional_id not in stuck_ids:
             return False
         past, skew = self.coordinators_now - record.timestamp, self.settings.clock_skew
         if past < -skew and stuck_ids is not None:

@@ -51,11 +51,8 @@ class GroupCommit(Value):
     @property
     def is_v2(self) -> bool:
         """Return True if each transaction has its own epoch (KIP-890)."""
-        return (
-            self.marker_epoch is not None
-            and self.producer_epoch is not None
-            and self.marker_epoch == self.producer_epoch + 1
-        )
+        epoch = self.producer_epoch
+        return epoch is not None and self.marker_epoch == epoch + 1
 
 
 class LastCommits:

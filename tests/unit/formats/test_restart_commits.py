@@ -10,7 +10,7 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.history import StateRecord
 from recovery.restart.commits import GroupCommit, LastCommits, OutputEvidence, decided, written_with
 from recovery.values import replace
-from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
+from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
 
 IN, OUT, HOME = ("in", 0), TopicPartition("out", 0), 12
 MINE = OffsetKey("payments", *IN)
@@ -82,6 +82,25 @@ def test_an_aborted_commit_does_not_count() -> None:
 
 def test_another_producers_marker_ends_nothing() -> None:
     assert read(commit(3, 40, (7, 2)), marker(4, 8, COMMIT)) is None
+
+
+def emptied(whole: bytes) -> bytes:
+    """The batch as compaction leaves it where it still needs its header."""
+    out = bytearray(whole[:61])
+    struct.pack_into(">i", out, 57, 0)
+    return seal(out)
+
+
+NO_MARKERS = marker(4, 7, b"\0\0\0\2", epoch=2), emptied(marker(4, 7, COMMIT, epoch=2))
+
+
+@pytest.mark.parametrize("between", NO_MARKERS)
+def test_a_control_batch_that_is_no_marker_ends_nothing(between: bytes) -> None:
+    """A control record of KRaft's own, and a marker that compaction took away."""
+    assert read(commit(3, 40, (7, 2)), between) is None
+    found = read(commit(3, 40, (7, 2)), between, marker(5, 7, COMMIT, epoch=2))
+    assert found is not None
+    assert (found.offset, found.marker_at) == (40, 5)
 
 
 def test_the_commit_whose_record_came_later_counts() -> None:
@@ -304,6 +323,8 @@ def test_a_later_transaction_in_the_batches_of_v2() -> None:
     [
         (output(5, 1), marker(6, 7, COMMIT, epoch=2)),
         (output(5, 2), marker(6, 7, ABORT, epoch=3)),
+        (output(5, 2), emptied(marker(6, 7, COMMIT, epoch=3))),
+        (output(5, 2), marker(6, 7, b"\0\0\0\2", epoch=3)),
         (output(5, 2), marker(6, 7, COMMIT, epoch=4)),
         (output(5, 2, 8), marker(6, 8, COMMIT, epoch=3)),
         (output(5, 2, transactional=False), marker(6, 7, COMMIT, epoch=3)),

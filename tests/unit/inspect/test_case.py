@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from recovery.diagnose import remedies
-from recovery.diagnose.case import Case
-from recovery.diagnose.verdicts import Verdict
+from recovery.diagnose.case import Case, named_after, possible_groups
+from recovery.diagnose.verdicts import Verdict, judge
 from recovery.errors import RefusedError
 from recovery.facts import (
     CoordinatorClock,
     CoordinatorFacts,
     GroupFacts,
+    Missing,
     PartitionFacts,
     ProducerFacts,
     TopicPartition,
@@ -307,6 +308,7 @@ def test_late_is_what_either_clock_says() -> None:
 def test_a_verdict_claims_nothing_by_itself() -> None:
     plain = Verdict(case().about, "open", "within-limits", (), remedies.let_it_run(case()))
     assert (plain.mixed, plain.offsets_pending, plain.fence_safe) == (False, False, False)
+    assert plain.samples == 1
 
 
 @pytest.mark.parametrize(("version", "proven"), [(2, "commit"), (0, None)])
@@ -602,3 +604,478 @@ def test_a_record_of_something_else_names_no_partitions_of_a_fence(
 ) -> None:
     with pytest.raises(RefusedError, match="not about this open transaction"):
         named_and_visible(row(), newest)
+
+
+# --- what was not answered, and what to do about it ------------------------------------------------
+
+DENIED, LATE = "TOPIC_AUTHORIZATION_FAILED", "REQUEST_TIMED_OUT"
+OPEN_HERE = ProducerFacts(*P, PID, EPOCH, 0, NOW, 0, 0)
+
+
+def verdict(c: Case) -> Verdict:
+    """Judge a case whose leader shows the transaction open, unless the samples say otherwise."""
+    found = judge(c.about, c.start, c.first, c.second, c.history, c.settings)
+    assert found is not None
+    return found
+
+
+def opened(*rows: TransactionFacts, history: History | None = None, twice: bool = True) -> Case:
+    """As `case`, with its producer, and the only coordinator seen."""
+    c = seen(case(*rows, history=history, twice=twice), producers=(OPEN_HERE,))
+    return seen(c, transactions=Transactions(rows, (CoordinatorFacts(0, 1, True),)))
+
+
+EARLIER = decided(epoch=EPOCH, version=0, started=NOW - 9000)
+"""Of v1, an earlier transaction of the id, in the same epoch."""
+
+
+def told(v: Verdict) -> str:
+    """The reason of an `unknown`."""
+    return next(e.text for e in v.evidence if e.code == v.rule)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("partition", "answer", "then"),
+    [
+        ({"error": LATE}, f": broker 1 answered ListOffsets with {LATE}", "wait until"),
+        ({"error": LATE, "leader": None}, f": ListOffsets with {LATE}", "wait until"),
+        ({"error": DENIED}, f" ListOffsets with {DENIED}", "grant DESCRIBE on topic t"),
+        ({"high_watermark": None}, "did not give its offsets", "wait until"),
+        ({"last_stable_offset": None}, "did not give its offsets", "wait until"),
+    ],
+)
+def test_a_partition_that_one_look_did_not_see(
+    partition: dict[str, Any], answer: str, then: str, number: int
+) -> None:
+    """Whichever look lacks it, and whether or not an error says why."""
+    c = opened(row())
+    hole = replace(c.first, partition=replace(c.first.partition, **partition))
+    v = verdict(replace(c, first=hole) if number == 0 else replace(c, second=hole))
+    assert (v.name, v.rule) == ("unknown", "partition-not-seen")
+    assert told(v).endswith(answer)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("why", "answer", "then"),
+    [
+        (
+            Missing("partition", DENIED, "", broker=3),
+            f": broker 3 answered DescribeProducers with {DENIED}",
+            "grant READ on topic t",
+        ),
+        (
+            Missing("partition", LATE, ""),
+            f"were not seen: DescribeProducers with {LATE}",
+            "wait until the partition's leader answers",
+        ),
+        (None, "were not seen", "wait until the partition's leader answers"),
+    ],
+)
+def test_producers_that_one_look_did_not_see(
+    why: Missing | None, answer: str, then: str, number: int
+) -> None:
+    c = opened(row())
+    hole = replace(c.first, producers=None, producers_missing=why)
+    v = verdict(replace(c, first=hole) if number == 0 else replace(c, second=hole))
+    assert (v.name, v.rule) == ("unknown", "producers-not-seen")
+    assert told(v).endswith(answer)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize(
+    ("start", "why", "answer", "then"),
+    [
+        (None, None, "was not read", "ask again; if it stays so"),
+        (
+            None,
+            Missing("partition", DENIED, "no READ", broker=3),
+            f"was not read: broker 3 answered Fetch with {DENIED} (no READ)",
+            "grant READ on topic t",
+        ),
+        (
+            None,
+            Missing("partition", "OFFSET_OUT_OF_RANGE", "it begins at 9"),
+            "was not read: Fetch with OFFSET_OUT_OF_RANGE (it begins at 9)",
+            "ask again; if it stays so",
+        ),
+        (
+            StartBatch(PID + 1, EPOCH),
+            Missing("partition", LATE, "so"),
+            f"is not producer id {PID}'s (so)",
+            "ask again; if it stays so",
+        ),
+        (StartBatch(PID + 1, EPOCH), None, f"is not producer id {PID}'s", "ask again; if it"),
+    ],
+)
+def test_a_start_batch_that_was_not_read(
+    start: StartBatch | None, why: Missing | None, answer: str, then: str
+) -> None:
+    for at in (0, 7):
+        c = replace(opened(row()), start=start)
+        of_this = at == 0 or why is None
+        c = seen(c, unread=() if why is None else ((at, why),))
+        v = verdict(c)
+        assert (v.name, v.rule) == ("unknown", "start-batch-not-read")
+        assert told(v).endswith(answer) is of_this, "the answer about another batch is none"
+        assert not of_this or v.remedy.does.startswith(then)
+
+
+def test_why_a_batch_was_not_read_in_the_first_look_counts_too() -> None:
+    c = replace(opened(row()), start=None)
+    why = Missing("partition", LATE, "so")
+    c = replace(c, first=replace(c.first, unread=((0, why),)))
+    assert told(verdict(c)).endswith(f"was not read: Fetch with {LATE} (so)")
+
+
+@pytest.mark.parametrize(
+    "about", [OpenTransaction(*P, None, None), OpenTransaction(*P, PID, None), "vanished"]
+)
+def test_a_partition_that_is_held_by_nothing_that_its_leader_names(
+    about: OpenTransaction | str,
+) -> None:
+    c = opened(row())
+    if isinstance(about, OpenTransaction):
+        c = replace(c, about=about)
+    else:  # no row in the second look, and the LSO where it was
+        assert c.second is not None
+        c = replace(c, second=replace(c.second, producers=()))
+    v = verdict(c)
+    assert (v.rule, v.remedy.does) == (
+        "no-open-transaction",
+        "ask again: a marker may not have reached all replicas yet",
+    )
+
+
+@pytest.mark.parametrize(
+    ("late", "rule", "then"),
+    [
+        (None, "history-not-read", "ask again; wait until the partitions"),
+        (LATE, "history-not-read", "ask again; wait until the partitions"),
+        (DENIED, "history-not-read", "grant READ on __transaction_state"),
+    ],
+)
+def test_a_history_that_was_not_read(late: str | None, rule: str, then: str) -> None:
+    """Without its error nothing is said of a reason."""
+    lost = None if late is None else replace(past(reason="history-not-read"), log_error=late)
+    v = verdict(opened(history=lost))
+    assert v.rule == rule
+    assert ("(" in told(v)) is (late is not None)
+    assert late is None or f"({late})" in told(v)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize(
+    ("history", "reason"),
+    [
+        (None, ""),
+        (past(reason="history-compacted"), " (history-compacted)"),
+        (replace(past(), decisions=(EARLIER,), markers_from=0), ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "late", [{"over_timeout": frozenset({"orders"})}, {"over_long": frozenset({"orders"})}]
+)
+def test_past_a_limit_while_decided_data_may_lie_below(
+    history: History | None, reason: str, late: dict[str, Any]
+) -> None:
+    limits: dict[str, Any] = {"over_timeout": frozenset(), "over_long": frozenset()}
+    c = seen(opened(row(), history=history), **limits | late)
+    v = verdict(c)
+    assert v.rule == "earlier-decision-not-excluded"
+    assert told(v).endswith("lies under it is not known" + reason)
+    assert not v.fence_safe
+    in_time = verdict(seen(opened(row(), history=history), **limits))
+    assert (in_time.rule, in_time.fence_safe) == ("within-limits", False)
+
+
+@pytest.mark.parametrize("limit", ["over_timeout", "over_long"])
+def test_one_clock_that_is_not_known_makes_the_other_limit_unknown_too(limit: str) -> None:
+    c = opened(row(start_timestamp=None), history=past())
+    known: dict[str, Any] = {"over_timeout": frozenset(), "over_long": frozenset()}
+    assert verdict(seen(c, **known)).rule == "within-limits"
+    assert verdict(seen(c, **known | {limit: None})).rule == "clock-not-seen"
+
+
+def test_what_nobody_owns_is_not_fenced() -> None:
+    v = verdict(opened(history=past()))
+    assert (v.rule, v.owner, v.fence_safe, v.samples) == ("nobody-owns-it", None, False, 2)
+    assert verdict(opened(row(), history=past())).fence_safe
+
+
+@pytest.mark.parametrize(
+    ("denied", "answer", "then"),
+    [
+        ((), "lists it so", "ask again, until its coordinator shows it"),
+        (
+            (Missing("transaction", DENIED, "", broker=2, id="orders"),),
+            f"lists it so: broker 2 answered DescribeTransactions with {DENIED}",
+            "grant DESCRIBE on that transactional id",
+        ),
+        (
+            (Missing("transaction", DENIED, "", id="billing"),),
+            "lists it so",
+            "ask again, until its coordinator shows it",
+        ),
+    ],
+)
+def test_an_id_that_its_log_shows_open_and_no_coordinator_lists(
+    denied: tuple[Missing, ...], answer: str, then: str
+) -> None:
+    v = verdict(seen(opened(history=past(record())), denied=denied))
+    assert v.rule == "log-says-open"
+    assert told(v).startswith("__transaction_state says that orders is open with")
+    assert told(v).endswith(answer)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize("rows", [(row(),), (), (row("PrepareCommit"),)])
+def test_only_a_remedy_that_waits_for_an_owner_waits_for_brokers(
+    rows: tuple[TransactionFacts, ...],
+) -> None:
+    """An orphan's marker goes to its leader, and what is decided has a remedy of its own."""
+    few = (CoordinatorFacts(0, 1, True, in_sync=1, least=2, away=(2,)),)
+    c = opened(
+        *rows, history=past(*(record("PrepareCommit") for r in rows if r.state != "Ongoing"))
+    )
+    v = verdict(seen(c, transactions=Transactions(rows, few)))
+    assert (v.short_log is not None) is (v.rule == "within-limits")
+    assert (v.remedy.action == "restore-leader") is (v.rule == "within-limits")
+
+
+# --- whose it is, and where ------------------------------------------------------------------------
+
+
+def elsewhere(**other: Any) -> TransactionFacts:
+    """The id, open on the other partition alone."""
+    return row(partitions=(Q,), **other)
+
+
+def test_a_coordinator_hides_only_topics_that_it_does_not_name() -> None:
+    """Without DESCRIBE on the topic an id that names the partition is described all the same."""
+    for described, rows, hidden in (
+        (False, (row(),), False),
+        (False, (elsewhere(),), True),
+        (True, (elsewhere(),), False),
+        (True, (row(partitions=None),), True),
+    ):
+        assert bool(seen(case(*rows), topic_describe=described).undescribed) is hidden
+
+
+@pytest.mark.parametrize(
+    ("start", "epoch", "owns"),
+    [
+        (StartBatch(PID, EPOCH), EPOCH, True),
+        (StartBatch(PID, EPOCH), EPOCH + 1, False),
+        (StartBatch(PID, EPOCH, deleted=True), EPOCH + 1, True),
+        (None, EPOCH, False),
+    ],
+)
+def test_an_owner_is_ongoing_in_the_batchs_epoch_where_a_batch_is_left(
+    start: StartBatch | None, epoch: int, owns: bool
+) -> None:
+    c = replace(case(row(producer_epoch=epoch)), start=start)
+    assert (c.owner is not None) is owns
+    assert c.ongoing is not None
+
+
+def test_an_id_is_elsewhere_that_one_of_the_looks_showed_elsewhere() -> None:
+    there = elsewhere()
+    c = case(there, twice=True)
+    gone = replace(c.first, transactions=Transactions())
+    for first, second in ((c.first, gone), (gone, c.first), (c.first, c.first)):
+        assert replace(c, first=first, second=second).elsewhere == (there,)
+    assert case(row(), twice=True).elsewhere == ()
+    unknown = row(partitions=None)
+    assert case(unknown).elsewhere == (unknown,)
+
+
+def test_that_no_id_names_a_partition_is_known_from_all_coordinators_or_by_a_decision() -> None:
+    lost = replace(past(), decisions=(decided(),))
+    for rows, all_seen, history, unnamed in (
+        ((), True, None, True),
+        ((), False, None, False),
+        ((), False, past(), False),
+        ((), False, lost, True),
+        ((row(),), True, None, False),
+        ((elsewhere(),), True, None, True),
+    ):
+        listed = Transactions(rows, (CoordinatorFacts(0, 1, all_seen),))
+        assert seen(case(*rows, history=history), transactions=listed).is_unnamed is unnamed
+
+
+def test_an_owner_moved_that_wrote_or_took_a_partition_between_the_looks() -> None:
+    now = row(partitions=(P, Q))
+    billing = row(transactional_id="billing", producer_id=PID + 1)
+    for before, moved in (
+        ((billing, now), False),
+        ((billing, row()), True),
+        ((billing,), False),  # the first look did not list it
+    ):
+        c = case(billing, now, twice=True)
+        assert replace(c, first=replace(c.first, transactions=Transactions(before))).moved is moved
+    c = opened(row())
+    wrote = replace(OPEN_HERE, last_sequence=1)
+    assert not c.moved
+    assert c.second is not None
+    assert replace(c, second=replace(c.second, producers=(wrote,))).moved
+    assert replace(c, second=replace(c.second, producers=())).still_writing
+
+
+def test_late_is_only_what_is_ongoing_here_or_elsewhere() -> None:
+    over = {"over_timeout": frozenset({"orders"})}
+    assert seen(case(elsewhere()), **over).late
+    assert not seen(case(), **over).late
+    for state in ("PrepareCommit", "PrepareAbort"):
+        assert not seen(case(elsewhere(state=state)), **over).late
+    hour = {"timeout_ms": 3_600_000}
+    assert case(row(start_timestamp=NOW - 15 * 60_000 - 5001, **hour)).late
+    assert not case(row(start_timestamp=NOW - 15 * 60_000 - 5000, **hour)).late
+
+
+@pytest.mark.parametrize(
+    ("facts", "unled"),
+    [
+        ({"leader": 1}, ()),
+        ({"leader": None}, ("t:0",)),
+        ({"leader": 1, "error": "TIMED_OUT"}, ("t:0",)),
+    ],
+)
+def test_which_of_its_partitions_cannot_take_a_marker(
+    facts: dict[str, Any], unled: tuple[str, ...]
+) -> None:
+    other = PartitionFacts(*Q, leader=None)
+    named = (PartitionFacts(*P, **facts), other)
+    assert case(row(), named=named).unled == unled
+    assert case(named=named).unled == ()
+    assert case(row(partitions=None), named=named).unled == ()
+    assert case(elsewhere(), named=named).unled == ("t:1",)
+
+
+@pytest.mark.parametrize(
+    ("past_by", "late"), [(-5001, False), (-5000, None), (5000, None), (5001, True)]
+)
+def test_a_limit_by_our_clock_is_passed_beyond_the_skew(past_by: int, late: bool | None) -> None:
+    assert case(row(start_timestamp=NOW - 60_000 - past_by)).past_timeout is late
+    ran = row(start_timestamp=NOW - 15 * 60_000 - past_by)
+    assert case(ran).past_long is late
+
+
+def test_a_limit_that_is_not_known_is_not_passed() -> None:
+    over = {"over_timeout": frozenset({"orders"})}
+    assert seen(case(row()), **over).past_timeout is True
+    assert seen(case(row(timeout_ms=None)), **over).past_timeout is None
+    assert seen(case(), **over).past_timeout is None
+    assert case(row(start_timestamp=None)).past_long is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "outcome"),
+    [(EPOCH, 0, "commit"), (EPOCH + 1, 2, "commit"), (EPOCH + 2, 2, None)],
+)
+def test_a_prepare_is_about_the_batch_in_its_epoch_or_the_next(
+    epoch: int, version: int, outcome: str | None
+) -> None:
+    c = case(row("PrepareCommit", producer_epoch=epoch), history=past())
+    c.__dict__["lost"] = (decided(epoch=EPOCH + bool(version), version=version),)
+    assert c.prepare_proves == outcome
+
+
+@pytest.mark.parametrize(
+    ("reason", "replaced"),
+    [(None, True), ("history-compacted", True), ("history-not-read", False)],
+)
+def test_a_log_that_was_not_read_is_not_called_replaced(reason: str | None, replaced: bool) -> None:
+    """Its leader epoch is below that of a marker; of a log that was read this says that it is new."""
+    history = replace(past(reason=reason), leader_epoch=3)
+    c = seen(case(history=history), producers=(replace(OPEN_HERE, coordinator_epoch=4),))
+    assert (c.replaced is not None) is replaced
+    gone = replace(past(reason="history-replaced"), detail="it is another log")
+    assert case(history=gone).replaced == "it is another log"
+
+
+def test_what_is_decided_in_the_look_counts_and_what_came_after_it_does_not() -> None:
+    own, later = decided(), decided(epoch=EPOCH + 2, started=NOW)
+    history = replace(past(), decisions=(own, later))
+    preparing = row("PrepareCommit", producer_epoch=EPOCH + 1)
+    assert case(preparing, history=history).lost == (own,)
+    assert case(row(), history=history).lost == ()
+    assert case(history=history).lost == (own, later)
+    another = row("PrepareCommit", transactional_id="billing", producer_epoch=EPOCH + 1)
+    assert case(another, history=history).lost == (own, later)
+
+
+@pytest.mark.parametrize(
+    ("other", "lost_it"),
+    [({}, True), ({"start_timestamp": NOW}, False), ({"transactional_id": "billing"}, False)],
+)
+def test_a_coordinator_that_lost_the_decision_on_what_it_shows_open(
+    other: dict[str, Any], lost_it: bool
+) -> None:
+    history = replace(past(), decisions=(decided(source="forgotten"),))
+    assert case(row(**other), history=history).coordinator_lost_it is lost_it
+    assert not case(history=history).coordinator_lost_it
+
+
+def test_without_its_start_batch_what_the_log_says_is_open_is_hidden() -> None:
+    c = replace(case(history=past(record(producer_epoch=EPOCH + 1))), start=None)
+    assert c.hidden_in_log is not None
+
+
+def test_an_age_is_of_the_id_that_is_here_or_of_the_last_write() -> None:
+    last = replace(OPEN_HERE, last_timestamp=NOW - 2500)
+    for rows, producers, age in (
+        ((row(),), (last,), (1.0, "coordinator")),
+        ((row("PrepareCommit"),), (last,), (1.0, "coordinator")),
+        ((row(start_timestamp=None),), (last,), (None, None)),
+        ((elsewhere(),), (last,), (2.5, "producer")),
+        ((), (last,), (2.5, "producer")),
+        ((), (), (None, None)),
+    ):
+        assert seen(case(*rows), producers=producers).age == age
+    nobody = replace(case(), about=OpenTransaction(*P, None, None))
+    assert nobody.age == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("ids", "anew"),
+    [(("a", "a"), False), (("a", "b"), True), (("a", None), False), ((None, None), False)],
+)
+def test_two_topic_ids_are_two_logs_and_one_that_is_hidden_is_none(
+    ids: tuple[str | None, str | None], anew: bool
+) -> None:
+    c = case(twice=True)
+    first, second = (
+        replace(c.first, partition=replace(c.first.partition, topic_id=i)) for i in ids
+    )
+    assert replace(c, first=first, second=second).made_anew is anew
+
+
+def test_what_the_partitions_own_look_says_of_its_leader_counts() -> None:
+    prepared = row("PrepareCommit"), past(record("PrepareCommit"))
+    stale = PartitionFacts(*P, leader=None)
+    assert case(prepared[0], history=prepared[1], named=(stale,)).leaderless == ()
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "group", "named"),
+    [
+        ("app", "app", True),
+        ("app-0_1", "app", True),
+        ("app-6b1d-1", "app-6b1d", True),
+        ("application-1", "app", False),
+        ("app", "app-1", False),
+        ("-1", "", False),
+        ("connect-cluster-c", "c", True),
+        ("connect-cluster-c", "connect", True),
+        ("c", "connect-cluster-c", False),
+    ],
+)
+def test_an_id_is_named_after_a_group_word_by_word(
+    transactional_id: str, group: str, named: bool
+) -> None:
+    assert named_after(transactional_id, group) is named
+    if named:
+        assert group in possible_groups(transactional_id)
