@@ -292,7 +292,7 @@ def _not_whole(
         )
     if len(naming) > 1 or not _begins_before(inside, start):
         return "history-compacted", None
-    cut = max((log.cut_epoch for log in naming if log.cut_epoch is not None), default=None)
+    cut = naming[0].cut_epoch
     if cut is not None:
         # The lost end held no records of a later leader.
         inside = [r for r in inside if r.leader_epoch > cut]

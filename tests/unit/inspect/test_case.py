@@ -241,7 +241,8 @@ def test_below_an_open_transaction_lies_what_was_decided_and_lost() -> None:
 
 def test_a_history_says_nothing_by_itself() -> None:
     assert not past().begun_by_end
-    assert past().named_before == 0
+    assert not past().lost_end
+    assert (past().named_before, past().cached_until) == (0, 0)
 
 
 def test_what_a_fence_expects_is_what_was_seen() -> None:

@@ -141,6 +141,8 @@ def test_an_open_transaction_in_the_log_and_one_that_ended() -> None:
         (StartBatch(PID, 5), [record(9, "CC", 0, epoch=4)], "history-replaced"),
         (StartBatch(PID, 5), [record(9, "E", 0, epoch=4), record(10, "E", 0, epoch=6)],
          "history-replaced"),
+        (StartBatch(PID, 0), [record(9, "CC", 0, pid=4000), record(10, "E", 0, epoch=1)],
+         "history-replaced"),
     ],
 )  # fmt: skip
 def test_whole_since_before_the_start_batch(
@@ -162,6 +164,63 @@ def test_no_time_makes_it_whole(append_time: bool) -> None:
 def test_a_record_below_the_gap_is_no_anchor() -> None:
     h = past(record(3, "E", 0), record(9, "CC", 10), whole_from=9)
     assert h.reason == "history-compacted"
+
+
+def test_below_what_the_cache_gave_up_of_an_id_its_records_are_not_complete() -> None:
+    records = record(3, "E", 0), record(9, "CC", 10)
+    for cuts, reason, window in (
+        ({}, None, 0),
+        ({"orders": 3}, None, 3),
+        ({"orders": 4}, "history-compacted", 4),
+        ({"billing": 4}, None, 0),
+    ):
+        made = replace(log(*records), cuts=cuts)
+        h = read_history(StartBatch(PID, 0), HERE, [made, *others()], PARTITIONS)
+        assert (h.reason, h.window) == (reason, window)
+
+
+def test_what_two_logs_name_is_of_no_order_and_reached_by_the_lower_epoch() -> None:
+    """The id's former partition and its present one: neither shows which record came first."""
+    first = replace(log(record(0, "E", 0), record(1, "CC", 1)), leader_epoch=3, end=2)
+    second = replace(first, partition=1, leader_epoch=5)
+    for epochs, reached in (((3, 5), 3), ((5, 3), 3), ((None, 5), 5), ((None, None), None)):
+        both = [replace(x, leader_epoch=e) for x, e in zip((first, second), epochs, strict=True)]
+        h = read_history(StartBatch(PID, 0), HERE, both, PARTITIONS)
+        assert (h.reason, h.leader_epoch, h.read_until) == ("history-compacted", reached, None)
+    h = read_history(StartBatch(PID, 0), HERE, [first], PARTITIONS)
+    assert (h.reason, h.leader_epoch, h.read_until) == (None, 3, 2)
+    h = read_history(StartBatch(PID, 0), HERE, [replace(first, error="TIMED_OUT")], PARTITIONS)
+    assert (h.reason, h.log_error) == ("history-not-read", "TIMED_OUT")
+
+
+def test_records_after_which_none_of_their_id_is_missing() -> None:
+    made = replace(log(record(0, "E", 0), record(3, "PC", 1), record(4, "CC", 1)), stands_from=3)
+    assert [r.offset for r in made.standing] == [3, 4]
+
+
+def test_what_ended_the_batchs_epoch() -> None:
+    """A later epoch, or the id's next producer id; nothing where records may be missing."""
+
+    def rotated(offset: int, **tags: int) -> StateRecord:
+        r = record(offset, "E", 0, pid=4700)
+        assert isinstance(r.value, TransactionValue)
+        return replace(r, value=r.value._replace(**tags))
+
+    begun, start = record(9, "E", 0, epoch=5), StartBatch(PID, 5)
+    assert past(begun, start=start).ended_by is None
+    assert past(begun, record(10, "PA", 0, epoch=5), start=start).ended_by is None
+    assert past(begun, record(10, "PA", 0, epoch=6), start=start).ended_by == 10
+    assert past(begun, record(10, "E", 0, pid=4700), start=start).ended_by == 10
+    gone = replace(begun, value=None)
+    assert past(begun, replace(gone, offset=10), start=start).ended_by is None
+    # the id that had another producer id first, and has another one now
+    earlier = replace(rotated(8, next_producer_id=PID), offset=8)
+    later = rotated(10, previous_producer_id=PID)
+    assert past(earlier, later, start=StartBatch(PID, 0)).ended_by == 10
+    assert past(record(8, "CC", 0, pid=4000), begun, start=start).ended_by is None
+    # compacted: the record that ended it may be gone
+    late = past(record(9, "CC", 0, epoch=5), record(10, "PA", 0, epoch=6), start=start)
+    assert (late.reason, late.ended_by) == ("history-compacted", None)
 
 
 def test_only_the_log_that_names_the_producer_id_must_be_whole() -> None:
@@ -280,6 +339,10 @@ def test_what_began_an_epoch_counts_while_no_read_can_have_missed_what_came_behi
         (replace(end, value=None), False),
     ):
         assert begun_in(log(other, later, whole_from=9)) is counts
+    # what ended the transaction before began the epoch; it did not come after that
+    both = log(record(3, "PC", 0, epoch=5, version=2), later)
+    h = read_history(start, HERE, [both], PARTITIONS)
+    assert [d.begun for d in h.decisions] == [False, True]
 
 
 def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -> None:

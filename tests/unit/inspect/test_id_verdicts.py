@@ -7,7 +7,14 @@ import pytest
 
 from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdVerdict, judge_id
 from recovery.diagnose.verdicts import FINDINGS
-from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition, TransactionFacts
+from recovery.facts import (
+    GroupFacts,
+    PartitionFacts,
+    ProducerFacts,
+    TopicPartition,
+    TransactionFacts,
+)
+from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing, reload_is_safe
@@ -253,6 +260,119 @@ def test_of_an_open_id_nobody_asks_since_when_it_is_decided(decided: bool | None
     assert judge_id(look("Ongoing", decided_long_ago=decided)).rule == "within-limits"
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        record(producer_id=PID + 1).value,
+        record(producer_epoch=EPOCH - 1).value,
+        record("PrepareAbort").value,
+        UnknownVersion(9),
+        None,
+    ],
+)
+def test_a_record_of_something_else_names_no_partition_and_no_version(
+    value: TransactionValue | UnknownVersion | None,
+) -> None:
+    """With its version 2, P's own epoch would be taken for a stray's that refuses the marker."""
+    kept = replace(record(), value=value)
+    assert twice(look(named=(named(P, start=3), named(Q))), kept).rule == "prepare-record-not-read"
+
+
+def test_a_partition_that_its_record_names_and_nobody_asked_may_lack_its_marker() -> None:
+    v = twice(look(named=(named(P),)), record())
+    assert (v.rule, v.evidence[-1].text) == (
+        "markers-on-their-way",
+        "it waits for its markers on some partitions",
+    )
+    v = twice(look(named=(named(P, epoch=7, start=3), named(Q))), record())
+    assert v.evidence[-1].text == "it waits for its markers on t:0"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "visible", "grant"),
+    [
+        ((P, Q), (P, Q), None),
+        ((P, Q), (P,), "grant DESCRIBE on topic t: which"),
+        ((P, Q), None, "grant DESCRIBE on topic t: which"),
+        ((P, TopicPartition("u", 0)), (P,), "grant DESCRIBE on topic u: which"),
+        ((), (P,), "ask again, until the log of its coordinator is read: which"),
+        (None, (P, Q), "ask again, until the log of its coordinator is read: which"),
+    ],
+)
+@pytest.mark.parametrize("late", ["over_timeout", "over_long"])
+def test_a_fence_is_offered_only_where_its_record_and_its_description_agree(
+    recorded: tuple[TopicPartition, ...] | None,
+    visible: tuple[TopicPartition, ...] | None,
+    grant: str | None,
+    late: str,
+) -> None:
+    kept = None if recorded is None else record("Ongoing", partitions=recorded)
+    seen = look("Ongoing", row=row("Ongoing", partitions=visible or ()), **{late: True})
+    v = judge_id(seen, None, kept)
+    assert v.remedy.action == ("fence" if grant is None else "none")
+    assert v.remedy.does.startswith(grant or "")
+
+
+@pytest.mark.parametrize("limit", ["over_timeout", "over_long"])
+def test_each_limit_needs_its_clock(limit: str) -> None:
+    seen = look("Ongoing", row=row("Ongoing", start_timestamp=None))
+    assert judge_id(seen).rule == "within-limits"
+    assert judge_id(replace(seen, **{limit: None})).rule == "clock-not-seen"
+
+
+@pytest.mark.parametrize("late", [None, "over_timeout", "over_long"])
+def test_what_holds_records_now_is_judged_by_its_partition(late: str | None) -> None:
+    for parts, told in (
+        ((named(P, start=3), named(Q)), "it holds some now"),
+        ((named(P), named(Q, seen=False, refusal="TIMED_OUT")), "t:1 (TIMED_OUT) were not seen"),
+        ((named(P), named(Q, seen=False)), "producers on t:1 were not seen"),
+    ):
+        v = judge_id(look("Ongoing", named=parts, **({late: True} if late else {})))
+        assert v.rule == ("holds-not-known" if late else "within-limits")
+        assert late is None or v.evidence[-1].text.endswith(told)
+
+
+def test_what_an_owner_of_nothing_that_works_on_or_has_members_is_given() -> None:
+    """Signs of life count only past a limit: before that nothing is offered."""
+    members = (GroupFacts("orders", "Stable", members=(("c", "h"),)),)
+    hidden = {"groups_seen": False}
+    lives: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+        ({}, {"row": row("Ongoing", partitions=(P,))}),
+        ({}, {"groups": members}),
+        ({}, hidden),
+    )
+    for late in ({}, {"over_timeout": True}, {"over_long": True}):
+        for first, second in lives:
+            v = twice(look("Ongoing", **late, **first), record("Ongoing"), **second)
+            assert (v.gate is not None) is bool(late)
+            assert v.remedy.action == "wait"
+        quiet = twice(look("Ongoing", **late), record("Ongoing"))
+        assert (quiet.gate, quiet.remedy.action) == (None, "fence" if late else "wait")
+    late_once = look("Ongoing", over_timeout=True, groups=members)
+    assert judge_id(late_once, None, record("Ongoing")).gate is not None
+    assert twice(look(over_long=True, groups=members), record()).gate is None
+
+
+def test_what_an_id_names_is_its_records_and_holds_is_seen() -> None:
+    def about(seen: IdFacts, kept: StateRecord | None = None) -> tuple[str, Any]:
+        [said] = [e for e in twice(seen, kept).evidence if e.code == "coordinator"]
+        return said.text.split("; it names ")[1], said.data["partitions"]
+
+    few = row(partitions=(P,))
+    assert about(look(row=few), record()) == ("t:0, t:1 and holds none of it back", ["t:0", "t:1"])
+    assert about(look(row=few)) == ("t:0 and holds none of it back", ["t:0"])
+    assert about(look(row=row(partitions=()))) == ("no partition and holds none of it back", [])
+    assert about(look(named=None)) == ("t:0, t:1", ["t:0", "t:1"])
+    assert about(look(named=(named(P, start=3),)))[0] == "t:0, t:1"
+    assert about(look(named=(named(P, seen=False),)))[0] == "t:0, t:1"
+
+
+def test_an_outcome_is_proven_by_prepare_alone() -> None:
+    for state, outcome in (("PrepareCommit", "commit"), ("PrepareAbort", "abort")):
+        assert judge_id(look(state)).proven_outcome == outcome
+    assert judge_id(look("Ongoing")).proven_outcome is None
+
+
 def test_every_rule_has_a_case() -> None:
     assert {r.name for r in RULES} == {rule for _, _, rule, _ in CASES.values()}
     assert {r.name for r in RULES} >= LOOK_AGAIN
@@ -360,7 +480,11 @@ def test_its_own_clock_decides_else_ours_beyond_the_skew() -> None:
 
 def test_an_age_is_never_negative() -> None:
     assert judge_id(look("Ongoing", collected_at=START - 1)).age_seconds is None
-    assert judge_id(look("Ongoing", collected_at=START + 1500)).age_seconds == 1.5
+    assert judge_id(look("Ongoing", collected_at=START)).age_seconds == 0.0
+    ran = judge_id(look("Ongoing", collected_at=START + 1500))
+    assert (ran.age_seconds, ran.age_clock) == (1.5, "coordinator")
+    unknown = judge_id(look("Ongoing", row=row("Ongoing", start_timestamp=None)))
+    assert (unknown.age_seconds, unknown.age_clock) == (None, None)
 
 
 @pytest.mark.parametrize(
