@@ -386,6 +386,8 @@ def test_without_the_batch_its_offset_or_the_past_nothing_is_known_of_decisions(
         assert c.lost is None
         assert not c.cache_decides
         assert not c.topic_unclear
+    first = replace(past(), decisions=(decided(epoch=EPOCH, version=0, offset=0),))
+    assert not case(history=first).cache_decides, "the log has it, at its very beginning"
 
 
 def test_a_decision_on_what_is_open_came_after_the_look_unless_its_coordinator_lost_it() -> None:

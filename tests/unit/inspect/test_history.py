@@ -104,6 +104,18 @@ def test_where_nothing_was_read_every_bound_is_the_logs_beginning() -> None:
     assert (h.window, h.named_since, h.named_before, h.cached_until) == (0, None, 0, 0)
 
 
+def test_decisions_of_several_ids_are_in_the_order_of_the_log() -> None:
+    """A log that was created again gives a producer id to another transactional id too."""
+    records = [record(0, "E", 0), record(1, "PC", 1), record(5, "PC", 5)]
+    other = replace(record(3, "PA", 3), transactional_id="billing")
+    h = past(*records[:2], other, records[2])
+    assert [(d.transactional_id, d.offset) for d in h.decisions] == [
+        ("orders", 1),
+        ("billing", 3),
+        ("orders", 5),
+    ]
+
+
 def test_a_decision_of_another_producer_id_is_none_of_this_one() -> None:
     h = past(record(0, "E", 0), record(1, "PC", 1000, pid=4002))
     assert h.decisions == ()

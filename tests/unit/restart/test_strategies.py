@@ -389,6 +389,41 @@ def test_a_stored_producer_that_does_not_fit(
     assert what in refused(made, change=broker).what
 
 
+@pytest.mark.parametrize(
+    ("stored", "broker", "held"),
+    [
+        ({"out_producer_id": 7, "out_producer_epoch": 0}, known(0, 4), True),
+        # the sequence is on one side only: its epoch is the same, which is all that is compared
+        (STORED, known(0, None), True),
+        # an id without an epoch, or an epoch without an id, is of no producer
+        ({"out_producer_id": 7}, known(0, 4), "no check"),
+        ({"out_producer_epoch": 0, "out_last_sequence": 1}, known(0, 4), "no check"),
+    ],
+)
+def test_what_the_store_keeps_of_its_producer_is_compared_as_far_as_it_goes(
+    stored: dict[str, int], broker: Callable[[Observed], Observed], held: bool | str
+) -> None:
+    found = plan(world(entry(**stored)), change=broker)
+    said = [c.held for c in found.checks if c.name == "stored-producer"]
+    assert said == ([] if held == "no check" else [held])
+
+
+def test_a_stored_producer_alone_is_fenced_only_where_the_brokers_producers_were_seen() -> None:
+    """What hangs is among them: without them nothing says who else may write."""
+    made = world(entry(4, 5, **STORED))
+    made.fenced = {7}
+    assert held(plan(made), "fenced") is None
+    assert held(
+        plan(made, change=partial(with_reads, partition=OUT, producers=None)), "fenced"
+    ) is (None)
+    assert held(plan(made, change=known(0, 1)), "fenced") is True
+
+
+def test_who_wrote_nothing_is_nobody() -> None:
+    found = plan(world(entry(4, 5)), app(exclusive=False))
+    assert said(found, "exclusive").endswith("(exclusive = false); written by nobody")
+
+
 def test_a_stale_epoch_at_the_broker() -> None:
     stored = entry(8, 5, out_producer_id=7, out_producer_epoch=4, out_last_sequence=0)
     assert "a stale state" in refused(world(stored), change=known(3, 9)).what
@@ -772,6 +807,67 @@ def test_the_guarantee_stands_on_how_the_offset_was_committed() -> None:
     assert found.inputs[0].restart_offset == 8
 
 
+def test_who_committed_is_told_with_its_transactional_id_where_that_is_known() -> None:
+    made = in_transaction(entry(8))
+    assert "committed by producer 7 epoch 0 in a transaction" in said(
+        plan(made, GROUPED), "commit-in-transaction"
+    )
+    owned = plan(made, GROUPED, lambda o: replace(o, owners={7: "pay", 1: "other"}))
+    assert "committed by producer 7 epoch 0 (transactional id 'pay') in" in said(
+        owned, "commit-in-transaction"
+    )
+
+
+def test_an_application_without_outputs_has_none_in_its_transaction() -> None:
+    """Nothing shows that outputs were in it, and nothing was checked."""
+    described = app("transactional", store=GROUP, outputs=(), base={"in:1": 0})
+    found = plan(in_transaction(entry(8)), described)
+    assert found.guarantee == "exactly-once"
+    assert "assumed" in found.because
+
+
+def test_an_empty_output_proves_nothing_of_the_commit() -> None:
+    found = plan(in_transaction(entry(8)), GROUPED)
+    checks = {c.where: c for c in found.checks if c.name == "outputs-in-commit"}
+    assert checks["out:0"].held is True
+    made = in_transaction(entry(8), entry(0, 0, 1))
+    made.committers[TopicPartition("in", 1)] = 7
+    found = plan(made, app("transactional", store=GROUP))
+    (empty,) = [
+        c for c in found.checks if c.name == "outputs-in-commit" and "out:1" in (c.where or "")
+    ]
+    assert (empty.held, empty.detail) == (None, "no record was looked at: it is empty")
+
+
+def test_a_group_that_lost_one_of_its_offsets_is_not_one_that_lost_all() -> None:
+    """Others are there: the partition was added, or never committed, and its base must be said."""
+    described = app("transactional", store=GROUP, mapping={"in:0": ("out:0",), "in:1": ("out:0",)})
+    error = refused(in_transaction(entry(8)), described)
+    assert "the store has no entry for it, but for others" in error.what
+    assert error.where == "in:1"
+
+
+def test_an_offset_that_an_earlier_plan_set_at_the_base_is_as_good_as_none() -> None:
+    def of(offset: int, base: dict[str, int], log_start: int = 0) -> RestartPlan:
+        made = World()
+        for number in range(4):
+            made.log("in").write(number)
+        made.log("in").log_start = log_start
+        made.log("out")
+        made.commit(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=offset)))
+        return plan(made, app("transactional", store=GROUP, base=base))
+
+    for offset, base, log_start, guarantee in (
+        (0, {}, 0, "exactly-once"),
+        (1, {}, 0, "at-least-once"),
+        (1, {"in:0": 1}, 0, "exactly-once"),
+        (0, {"in:0": 1}, 0, "at-least-once"),
+        (1, {"in:0": 1}, 1, "exactly-once"),
+        (1, {}, 1, "at-least-once"),  # what was below the log start nobody knows
+    ):
+        assert of(offset, base, log_start).guarantee == guarantee
+
+
 def test_a_commit_that_cannot_be_read_is_no_evidence() -> None:
     def denied(observed: Observed) -> Observed:
         return replace(observed, unseen={CommitOf(*IN): "it could not be read: DENIED"})
@@ -933,8 +1029,10 @@ def test_two_applications_in_the_range_are_refused(strategy: str) -> None:
     assert plan(world_of(True), app(strategy), one).guarantee == "exactly-once"
     foreign = app(strategy, exclusive=False)
     assert held(plan(world_of(True), foreign, two), "exclusive") is None
-    error = refused(world_of(False, True), app(strategy))
-    assert "two kinds of producers wrote what is counted" in error.what
+    for owners in ({}, {8: "b"}):
+        change = lambda o, owners=owners: replace(o, owners=owners)  # noqa: E731
+        error = refused(world_of(False, True), app(strategy), change)
+        assert "two kinds of producers wrote what is counted" in error.what
 
 
 def test_transactional_waits_for_open_outputs() -> None:
