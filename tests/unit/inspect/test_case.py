@@ -1082,3 +1082,34 @@ def test_an_id_is_named_after_a_group_word_by_word(
     assert named_after(transactional_id, group) is named
     if named:
         assert group in possible_groups(transactional_id)
+
+
+def test_who_a_remedy_is_about() -> None:
+    live, endless = case(row()), case(row(timeout_ms=2**31 - 1))
+    assert remedies.let_it_run(live).transactional_id == "orders"
+    assert remedies.let_it_run(live).producer_epoch == EPOCH
+    assert remedies.let_it_run(case()).producer_id is None
+    assert remedies.leave_to_its_system(endless).transactional_id == "orders"
+    assert remedies.leave_to_its_system(case()).transactional_id is None
+    assert remedies.wait_for_commit(live).transactional_id == "orders"
+    assert remedies.wait_for_commit(case()).transactional_id is None
+
+
+@pytest.mark.parametrize(("timeout", "told"), [(60_000, ""), (2**31 - 1, " with --owner-is-gone")])
+def test_an_id_that_is_open_elsewhere_is_fenced_first(timeout: int, told: str) -> None:
+    remedy = remedies.wait_for_namesake(case(elsewhere(timeout_ms=timeout)))
+    assert f"or fence it first{told}; then abort this one" in remedy.does
+    assert (remedy.transactional_id, remedy.producer_id, remedy.producer_epoch) == (
+        "orders",
+        PID,
+        EPOCH,
+    )
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_coordinator_that_lost_a_decision_says_what_its_timeout_then_does(outcome: str) -> None:
+    history = replace(past(), decisions=(decided(outcome, source="forgotten"),))
+    does = remedies.wait_for_commit(case(row(), history=history)).does
+    assert does.startswith("the coordinator of orders has lost that decision")
+    assert ("--owner-is-gone" in does) is (outcome == "commit")
+    assert does.endswith("its timeout aborts it, as was decided") is (outcome == "abort")

@@ -199,6 +199,11 @@ def test_what_two_logs_name_is_of_no_order_and_reached_by_the_lower_epoch() -> N
         both = [replace(x, leader_epoch=e) for x, e in zip((first, second), epochs, strict=True)]
         h = read_history(StartBatch(PID, 0), HERE, both, PARTITIONS)
         assert (h.reason, h.leader_epoch, h.read_until) == ("history-compacted", reached, None)
+    # one that lost its end is enough for epochs to come again, and one that a cache kept
+    marked = replace(first, cut_epoch=2), replace(second, cached_until=2)
+    for both in (marked, marked[::-1]):
+        h = read_history(StartBatch(PID, 0), HERE, both, PARTITIONS)
+        assert (h.lost_end, h.cached_until) == (True, 2)
     h = read_history(StartBatch(PID, 0), HERE, [first], PARTITIONS)
     assert (h.reason, h.leader_epoch, h.read_until) == (None, 3, 2)
     h = read_history(StartBatch(PID, 0), HERE, [replace(first, error="TIMED_OUT")], PARTITIONS)

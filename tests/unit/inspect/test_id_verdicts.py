@@ -373,6 +373,144 @@ def test_an_outcome_is_proven_by_prepare_alone() -> None:
     assert judge_id(look("Ongoing")).proven_outcome is None
 
 
+def _refused(part: NamedPartition, outcome: str = "PrepareCommit", version: int = 0) -> str:
+    """What is said of the one partition that refuses the marker."""
+    kept = record(outcome, version=version, partitions=(P,))
+    v = twice(look(outcome, row=row(outcome, partitions=(P,)), named=(part,)), kept)
+    [said] = [e.text for e in v.evidence if e.code == "marker-refused"]
+    return said
+
+
+@pytest.mark.parametrize(
+    ("part", "outcome", "version", "told"),
+    [
+        (
+            named(P, coordinator=6, start=3),
+            "PrepareCommit",
+            0,
+            "t:0 has seen coordinator epoch 6, its coordinator's is 5: 1 below, so its marker is "
+            "refused; a transaction is open there from offset 3",
+        ),
+        (
+            named(P, coordinator=8),
+            "PrepareCommit",
+            0,
+            "t:0 has seen coordinator epoch 8, its coordinator's is 5: 3 below, so its marker is "
+            "refused; none of it is open there any more",
+        ),
+        (
+            named(P, epoch=9, ended_by=("commit", 7)),
+            "PrepareCommit",
+            0,
+            "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none of "
+            "it is open there any more: the commit marker at offset 7 ended it",
+        ),
+        (
+            named(P, epoch=9, ended_by=("commit", 7)),
+            "PrepareAbort",
+            0,
+            "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none of "
+            "it is open there any more: the commit marker at offset 7 ended it. Its coordinator "
+            "decided abort: records were delivered that it aborted",
+        ),
+        (
+            named(P, epoch=9, ended_by=("abort", 7), start=11),
+            "PrepareCommit",
+            0,
+            "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; a "
+            "transaction is open there from offset 11",
+        ),
+        (
+            named(P, start=3),
+            "PrepareCommit",
+            2,
+            "on t:0 somebody wrote with producer epoch 8, the one of its marker, which is refused "
+            "for as long as that is open (KAFKA-19999): a transaction is open there from offset 3",
+        ),
+    ],
+)
+def test_which_epoch_refuses_the_marker_and_what_became_of_the_records(
+    part: NamedPartition, outcome: str, version: int, told: str
+) -> None:
+    assert _refused(part, outcome, version) == told
+
+
+@pytest.mark.parametrize(
+    ("parts", "action", "partitions"),
+    [
+        ((named(P, coordinator=6, start=3), named(Q)), "restart-coordinator", ()),
+        (
+            (named(P, coordinator=6, start=3), named(Q, seen=False, error="TIMED_OUT")),
+            "restore-leader",
+            ("t:1",),
+        ),
+        (
+            (
+                named(P, coordinator=6, start=3),
+                named(Q, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION"),
+            ),
+            "restart-coordinator",
+            (),
+        ),
+    ],
+)
+def test_a_deleted_partition_needs_no_leader_before_a_move(
+    parts: tuple[NamedPartition, ...], action: str, partitions: tuple[str, ...]
+) -> None:
+    v = twice(look(named=parts), record(version=0))
+    assert (v.remedy.action, v.remedy.partitions) == (action, partitions)
+
+
+@pytest.mark.parametrize(
+    ("own", "action"),
+    [
+        # written with the marker's own epoch by nobody that is known: no outcome is proven
+        ((named(P, start=3), named(Q)), "none"),
+        # a later epoch: what is open there is another transaction's, by its producer's own epoch
+        ((named(P, epoch=9, start=3), named(Q)), "write-prepared-marker"),
+    ],
+)
+def test_what_was_written_with_the_markers_epoch_gets_no_marker(
+    own: tuple[NamedPartition, ...], action: str
+) -> None:
+    assert twice(look(named=own), record()).remedy.action == action
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "least", "version", "told"),
+    [
+        (1, 2, 2, "bring back replicas of __transaction_state:7: 1 in sync, it must have 2 "),
+        (None, 2, 0, "find out whether __transaction_state:7 has as many replicas in sync"),
+        (3, None, 2, "find out whether __transaction_state:7 has as many replicas in sync"),
+        (2, 2, 0, "ask again in a minute: a record that its log refused is tried again; then, "
+         "its coordinator has only to write its last record"),
+        (2, 2, 1, "ask again in a minute: a record that its log refused is tried again; then, "
+         "its coordinator has only to write its last record"),
+        (2, 2, 2, "ask again in a minute: a record that its log refused is tried again; then, "
+         "its coordinator sends markers again"),
+    ],
+)  # fmt: skip
+def test_how_what_has_all_its_markers_is_finished(
+    in_sync: int | None, least: int | None, version: int, told: str
+) -> None:
+    v = twice(look(in_sync=in_sync, min_in_sync=least), record(version=version))
+    assert v.remedy.does.startswith(told)
+    assert ("restart-coordinator" in dict(v.remedy.refused)) is (version == 2 or in_sync == 1)
+    assert v.remedy.partitions == (("__transaction_state:7",) if in_sync == 1 else ())
+
+
+def test_what_has_all_its_markers_says_which_partitions_are_gone() -> None:
+    def told(*parts: NamedPartition) -> str:
+        v = twice(look(named=parts), record())
+        [said] = [e.text for e in v.evidence if e.code == "markers-written"]
+        return said
+
+    gone = named(Q, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION")
+    assert told(named(P), gone).endswith("; deleted since: t:1")
+    assert "deleted since" not in told(named(P), named(Q))
+    assert told(named(P), named(Q)).startswith("it names 2 partitions: ")
+
+
 def test_every_rule_has_a_case() -> None:
     assert {r.name for r in RULES} == {rule for _, _, rule, _ in CASES.values()}
     assert {r.name for r in RULES} >= LOOK_AGAIN
