@@ -443,7 +443,7 @@ def _decisions(
         ):
             source: Source = "forgotten"
             if cached_until is not None:
-                source = "cache" if r.offset < cached_until.get(r.partition, 0) else "log"
+                source = "cache" if r.offset < cached_until[r.partition] else "log"
             completed_at = next_at.get(r.transactional_id)
             decisions.append(
                 replace(

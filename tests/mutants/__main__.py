@@ -77,8 +77,14 @@ _RESTART = (
 MODULES: dict[str, Sequence[str]] = {
     "recovery.diagnose.verdicts": _VERDICTS,
     "recovery.diagnose.case": _VERDICTS,
-    "recovery.inspect.history": ("history", "verdicts", "audit_transactions", "verdicts_model"),
-    "recovery.inspect.lost_markers": ("history", "verdicts", "verdicts_model"),
+    "recovery.inspect.history": (
+        "history",
+        "case",
+        "verdicts",
+        "audit_transactions",
+        "verdicts_model",
+    ),
+    "recovery.inspect.lost_markers": ("history", "case", "verdicts", "verdicts_model"),
     "recovery.diagnose.remedies": _VERDICTS,
     "recovery.remedy.repairs": (
         "verdicts",

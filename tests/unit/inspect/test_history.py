@@ -5,6 +5,7 @@ import time
 import pytest
 
 from recovery.facts import TopicPartition
+from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import (
@@ -19,6 +20,7 @@ from recovery.inspect.history import (
 )
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import StartBatch
+from recovery.inspect.topic_sightings import Sighting, Sightings
 from recovery.values import replace
 
 PID, HERE, ELSEWHERE = 4001, TopicPartition("t", 0), TopicPartition("t", 1)
@@ -100,8 +102,9 @@ def test_every_prepare_that_names_the_partition_is_a_decision_not_only_the_newes
 
 
 def test_where_nothing_was_read_every_bound_is_the_logs_beginning() -> None:
-    h = read_history(StartBatch(PID, 0), HERE, others(), PARTITIONS)
-    assert (h.window, h.named_since, h.named_before, h.cached_until) == (0, None, 0, 0)
+    for sightings in (None, Sightings("id", (Sighting("id", {0: 3}, {0: 5}),))):
+        h = read_history(StartBatch(PID, 0), HERE, others(), PARTITIONS, sightings=sightings)
+        assert (h.window, h.named_since, h.named_before, h.cached_until) == (0, None, 0, 0)
 
 
 def test_decisions_of_several_ids_are_in_the_order_of_the_log() -> None:
@@ -126,6 +129,9 @@ def test_an_open_transaction_in_the_log_and_one_that_ended() -> None:
     assert still_open_in_log(past(record(0, "E", 0), record(1, "PC", 10, named=(ELSEWHERE,))))
     assert not still_open_in_log(past(record(0, "PC", 0), record(1, "CC", 10)))
     assert not still_open_in_log(past(record(0, "E", 0), record(1, "O", 10, pid=4007)))
+    for gone in (None, UnknownVersion(9)):
+        last = replace(record(1, "O", 10), value=gone)
+        assert not still_open_in_log(past(record(0, "E", 0), last))
 
 
 # --- whole -------------------------------------------------------------------------------------
@@ -368,6 +374,15 @@ def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -
     for confirmed, expected in ((["orders"], None), ([], "orders"), (["billing"], "orders")):
         h = read_history(StartBatch(PID, 0), HERE, logs, PARTITIONS, confirmed_ids=confirmed)
         assert (h.moved, h.reason) == (expected, None)
+
+
+def test_an_id_that_moved_before_it_had_the_producer_id_is_at_home() -> None:
+    """Its old records are in a log that names the producer id for another id's sake."""
+    name = next(n for n in map(str, range(99)) if coordinator_partition(n, PARTITIONS) == 1)
+    neighbour = replace(record(0, "E", 0), partition=1, transactional_id=name)
+    away = replace(record(1, "CC", 1, pid=4000), partition=1)
+    logs = [log(record(0, "E", 0)), StateLog(1, (neighbour, away), 0), StateLog(2, (), 0)]
+    assert read_history(StartBatch(PID, 0), HERE, logs, PARTITIONS).moved is None
 
 
 # --- which decision covers the batch ---------------------------------------------------------
