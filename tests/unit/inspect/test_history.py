@@ -1,6 +1,7 @@
 """Decisions, wholeness and lost markers from records written out by hand."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -480,8 +481,39 @@ def test_v2_tells_by_epoch_alone_whatever_the_clocks() -> None:
         record(1, "PC", 1, epoch=6, version=2),
         markers=(marker(50, 9_999_999, epoch=5),),
     )
+    assert lost(h, StartBatch(PID, 4)) == [1], "the marker of epoch 5 is there"
     assert lost(h, StartBatch(PID, 5)) == [1]
     assert lost(h, StartBatch(PID, 6)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "unclear"),
+    [
+        ({}, {}, True),
+        # its log did not lose its end: no epoch came again
+        ({}, {"lost_end": False}, False),
+        # the log that is there has it
+        ({"source": "log"}, {}, False),
+        # the end of the transaction before the batch
+        ({"producer_epoch": 1}, {}, False),
+        # markers may be below what was read
+        ({}, {"markers_from": 40}, False),
+        ({}, {"markers_from": None}, False),
+        # one marker of any decision shows that this is the topic
+        ({}, {"markers": (marker(9, 5, epoch=2),)}, False),
+        ({}, {"markers": (marker(9, 5, "abort", epoch=2),)}, True),
+        # the topic's id was seen before, by an offset of the log that is there now
+        ({}, {"named_since": 0}, True),
+    ],
+)
+def test_v2_after_a_lost_end_an_epoch_may_be_of_an_earlier_topic(
+    made: dict[str, Any], other: dict[str, Any], unclear: bool
+) -> None:
+    h = v1(record(0, "E", 0), record(1, "PC", 9, version=2, epoch=2))
+    gone = replace(h.decisions[0], **{"source": "forgotten"} | made)
+    h = replace(h, **{"decisions": (gone,), "lost_end": True} | other)
+    assert topic_unclear(h, START, 100) is unclear
+    assert (lost(h) is None) is unclear
 
 
 @pytest.mark.parametrize("measured", [True, False])
