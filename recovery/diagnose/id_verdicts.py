@@ -119,8 +119,9 @@ class IdCase(Value, dict=True):
 
         A transaction begins with its first partition, so an empty record hides partitions.
         """
-        named = self.recorded
-        return bool(named) and set(named or ()) <= set(self.row.partitions or ())
+        if not self.recorded:
+            return False
+        return set(self.recorded) <= set(self.row.partitions or ())
 
     @property
     def unseen(self) -> tuple[NamedPartition, ...]:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdVerdict, judge_id
+from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdCase, IdVerdict, judge_id
 from recovery.diagnose.verdicts import FINDINGS
 from recovery.facts import (
+    CoordinatorFacts,
     GroupFacts,
     PartitionFacts,
     ProducerFacts,
@@ -741,6 +742,14 @@ def test_the_last_epoch_is_taken_again_as_there_is_none_above(epoch: int, refuse
     assert bool(refusing(seen, None, 2)) is refuses
     assert not refusing(seen, None, 1)
     assert not refusing(seen, None)
+
+
+def test_the_log_that_takes_no_record_is_its_coordinators() -> None:
+    few = look("Ongoing", in_sync=1, away=(2, 3))
+    log = CoordinatorFacts(7, 1, seen=True, in_sync=1, away=(2, 3), least=2)
+    assert IdCase(few, None, None, Settings()).short_log == log
+    assert IdCase(look("Ongoing"), None, None, Settings()).short_log is None
+    assert IdCase(look(in_sync=1), None, None, Settings()).short_log is None
 
 
 def test_as_many_replicas_in_sync_as_must_be_are_enough() -> None:

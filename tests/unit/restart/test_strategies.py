@@ -141,6 +141,42 @@ def test_the_pair_of_the_world() -> None:
         assert held(found, name) is None
 
 
+def test_only_outputs_that_are_dropped_are_named_as_such() -> None:
+    both = (
+        StoredOutput(topic="out", partition=0, offset=2),
+        StoredOutput(topic="out2", partition=0, offset=1),
+    )
+    made = world(StoredPartition(input=entry().input, output=both))
+    made.log("out2").write("y", 9)
+    because = plan(made, app(outputs=("out", "out2"))).because
+    assert because.endswith("when they come again: out:0 [2, 5) holds 3")
+
+
+def test_a_guarantee_hangs_on_the_old_process_only_where_it_was_not_fenced() -> None:
+    made = world()
+    assert plan(made).because.startswith(f"{IF_DEAD}; the input offset was committed")
+    made.fenced = {7}
+    assert plan(made).because.startswith("the input offset was committed with the output offset")
+    plain = in_transaction(entry(8), written=False)
+    plain.commit(entry(8))
+    found = plan(plain, GROUPED)
+    assert (found.guarantee, held(found, "fenced")) == ("at-least-once", None)
+    assert found.because.startswith("the group's offset was committed outside of a transaction")
+
+
+def test_what_a_first_plan_writes_into_the_store() -> None:
+    """Of a group the offset alone; of a checkpoint nothing, since its state is not eoctl's."""
+    start = StoredOffset(topic="in", partition=0, offset=0)
+    never = world(outputs=0)
+    never.log("out")
+    never.stored = '{"partitions":[]}'
+    assert plan(never, app("transactional", store=GROUP)).store == (StoredPartition(input=start),)
+    assert plan(never, app("checkpoint")).store == ()
+    assert plan(never).store == (
+        StoredPartition(input=start, output=(StoredOutput(topic="out", partition=0, offset=0),)),
+    )
+
+
 def test_without_outputs_after_the_commit_it_says_so_and_without_outputs_it_does_not() -> None:
     because = "the input offset was committed with the output offset"
     assert plan(world(entry(4, 5))).because == (
@@ -1138,6 +1174,7 @@ def test_flink() -> None:
     assert (found.outputs, found.store, found.starting_offsets) == ((), (), None)
     assert found.guarantee == "at-most-once"
     assert "the checkpoint promises 4 of Kafka's sink" in found.because
+    assert found.because.endswith("without their state"), "one reason of all partitions"
     assert (held(found, "source"), held(found, "newest")) == (None, None)
     assert changes(found, flink(5, 3).observe()) == ()
 
@@ -1230,6 +1267,14 @@ def test_a_merge_log_without_a_commit_leaves_the_store_as_it_is() -> None:
     ]
     assert [o.drop_first for o in found.outputs] == [4]
     assert found.store == ()
+
+
+def test_a_merge_log_that_does_not_exist() -> None:
+    made = merging("ll")
+    del made.logs[TopicPartition("m", 0)]
+    error = refused(made, MERGING)
+    assert "no such topic" in error.what
+    assert error.where == "m"
 
 
 def test_merge_logs_of_other_tasks() -> None:
