@@ -10,6 +10,7 @@ from recovery.diagnose.verdicts import FINDINGS
 from recovery.facts import (
     CoordinatorFacts,
     GroupFacts,
+    Missing,
     PartitionFacts,
     ProducerFacts,
     TopicPartition,
@@ -732,6 +733,72 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
     assert hidden["partitions-hidden"].data == {"partitions": ["t:1"]}
     ours = look("Ongoing", over_timeout=None, over_long=None)
     assert "compared by our clock" in said(ours, record("Ongoing"))["running"].text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "above"),
+    [
+        ({"named": (named(P, coordinator=6),)}, {}, [1]),
+        ({"named": (named(P, coordinator=5),)}, {}, []),
+        ({"named": (named(P, coordinator=8), named(Q, coordinator=6))}, {}, [3, 1]),
+        # the newer of two epochs of its coordinator counts, and the one that is known
+        ({"named": (named(P, coordinator=8),)}, {"coordinator_epoch": 6}, [2]),
+        ({"named": (named(P, coordinator=8),), "coordinator_epoch": 7}, {"coordinator_epoch": 6}, [1]),
+        ({"named": (named(P, coordinator=8),), "coordinator_epoch": None}, {"coordinator_epoch": 6}, [2]),
+        ({"named": (named(P, coordinator=8),), "coordinator_epoch": None}, {}, []),
+        # the partition has no marker of any coordinator
+        ({"named": (named(P, coordinator=None),)}, {}, []),
+        ({"named": (named(P, coordinator=None, epoch=9),)}, {}, [0]),
+        # a producer epoch above counts unless it was decided lately, by the newer look
+        ({"named": (named(P, epoch=9),)}, {}, [0]),
+        ({"named": (named(P, epoch=9),)}, {"decided_long_ago": False}, []),
+        ({"named": (named(P, epoch=9),)}, {"decided_long_ago": None}, [0]),
+        ({"named": (named(P, epoch=7),)}, {}, []),
+        # what was not seen refuses nothing
+        ({"named": (replace(named(P, coordinator=6), seen=False),)}, {}, []),
+        ({"named": (NamedPartition(PartitionFacts(*P), True),)}, {}, []),
+        ({"named": None}, {}, []),
+        # another transaction, or another state, in the second look
+        ({"named": (named(P, coordinator=6),)}, {"row": row(start_timestamp=NOW)}, []),
+        ({"named": (named(P, coordinator=6),)}, {"row": row(producer_epoch=9)}, []),
+        ({"named": (named(P, coordinator=6),)}, {"row": row(producer_id=PID + 1)}, []),
+        ({"named": (named(P, coordinator=6),)}, {"row": row("PrepareAbort")}, []),
+        ({"named": (named(P, coordinator=6),), "row": row("Ongoing")}, {}, []),
+        ({"named": (named(P, epoch=9),), "row": row(producer_epoch=None)}, {}, []),
+    ],
+)  # fmt: skip
+def test_who_refuses_the_marker(
+    first: dict[str, Any], second: dict[str, Any], above: list[int]
+) -> None:
+    seen = look(**first)
+    found = refusing(seen, replace(seen, **second))
+    assert [r.above for r in found] == above
+
+
+@pytest.mark.parametrize(
+    ("part", "closed", "error"),
+    [
+        (named(P), True, None),
+        (named(P, start=3), False, None),
+        (named(P, seen=False), False, None),
+        (named(P, seen=False, refusal=NOT_GRANTED), False, NOT_GRANTED),
+        (named(P, seen=False, error="NOT_LEADER"), False, "NOT_LEADER"),
+        (named(P, seen=False, error="NOT_LEADER", refusal=NOT_GRANTED), False, NOT_GRANTED),
+        (named(P, seen=False, error="UNKNOWN_TOPIC_ID"), True, "UNKNOWN_TOPIC_ID"),
+        (NamedPartition(PartitionFacts(*P), True), True, None),
+    ],
+)
+def test_a_partition_is_closed_that_holds_nothing_of_it_or_is_gone(
+    part: NamedPartition, closed: bool, error: str | None
+) -> None:
+    assert (part.closed, part.error) == (closed, error)
+
+
+def test_groups_of_an_older_bundle_that_were_not_all_seen() -> None:
+    hole = (Missing("group", "COORDINATOR_NOT_AVAILABLE", ""),)
+    assert look().groups_unseen == ()
+    assert look(groups_seen=False, groups_missing=hole).groups_unseen == hole
+    assert [m.error for m in look(groups_seen=False).groups_unseen] == ["NOT_SEEN"]
 
 
 @pytest.mark.parametrize(("epoch", "refuses"), [(32_766, True), (32_767, False)])
