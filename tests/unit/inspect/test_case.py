@@ -24,7 +24,12 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.group_life import GroupLife
 from recovery.inspect.history import Decision, History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.remedy.repairs import named_and_visible
+from recovery.remedy.repairs import (
+    commit_refused,
+    end_request,
+    named_and_visible,
+    remedy_allowed,
+)
 from recovery.values import replace
 
 PID, EPOCH, P, Q = 4001, 7, TopicPartition("t", 0), TopicPartition("t", 1)
@@ -1113,3 +1118,110 @@ def test_a_coordinator_that_lost_a_decision_says_what_its_timeout_then_does(outc
     assert does.startswith("the coordinator of orders has lost that decision")
     assert ("--owner-is-gone" in does) is (outcome == "commit")
     assert does.endswith("its timeout aborts it, as was decided") is (outcome == "abort")
+
+
+# --- what a verdict allows -------------------------------------------------------------------------
+
+
+def owned(**other: Any) -> Verdict:
+    """Past --long-after, with nothing that speaks against a fence or a commit."""
+    v = verdict(opened(row(), history=past()))
+    return replace(v, **{"name": "long", "rule": "past-long"} | other)
+
+
+FEW = CoordinatorFacts(0, 1, True, in_sync=1, least=2)
+AWAY = remedies.start_brokers_first(FEW, ("t:1",), remedies.nothing("later"))
+BACK = "its end cannot be written before __transaction_state:0 is back"
+
+
+@pytest.mark.parametrize(
+    ("other", "plain", "stopped", "gone"),
+    [
+        ({}, None, None, None),
+        ({"name": "overdue"}, None, None, None),
+        ({"name": "open"}, "it is within its limits", None, None),
+        ({"name": "orphan"}, *["fence does not fit this verdict"] * 3),
+        ({"owner": None}, *["no id is Ongoing with this producer id"] * 3),
+        ({"owner": row("PrepareCommit")}, *["no id is Ongoing with this producer id"] * 3),
+        ({"fence_safe": False}, *["whether decided data lies under its transaction"] * 3),
+        ({"gate": "it may live"}, *["it may live; only with --owner-is-gone"] * 2, None),
+        ({"short_log": FEW, "remedy": AWAY}, *[BACK] * 3),
+        ({"unled": ("t:1",), "remedy": AWAY}, *[BACK] * 3),
+    ],
+)
+def test_whom_a_fence_may_end(
+    other: dict[str, Any], plain: str | None, stopped: str | None, gone: str | None
+) -> None:
+    """Who is gone for good is ended past any gate, never past decided data or missing brokers."""
+    v = owned(**other)
+    for how, expected in (
+        ({}, plain),
+        ({"is_stopped": True}, stopped),
+        ({"owner_is_gone": True}, gone),
+    ):
+        said = remedy_allowed(v, "fence", **how)
+        assert (said is None) is (expected is None)
+        assert expected is None or expected in said
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({}, None),
+        ({"name": "open"}, None),
+        ({"name": "overdue"}, None),
+        ({"name": "marker-lost"}, "marker-lost cannot be committed with it"),
+        ({"owner": None}, "there is nothing to commit"),
+        ({"owner": row("PrepareCommit")}, "there is nothing to commit"),
+        ({"owner": row(timeout_ms=2**31 - 1)}, "only its own system knows the outcome"),
+        ({"mixed": True, "name": "marker-lost", "proven_outcome": "commit"}, None),
+        (
+            {"mixed": True, "name": "marker-lost", "proven_outcome": "abort"},
+            "a commit would deliver what was aborted",
+        ),
+        ({"fence_safe": False}, "whether decided data lies under its transaction is not known"),
+        ({"short_log": FEW, "remedy": AWAY}, BACK),
+        ({"unled": ("t:1",), "remedy": AWAY}, BACK),
+    ],
+)
+def test_what_may_be_committed_in_a_dead_owners_stead(
+    other: dict[str, Any], why: str | None
+) -> None:
+    said = commit_refused(owned(**other))
+    assert (said is None) is (why is None)
+    assert why is None or why in said
+    instead = remedy_allowed(owned(**other), "resolve", owner_is_gone=True)
+    assert (instead is None) is (why is None and bool(other.get("mixed")))
+    if not other.get("mixed"):
+        assert "--owner-is-gone does not apply" in (instead or "")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({}, None),
+        ({"rule": "history-moved"}, None),
+        ({"rule": "history-not-read"}, "another look may still show its outcome"),
+        ({"owner": row()}, "orders is Ongoing with its producer id"),
+        ({"samples": 1}, "it was looked at only once"),
+    ],
+)
+def test_what_is_ended_without_proof(other: dict[str, Any], why: str | None) -> None:
+    unknown: dict[str, Any] = {"name": "unknown", "rule": "order-unclear", "owner": None}
+    v = owned(**unknown | {"remedy": remedies.nothing("ask")} | other)
+    said = remedy_allowed(v, "resolve", without_proof=True)
+    assert (said is None) is (why is None)
+    assert why is None or why in said
+    assert remedy_allowed(v, "resolve") is not None
+    for action in ("abort", "fence"):
+        assert remedy_allowed(v, action, without_proof=True) is not None
+
+
+@pytest.mark.parametrize(
+    "known", [{"state": "Empty"}, {"producer_epoch": None}, {"timeout_ms": None}]
+)
+def test_only_what_is_described_as_ongoing_is_ended(known: dict[str, Any]) -> None:
+    for version, request in ((0, 3), (1, 3), (2, 5), (3, 5)):
+        assert end_request(row(), version).version == request
+    with pytest.raises(ValueError, match="orders is"):
+        end_request(row(**known), 2)
