@@ -186,7 +186,7 @@ class IdCase(Value, dict=True):
             self.row,
             self.settings,
             late=bool(self.past_timeout) or bool(self.past_long),
-            moved=self.second is not None and self.first.row.partitions != self.row.partitions,
+            moved=self.first.row.partitions != self.row.partitions,
             groups=self.newest.groups,
             missing=self.newest.groups_unseen,
         )

@@ -288,6 +288,9 @@ def test_a_partition_that_its_record_names_and_nobody_asked_may_lack_its_marker(
     )
     v = twice(look(named=(named(P, epoch=7, start=3), named(Q))), record())
     assert v.evidence[-1].text == "it waits for its markers on t:0"
+    assert twice(look(named=None), record()).rule == "markers-on-their-way"
+    once = look(named=(named(P, epoch=7, start=3), named(Q)))
+    assert judge_id(once, None, record()).rule == "markers-on-their-way"
 
 
 @pytest.mark.parametrize(
@@ -614,6 +617,8 @@ def test_its_own_clock_decides_else_ours_beyond_the_skew() -> None:
     assert at(5_000).rule == "clock-not-seen"
     assert at(5_001).rule == "past-timeout"
     assert at(-5_001).rule == "within-limits"
+    exact = look("Ongoing", over_timeout=None, over_long=None, collected_at=START + 60_001)
+    assert judge_id(exact, None, None, Settings(clock_skew=0)).rule == "past-timeout"
     young = look("Ongoing", collected_at=START + 10_000_000, over_timeout=False)
     assert judge_id(young).rule == "within-limits"
 
