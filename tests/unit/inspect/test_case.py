@@ -1225,3 +1225,18 @@ def test_only_what_is_described_as_ongoing_is_ended(known: dict[str, Any]) -> No
         assert end_request(row(), version).version == request
     with pytest.raises(ValueError, match="orders is"):
         end_request(row(**known), 2)
+
+
+def test_a_refusal_names_the_verdict_what_forbids_it_and_what_to_do_instead() -> None:
+    v = owned(remedy=remedies.fence(case(row())))
+    for action, why in (
+        ("abort", "its owner may still commit: you would drop its records here and keep them"),
+        ("resolve", "resolve does not fit this verdict"),
+    ):
+        said = remedy_allowed(v, action) or ""
+        assert said.startswith(f"t:0 producer id {PID} is long (past-long): {why}")
+        assert "; the remedy is fence: aborts the open transaction of orders" in said
+    mixed = owned(mixed=True, name="marker-lost", remedy=remedies.nothing("ask again"))
+    said = remedy_allowed(mixed, "abort") or ""
+    assert said.startswith(f"t:0 producer id {PID} is marker-lost, mixed (past-long): ")
+    assert said.endswith("; no remedy yet: ask again")

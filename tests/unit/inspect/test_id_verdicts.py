@@ -736,6 +736,9 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
     assert "partitions-hidden" not in said(late, None)
     hidden = said(replace(late, row=row("Ongoing", partitions=(P,))), record("Ongoing"))
     assert hidden["partitions-hidden"].data == {"partitions": ["t:1"]}
+    assert hidden["partitions-hidden"].text.endswith("that we may not see: t:1")
+    unnamed = said(late, record("Ongoing", partitions=()))["partitions-hidden"]
+    assert unnamed.text.endswith("that we may not see: none")
     ours = look("Ongoing", over_timeout=None, over_long=None)
     assert "compared by our clock" in said(ours, record("Ongoing"))["running"].text
 
