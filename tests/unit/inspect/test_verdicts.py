@@ -1820,6 +1820,8 @@ def id_at(
         ),  # for this very one
         ([id_at(4, "PrepareCommit", partitions=(TopicPartition("t", 1),))], True, "refuse"),
         ([id_at(4, "PrepareCommit", partitions=(TopicPartition("u", 0),))], True, "refuse"),
+        ([id_at(4, "Ongoing", partitions=(TopicPartition("t", 0),))], True, "refuse"),
+        ([replace(id_at(4, "PrepareCommit"), partitions=None)], True, "refuse"),
         ([id_at(None)], True, "refuse"),  # could not be described
         ([id_at(4, timeout=None)], True, "refuse"),
         ([id_at(4), replace(id_at(4), transactional_id="y")], True, "refuse"),
