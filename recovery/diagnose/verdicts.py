@@ -151,8 +151,14 @@ def _answered(m: Missing | None, request: str) -> str:
 
 
 def _offsets_refused(c: Case) -> Missing | None:
-    bad = next((s.partition for s in c.samples if s.partition.error is not None), None)
-    return None if bad is None else Missing("partition", bad.error or "", "", bad.leader)
+    return next(
+        (
+            Missing("partition", s.partition.error, "", s.partition.leader)
+            for s in c.samples
+            if s.partition.error is not None
+        ),
+        None,
+    )
 
 
 def _producers_refused(c: Case) -> Missing | None:
@@ -168,10 +174,6 @@ def _coordinator_errors(c: Case) -> list[str]:
 def _coordinators_answered(c: Case) -> str:
     errors = _coordinator_errors(c)
     return f" ({', '.join(errors)})" if errors else ""
-
-
-def _earlier_unclear(c: Case) -> bool:
-    return c.owner is not None and not c.nothing_decided_below
 
 
 _KNOWN_OTHERWISE = "if the outcome is known from elsewhere: txn resolve --without-proof"
@@ -455,7 +457,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "earlier-decision-not-excluded",
-        lambda c: (bool(c.past_timeout) or bool(c.past_long)) and _earlier_unclear(c),
+        lambda c: (bool(c.past_timeout) or bool(c.past_long)) and not c.nothing_decided_below,
         lambda c: (
             "it is past a limit, but whether decided data lies under it is not known"
             + (f" ({c.history.reason})" if c.history and c.history.reason else "")

@@ -414,12 +414,17 @@ def test_the_stored_producer_leads_to_the_brokers() -> None:
         ({"out_last_sequence": 2}, known(0, 4), "goes on at (epoch, sequence) (0, 2)"),
         ({"out_last_sequence": 0}, known(0, 4), "goes on at (epoch, sequence) (0, 2)"),
         ({"out_producer_epoch": 1}, known(1, 4), "goes on at (epoch, sequence) (0, 2)"),
+        (
+            {"out_producer_epoch": 1, "out_last_sequence": None},
+            known(1, 4),
+            "goes on at (epoch, sequence) (0, 2)",
+        ),
         ({}, known(0, 3), "the broker knows producer 7 at (epoch, sequence) (0, 3)"),
         ({}, known(0, 5), "the broker knows producer 7 at (epoch, sequence) (0, 5)"),
     ],
 )
 def test_a_stored_producer_that_does_not_fit(
-    changes: dict[str, int], broker: Callable[[Observed], Observed], what: str
+    changes: dict[str, int | None], broker: Callable[[Observed], Observed], what: str
 ) -> None:
     made = world(entry(**{**STORED, **changes}))
     assert what in refused(made, change=broker).what
@@ -453,6 +458,50 @@ def test_a_stored_producer_alone_is_fenced_only_where_the_brokers_producers_were
         plan(made, change=partial(with_reads, partition=OUT, producers=None)), "fenced"
     ) is (None)
     assert held(plan(made, change=known(0, 1)), "fenced") is True
+
+
+def test_the_first_of_two_producers_may_be_the_stored_one_and_wrote_not_alone() -> None:
+    made = world(entry(**STORED))
+    made.log("out").write("z", 8)
+    found = plan(made, change=known(0, 4))
+    assert held(found, "exclusive") is None
+    assert said(found, "exclusive") == (
+        "producers 7, 8 wrote one after the other: the application's own, each having dropped "
+        "what the one before wrote"
+    )
+    assert "each having dropped" not in said(plan(world()), "exclusive")
+
+
+def test_of_many_producers_five_are_named() -> None:
+    made = world(outputs=2)
+    for producer in range(7, 13):
+        made.log("out").write("x", producer)
+    assert "producers 7, 8, 9, 10, 11 and 1 more wrote" in said(plan(made), "exclusive")
+
+
+def test_a_process_is_fenced_by_its_id_only_where_all_that_may_live_have_one() -> None:
+    """One plain producer among transactional ones is not; nor is one that the broker forgot."""
+    made = world()
+    for e in made.log("out").entries:
+        e.transactional = True
+    for coordinator_epoch, text in ((0, "eoctl txn fence"), (None, DEAD)):
+        row = ProducerFacts("out", 0, 9, 0, 4, None, coordinator_epoch, None)
+        change = partial(with_reads, partition=OUT, producers=(row,))
+        assert text in said(plan(made, change=change), "fenced")
+    forgotten = world(entry(4, 5, **STORED | {"out_producer_id": 9}))
+    assert DEAD in said(plan(forgotten, change=known(0, 4, coordinator_epoch=0)), "fenced")
+
+
+def test_a_range_whose_producers_were_not_read() -> None:
+    def bare(observed: Observed) -> Observed:
+        answers = {
+            want: replace(got, producers=None) if isinstance(got, Counted) else got
+            for want, got in observed.answers.items()
+        }
+        return replace(observed, answers=answers)
+
+    with pytest.raises(IncompleteError, match="out:0: who wrote the range was not read"):
+        plan(world(), change=bare)
 
 
 def test_who_wrote_nothing_is_nobody() -> None:
@@ -671,7 +720,10 @@ def test_output_end_moves_the_stores_offset() -> None:
     assert plan(made, app("output-end", store=GROUP)).inputs[0].direction == "skip"
     # A commit that keeps a pair keeps a pair.
     made.commit(entry(2, 1))
-    assert plan(made, app("output-end", store=GROUP)).store == (entry(5, 5),)
+    found = plan(made, app("output-end", store=GROUP))
+    assert found.store == (entry(5, 5),)
+    # the output's offset is counted, not the stored one: no log that it was stored for
+    assert [c.where for c in found.checks if c.name == "topic-id"] == ["in:0"]
 
 
 def test_what_apply_writes() -> None:
