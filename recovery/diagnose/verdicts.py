@@ -245,10 +245,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "no-open-transaction",
-        lambda c: (
-            not c.decided_unseen
-            and (c.about.producer_id is None or c.about.start_offset is None or c.vanished)
-        ),
+        lambda c: not c.decided_unseen and (c.about.start_offset is None or c.vanished),
         lambda c: f"{c.about.name} is held, but its leader names no open transaction",
         "ask again: a marker may not have reached all replicas yet",
     ),
@@ -321,7 +318,7 @@ RULES: tuple[Rule, ...] = (
     # Decided, with markers on their way.
     Rule(
         "markers-not-written",
-        lambda c: c.preparing is not None and c.prepared_long_ago,
+        lambda c: c.prepared_long_ago,
         "prepare-stuck",
         remedies.unblock_markers,
         markers_due,
@@ -358,7 +355,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "decider-not-seen",
-        lambda c: bool(c.lost) and not c.deciders_seen,
+        lambda c: not c.deciders_seen,
         lambda c: "a decision has no marker, but its id's coordinator was not seen",
         "wait until that coordinator answers: it may still write the marker",
     ),
@@ -415,7 +412,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "written-beyond-decision",
-        lambda c: bool(c.lost) and c.written_beyond,
+        lambda c: c.written_beyond,
         lambda c: (
             "a decision has no marker, but its producer wrote later batches here, which that "
             "decision does not cover and no id owns"
@@ -470,14 +467,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "past-timeout",
-        lambda c: c.owner is not None and c.past_timeout is True,
+        lambda c: c.past_timeout is True,
         "overdue",
         remedies.wait_then_fence,
         running_time,
     ),
     Rule(
         "past-long",
-        lambda c: c.owner is not None and c.past_long is True,
+        lambda c: c.past_long is True,
         "long",
         remedies.fence,
         running_time,

@@ -750,11 +750,12 @@ def test_a_partition_that_is_held_by_nothing_that_its_leader_names(
     else:  # no row in the second look, and the LSO where it was
         assert c.second is not None
         c = replace(c, second=replace(c.second, producers=()))
-    v = verdict(c)
-    assert (v.rule, v.remedy.does) == (
-        "no-open-transaction",
-        "ask again: a marker may not have reached all replicas yet",
-    )
+    for looked in (c, replace(c, second=None)) if about != "vanished" else (c,):
+        v = verdict(looked)
+        assert (v.rule, v.remedy.does) == (
+            "no-open-transaction",
+            "ask again: a marker may not have reached all replicas yet",
+        )
 
 
 @pytest.mark.parametrize(
@@ -1240,3 +1241,18 @@ def test_a_refusal_names_the_verdict_what_forbids_it_and_what_to_do_instead() ->
     said = remedy_allowed(mixed, "abort") or ""
     assert said.startswith(f"t:0 producer id {PID} is marker-lost, mixed (past-long): ")
     assert said.endswith("; no remedy yet: ask again")
+
+
+def test_a_moved_id_matters_only_where_no_id_names_the_partition_and_nothing_is_decided() -> None:
+    """Its coordinator does not know its records; another id, or its decision, is known all the same."""
+
+    def rule(*rows: TransactionFacts, latest: StateRecord, lost: tuple[Decision, ...] = ()) -> str:
+        history = replace(past(latest), decisions=lost, moved="orders")
+        return verdict(opened(*rows, history=history)).rule
+
+    ended = record("CompleteCommit")
+    assert rule(latest=ended) == "history-moved"
+    assert rule(latest=record()) == "history-moved"
+    assert rule(row(), latest=record()) == "within-limits"
+    assert rule(latest=ended, lost=(decided(),)) == "marker-not-written"
+    assert rule(latest=record(), lost=(decided(),)) == "history-moved"

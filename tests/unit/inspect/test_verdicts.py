@@ -1407,6 +1407,17 @@ def test_a_log_that_was_not_read_names_a_permission_only_where_it_was_refused(
         assert ("grant READ on __transaction_state" in v.remedy.does) is granted
 
 
+@pytest.mark.parametrize(("above", "action"), [(1, "restart-coordinator"), (1000, "none")])
+def test_a_move_of_the_coordinator_needs_no_proof_and_a_marker_does(
+    above: int, action: str
+) -> None:
+    """v1, compacted: an earlier decision of the epoch may be gone, so the outcome is not proven."""
+    w = refused(1, above)
+    w.compact(HOME, w.ends[HOME])
+    v = judged(w)
+    assert (v.name, v.proven_outcome, v.remedy.action) == ("coordinator-fenced", None, action)
+
+
 REFUSED, LATE = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "REQUEST_TIMED_OUT"
 
 
