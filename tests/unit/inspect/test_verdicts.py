@@ -1523,6 +1523,14 @@ def test_a_bystander_on_the_same_partition_is_judged_on_its_own() -> None:
 # --- the attributes ------------------------------------------------------------------------------
 
 
+def test_only_a_lost_marker_shows_the_decision_that_it_copies() -> None:
+    """What its coordinator still writes, or is kept from writing, is decided and not lost."""
+    for w, decided in ((lost(2)[0], True), (refused(2, 1000), False), (refused(2, 1), False)):
+        v = judged(w)
+        assert v.proven_outcome == "commit"
+        assert (v.decision is not None) is decided
+
+
 def test_pending_offsets_are_an_attribute() -> None:
     w = World()
     offsets = TopicPartition("__consumer_offsets", 7)
