@@ -163,7 +163,7 @@ class Case(Value, dict=True):
     def moved(self) -> bool:
         """Return True if the owner wrote here or added a partition between the two samples."""
         row = self._held_by
-        if row is None or self.second is None:
+        if row is None:
             return False
         before = next(
             (t for t in self.first.transactions.rows if t.transactional_id == row.transactional_id),

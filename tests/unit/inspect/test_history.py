@@ -208,8 +208,8 @@ def test_what_two_logs_name_is_of_no_order_and_reached_by_the_lower_epoch() -> N
         assert (h.reason, h.leader_epoch, h.read_until) == ("history-compacted", reached, None)
     # one that lost its end is enough for epochs to come again, and one that a cache kept
     marked = replace(first, cut_epoch=2), replace(second, cached_until=2)
-    for both in (marked, marked[::-1]):
-        h = read_history(StartBatch(PID, 0), HERE, both, PARTITIONS)
+    for two in (marked, marked[::-1]):
+        h = read_history(StartBatch(PID, 0), HERE, two, PARTITIONS)
         assert (h.lost_end, h.cached_until) == (True, 2)
     h = read_history(StartBatch(PID, 0), HERE, [first], PARTITIONS)
     assert (h.reason, h.leader_epoch, h.read_until) == (None, 3, 2)
@@ -225,7 +225,7 @@ def test_records_after_which_none_of_their_id_is_missing() -> None:
 def test_what_ended_the_batchs_epoch() -> None:
     """A later epoch, or the id's next producer id; nothing where records may be missing."""
 
-    def rotated(offset: int, **tags: int) -> StateRecord:
+    def rotated(offset: int, **tags: Any) -> StateRecord:
         r = record(offset, "E", 0, pid=4700)
         assert isinstance(r.value, TransactionValue)
         return replace(r, value=r.value._replace(**tags))
@@ -511,7 +511,8 @@ def test_v2_after_a_lost_end_an_epoch_may_be_of_an_earlier_topic(
 ) -> None:
     h = v1(record(0, "E", 0), record(1, "PC", 9, version=2, epoch=2))
     gone = replace(h.decisions[0], **{"source": "forgotten"} | made)
-    h = replace(h, **{"decisions": (gone,), "lost_end": True} | other)
+    changed: dict[str, Any] = {"decisions": (gone,), "lost_end": True}
+    h = replace(h, **changed | other)
     assert topic_unclear(h, START, 100) is unclear
     assert (lost(h) is None) is unclear
 

@@ -322,7 +322,8 @@ def test_a_fence_is_offered_only_where_its_record_and_its_description_agree(
 def test_each_limit_needs_its_clock(limit: str) -> None:
     seen = look("Ongoing", row=row("Ongoing", start_timestamp=None))
     assert judge_id(seen).rule == "within-limits"
-    assert judge_id(replace(seen, **{limit: None})).rule == "clock-not-seen"
+    unknown: dict[str, Any] = {limit: None}
+    assert judge_id(replace(seen, **unknown)).rule == "clock-not-seen"
 
 
 @pytest.mark.parametrize("late", [None, "over_timeout", "over_long"])
@@ -393,44 +394,57 @@ def _refused(part: NamedPartition, outcome: str = "PrepareCommit", version: int 
             named(P, coordinator=6, start=3),
             "PrepareCommit",
             0,
-            "t:0 has seen coordinator epoch 6, its coordinator's is 5: 1 below, so its marker is "
-            "refused; a transaction is open there from offset 3",
+            (
+                "t:0 has seen coordinator epoch 6, its coordinator's is 5: 1 below, so its marker "
+                "is refused; a transaction is open there from offset 3"
+            ),
         ),
         (
             named(P, coordinator=8),
             "PrepareCommit",
             0,
-            "t:0 has seen coordinator epoch 8, its coordinator's is 5: 3 below, so its marker is "
-            "refused; none of it is open there any more",
+            (
+                "t:0 has seen coordinator epoch 8, its coordinator's is 5: 3 below, so its marker "
+                "is refused; none of it is open there any more"
+            ),
         ),
         (
             named(P, epoch=9, ended_by=("commit", 7)),
             "PrepareCommit",
             0,
-            "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none of "
-            "it is open there any more: the commit marker at offset 7 ended it",
+            (
+                "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none "
+                "of it is open there any more: the commit marker at offset 7 ended it"
+            ),
         ),
         (
             named(P, epoch=9, ended_by=("commit", 7)),
             "PrepareAbort",
             0,
-            "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none of "
-            "it is open there any more: the commit marker at offset 7 ended it. Its coordinator "
-            "decided abort: records were delivered that it aborted",
+            (
+                "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none "
+                "of it is open there any more: the commit marker at offset 7 ended it. Its "
+                "coordinator decided abort: records were delivered that it aborted"
+            ),
         ),
         (
             named(P, epoch=9, ended_by=("abort", 7), start=11),
             "PrepareCommit",
             0,
-            "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; a "
-            "transaction is open there from offset 11",
+            (
+                "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; a "
+                "transaction is open there from offset 11"
+            ),
         ),
         (
             named(P, start=3),
             "PrepareCommit",
             2,
-            "on t:0 somebody wrote with producer epoch 8, the one of its marker, which is refused "
-            "for as long as that is open (KAFKA-19999): a transaction is open there from offset 3",
+            (
+                "on t:0 somebody wrote with producer epoch 8, the one of its marker, which is "
+                "refused for as long as that is open (KAFKA-19999): a transaction is open there "
+                "from offset 3"
+            ),
         ),
     ],
 )
@@ -487,14 +501,35 @@ def test_what_was_written_with_the_markers_epoch_gets_no_marker(
         (1, 2, 2, "bring back replicas of __transaction_state:7: 1 in sync, it must have 2 "),
         (None, 2, 0, "find out whether __transaction_state:7 has as many replicas in sync"),
         (3, None, 2, "find out whether __transaction_state:7 has as many replicas in sync"),
-        (2, 2, 0, "ask again in a minute: a record that its log refused is tried again; then, "
-         "its coordinator has only to write its last record"),
-        (2, 2, 1, "ask again in a minute: a record that its log refused is tried again; then, "
-         "its coordinator has only to write its last record"),
-        (2, 2, 2, "ask again in a minute: a record that its log refused is tried again; then, "
-         "its coordinator sends markers again"),
+        (
+            2,
+            2,
+            0,
+            (
+                "ask again in a minute: a record that its log refused is tried again; then, "
+                "its coordinator has only to write its last record"
+            ),
+        ),
+        (
+            2,
+            2,
+            1,
+            (
+                "ask again in a minute: a record that its log refused is tried again; then, "
+                "its coordinator has only to write its last record"
+            ),
+        ),
+        (
+            2,
+            2,
+            2,
+            (
+                "ask again in a minute: a record that its log refused is tried again; then, "
+                "its coordinator sends markers again"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_how_what_has_all_its_markers_is_finished(
     in_sync: int | None, least: int | None, version: int, told: str
 ) -> None:
@@ -548,7 +583,7 @@ def _hidden(state: str, refusal: str) -> IdVerdict:
             "__transaction_state",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_permission_is_named_only_where_an_answer_refused_it(
     verdict: Callable[[str], IdVerdict], granted: str
 ) -> None:
@@ -749,10 +784,18 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
         ({"named": (named(P, coordinator=6),)}, {}, [1]),
         ({"named": (named(P, coordinator=5),)}, {}, []),
         ({"named": (named(P, coordinator=8), named(Q, coordinator=6))}, {}, [3, 1]),
-        # the newer of two epochs of its coordinator counts, and the one that is known
+        # the higher of its coordinator's two epochs counts, or the one that is known
         ({"named": (named(P, coordinator=8),)}, {"coordinator_epoch": 6}, [2]),
-        ({"named": (named(P, coordinator=8),), "coordinator_epoch": 7}, {"coordinator_epoch": 6}, [1]),
-        ({"named": (named(P, coordinator=8),), "coordinator_epoch": None}, {"coordinator_epoch": 6}, [2]),
+        (
+            {"named": (named(P, coordinator=8),), "coordinator_epoch": 7},
+            {"coordinator_epoch": 6},
+            [1],
+        ),
+        (
+            {"named": (named(P, coordinator=8),), "coordinator_epoch": None},
+            {"coordinator_epoch": 6},
+            [2],
+        ),
         ({"named": (named(P, coordinator=8),), "coordinator_epoch": None}, {}, []),
         # the partition has no marker of any coordinator
         ({"named": (named(P, coordinator=None),)}, {}, []),
@@ -774,7 +817,7 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
         ({"named": (named(P, coordinator=6),), "row": row("Ongoing")}, {}, []),
         ({"named": (named(P, epoch=9),), "row": row(producer_epoch=None)}, {}, []),
     ],
-)  # fmt: skip
+)
 def test_who_refuses_the_marker(
     first: dict[str, Any], second: dict[str, Any], above: list[int]
 ) -> None:

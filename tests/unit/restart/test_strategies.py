@@ -424,7 +424,7 @@ def test_the_stored_producer_leads_to_the_brokers() -> None:
     ],
 )
 def test_a_stored_producer_that_does_not_fit(
-    changes: dict[str, int | None], broker: Callable[[Observed], Observed], what: str
+    changes: dict[str, Any], broker: Callable[[Observed], Observed], what: str
 ) -> None:
     made = world(entry(**{**STORED, **changes}))
     assert what in refused(made, change=broker).what
