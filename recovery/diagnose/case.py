@@ -440,8 +440,9 @@ class Case(Value, dict=True):
     @property
     def lost_by_order(self) -> bool:
         """Return True if the oldest lost decision is v1, identified by order and not by epoch."""
-        lost = self.lost or ()
-        return bool(lost) and lost[0].client_version < 2
+        if not self.lost:
+            return False
+        return self.lost[0].client_version < 2
 
     @property
     def lost_agree(self) -> bool:

@@ -439,6 +439,13 @@ def test_the_deadline_by_a_clock_that_the_filter_contradicts_is_not_known(
     assert c.deadline_in == left
 
 
+def test_the_clock_of_what_is_here_is_its_coordinators() -> None:
+    for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
+        assert clocked(case(row(state)), 500, None).ahead == 500
+        assert clocked(case(row(state, coordinator=2)), 500, None).ahead is None
+    assert clocked(case(elsewhere()), 500, None).ahead is None
+
+
 def test_only_a_late_ones_abort_cycle_is_of_interest() -> None:
     cycles = {"abort_cycles": ((1, 10_000), (2, 20_000))}
     assert clocked(case(row()), None, True, **cycles).abort_cycle == 10_000
