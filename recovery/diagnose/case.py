@@ -534,7 +534,7 @@ class Case(Value, dict=True):
     def vanished(self) -> bool:
         """Return True if the second sample lacks the transaction, without proof of its end."""
         pid, second = self.about.producer_id, self.second
-        if pid is None or second is None or second.producers is None:
+        if pid is None or second is None:
             return False
         row = second.producer(pid)
         return row is None or row.current_txn_start_offset != self.about.start_offset

@@ -742,12 +742,14 @@ def test_a_start_batch_that_was_not_read(
 def test_why_a_batch_was_not_read_in_the_first_look_counts_too() -> None:
     c = replace(opened(row()), start=None)
     why = Missing("partition", LATE, "so")
-    c = replace(c, first=replace(c.first, unread=((0, why),)))
-    assert told(verdict(c)).endswith(f"was not read: Fetch with {LATE} (so)")
+    hole = replace(c.first, unread=((0, why),))
+    for one in (replace(c, first=hole), replace(c, second=hole)):
+        assert told(verdict(one)).endswith(f"was not read: Fetch with {LATE} (so)")
 
 
 @pytest.mark.parametrize(
-    "about", [OpenTransaction(*P, None, None), OpenTransaction(*P, PID, None), "vanished"]
+    "about",
+    [OpenTransaction(*P, None, None), OpenTransaction(*P, PID, None), "vanished", "begun again"],
 )
 def test_a_partition_that_is_held_by_nothing_that_its_leader_names(
     about: OpenTransaction | str,
@@ -757,8 +759,10 @@ def test_a_partition_that_is_held_by_nothing_that_its_leader_names(
         c = replace(c, about=about)
     else:  # no row in the second look, and the LSO where it was
         assert c.second is not None
-        c = replace(c, second=replace(c.second, producers=()))
-    for looked in (c, replace(c, second=None)) if about != "vanished" else (c,):
+        later = replace(OPEN_HERE, current_txn_start_offset=2)
+        now = () if about == "vanished" else (later,)
+        c = replace(c, second=replace(c.second, producers=now))
+    for looked in (c,) if isinstance(about, str) else (c, replace(c, second=None)):
         v = verdict(looked)
         assert (v.rule, v.remedy.does) == (
             "no-open-transaction",
@@ -1034,6 +1038,10 @@ def test_a_coordinator_that_lost_the_decision_on_what_it_shows_open(
     history = replace(past(), decisions=(decided(source="forgotten"),))
     assert case(row(**other), history=history).coordinator_lost_it is lost_it
     assert not case(history=history).coordinator_lost_it
+    assert not case(row(), history=past()).coordinator_lost_it
+    another = decided(epoch=EPOCH + 2, started=NOW - 5, source="forgotten")
+    both = replace(history, decisions=(*history.decisions, another))
+    assert case(row(**other), history=both).coordinator_lost_it is lost_it
 
 
 def test_without_its_start_batch_what_the_log_says_is_open_is_hidden() -> None:
