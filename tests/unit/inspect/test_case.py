@@ -943,6 +943,8 @@ def test_an_owner_moved_that_wrote_or_took_a_partition_between_the_looks() -> No
     assert c.second is not None
     assert replace(c, second=replace(c.second, producers=(wrote,))).moved
     assert replace(c, second=replace(c.second, producers=())).still_writing
+    marked = replace(OPEN_HERE, coordinator_epoch=1)
+    assert not replace(c, second=replace(c.second, producers=(marked,))).still_writing
 
 
 def test_late_is_only_what_is_ongoing_here_or_elsewhere() -> None:
