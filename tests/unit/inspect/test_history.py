@@ -395,6 +395,8 @@ def test_an_id_that_moved_before_it_had_the_producer_id_is_at_home() -> None:
         ("PC", 5, 0, True),  # v1: the batch's own epoch
         ("PA", 6, 0, True),  # v1: a fence or a timeout
         ("PC", 6, 0, False),  # v1: a later session's commit
+        ("PA", 7, 0, False),  # v1: a later session's fence
+        ("PA", 4, 0, False),
         ("PC", 6, 2, True),  # v2: + 1
         ("PC", 5, 2, False),  # v2: the end of the transaction before
         ("PC", 7, 2, False),  # v2: a later one
@@ -610,6 +612,14 @@ def test_v1_no_marker_at_all() -> None:
     assert lost(v1(*commits(1000), markers=markers())) == [4]
     assert lost(v1(*commits(1000), markers_from=40)) is None  # it may be below what was read
     assert lost(v1(*commits(1000), markers_from=None)) is None
+
+
+@pytest.mark.parametrize(("source", "expected"), [("log", []), ("forgotten", [4])])
+def test_v1_the_window_is_of_the_log_that_is_there(source: Source, expected: list[int]) -> None:
+    """A decision below it is older than the epoch; one of another log has another numbering."""
+    h = v1(*commits(1000), markers=markers())
+    made = [replace(d, source=source) if d.offset == 4 else d for d in h.decisions]
+    assert lost(replace(h, window=5, decisions=tuple(made))) == expected
 
 
 def test_v1_a_log_without_any_marker_may_be_another_topic() -> None:
