@@ -803,6 +803,13 @@ def test_v1_all_that_may_be_after_the_batch_is_lost() -> None:
     assert lost(h, replace(START, marker_after=20_000)) == [4, 6]
 
 
+def test_v1_an_order_that_the_clocks_contradict_is_none() -> None:
+    """A marker before the batch, and both decisions long after it: no order explains that."""
+    h = v1(*commits(60_000, 120_000), markers=markers(60_005))
+    assert lost(h) == [6]
+    assert lost(h, replace(START, marker_after=20_000)) is None
+
+
 def test_v1_the_batch_is_after_what_its_leader_wrote_before_it() -> None:
     """A decision before the batch, without a marker: the batch would lie in its transaction."""
     h = v1(*commits(1000, 60_000), markers=markers(1005))
