@@ -207,11 +207,9 @@ def _explained(order: _Order, history: History) -> set[int]:
         if not again:
             reached.clear()
         reached.append((marker, above))
-        alone = none_yet or not again
-        none_yet = (none_yet and again) or (above == 0 and forgotten)
-        if not none_yet:
-            own = next(order.owners(marker, above), count)
-            least = own if alone else min(own, least)
+        none_yet = forgotten or (none_yet and again)
+        if not (none_yet or again):
+            least = next(order.owners(marker, above), count)
         before = marker
     return {i for each in reached for i in order.owners(*each)} | ({0} if none_yet else set())
 

@@ -779,6 +779,19 @@ def test_v1_a_measurement_is_believed_for_an_hour(at: int, expected: list[int] |
     assert lost(v1(*commits(3_540_000, at), markers=markers(3_540_005))) == expected
 
 
+@pytest.mark.parametrize(("at", "expected"), [(3_660_000, [6]), (3_660_001, None)])
+def test_v1_a_later_measurement_is_believed_for_an_hour_too(
+    at: int, expected: list[int] | None
+) -> None:
+    found = marker(1, at + 5, epoch=0), marker(10, 1005, epoch=1)
+    assert lost(v1(*commits(1000, 60_000, before=at), markers=found)) == expected
+
+
+def test_v1_a_decision_that_is_not_complete_may_own_a_marker() -> None:
+    """Its coordinator writes the markers before it completes the transaction."""
+    assert lost(v1(*commits(1000)[:-1], markers=markers(1005))) == []
+
+
 @pytest.mark.parametrize(("gap", "expected"), [(5005, None), (5006, [6])])
 def test_v1_a_marker_is_not_before_its_decision(gap: int, expected: list[int] | None) -> None:
     assert lost(v1(*commits(1000, 1010 + gap), markers=markers(1010))) == expected
