@@ -760,10 +760,11 @@ def test_v1_measurements_that_disagree_by_more_than_the_skew_are_none(
     assert lost(session_before((500, "commit", 505), (700, "commit", second))) == expected
 
 
-def test_v1_the_narrowest_measurement_counts() -> None:
+@pytest.mark.parametrize("pairs", [((500, 509), (700, 701)), ((500, 501), (700, 709))])
+def test_v1_the_narrowest_measurement_counts(pairs: tuple[tuple[int, int], ...]) -> None:
     """Each marker stands between its decision and the next record: the bounds overlap."""
-    wide = session_before((500, "commit", 509), (700, "commit", 701))
-    # the first says -1 to 9, the second -9 to 1: the clocks differ by -1 to 1
+    wide = session_before(*((at, "commit", marked) for at, marked in pairs))
+    # one says -1 to 9, the other -9 to 1: the clocks differ by -1 to 1
     late = replace(START, marker_after=64_998)
     assert lost(replace(wide, markers=wide.markers[:2], markers_from=40), late) == [5, 7]
     later = replace(START, marker_after=64_999)
