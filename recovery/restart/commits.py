@@ -246,8 +246,8 @@ def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> OutputEvidence:
 
     tail: the output's last batches, in order. Raises CorruptError.
     """
-    epoch = commit.producer_epoch
-    if not commit.is_v2 or epoch is None:
+    epoch = commit.producer_epoch if commit.is_v2 else None
+    if epoch is None:
         return OutputEvidence.NOTHING
     shown, newest = OutputEvidence.NOTHING, -1
     for buffer in tail:

@@ -63,7 +63,14 @@ def test_the_first_record_of_the_log_counts_too() -> None:
 def test_a_commit_outside_of_one() -> None:
     found = read(commit(3, 40))
     assert found == GroupCommit(HOME, 3, 40, 1000)
-    assert not found.in_transaction
+    assert (found.in_transaction, found.is_v2) == (False, False)
+
+
+def test_a_commit_whose_batch_hides_its_group_in_compressed_bytes() -> None:
+    body = struct.pack(">hqih", 3, 40, -1, 400) + b"x" * 400 + struct.pack(">q", 1000)
+    packed = batch(3, [Item(0, key=key(), value=body)], codec=1)
+    assert b"payments" not in packed
+    assert read(packed) == GroupCommit(HOME, 3, 40, 1000)
 
 
 def test_a_transactional_batch_without_its_marker_does_not_count() -> None:
@@ -156,6 +163,8 @@ def test_several_groups_and_their_states() -> None:
     }
     assert found.state("payments") == GroupValue("consumer", 700, 0)
     assert found.state("billing") is None
+    found.add(member("m", at=7, since=800, group="other"))
+    assert found.state("other") is None
     alone = LastCommits({"payments"}, HOME)
     alone.add(member("m", "n", at=2, since=500, group="billing") + member("m", at=3, since=600))
     assert alone.state("payments") == GroupValue("consumer", 600, 1)
@@ -222,6 +231,8 @@ def test_the_newest_decision_of_v1() -> None:
     assert shown(V1, decision(GROUP, TopicPartition("out", 1))) is OutputEvidence.NOTHING
     assert shown(V1, decision(GROUP, OUT), decision(GROUP)) is OutputEvidence.NOTHING
     assert shown(V1, decision(GROUP, OUT), decision(OUT)) is OutputEvidence.LATER
+    elsewhere = decision(TopicPartition("out", 1))
+    assert shown(V1, decision(GROUP, OUT), elsewhere) is OutputEvidence.DECISION
     assert shown(V1, decision(OUT), decision(GROUP, OUT)) is OutputEvidence.DECISION
     assert shown(V1) is OutputEvidence.NOTHING
 
@@ -301,9 +312,10 @@ def test_the_batches_of_v2() -> None:
         written_with(V2, [*mine, output(7, 3), marker(8, 7, ABORT, epoch=4)])
         is OutputEvidence.MARKERS
     )
-    assert written_with(V1, mine) is OutputEvidence.NOTHING, (
-        "under v1 an epoch has many transactions"
-    )
+    for of_v1 in (mine, (output(5, 2), marker(6, 7, COMMIT, epoch=2))):
+        assert written_with(V1, of_v1) is OutputEvidence.NOTHING, (
+            "under v1 an epoch has many transactions"
+        )
 
 
 def test_a_later_transaction_in_the_batches_of_v2() -> None:

@@ -732,15 +732,32 @@ def test_v1_an_epoch_of_v1_measures_only_while_none_of_its_decisions_may_be_gone
     assert lost(replace(h, window=1, decisions=(*made, *h.decisions[2:]))) == expected
 
 
-@pytest.mark.parametrize(("source", "expected"), [("log", [7]), ("forgotten", None)])
-def test_v1_a_decision_of_another_log_does_not_show_that_none_is_gone_from_this_one(
-    source: Source, expected: list[int] | None
+@pytest.mark.parametrize(
+    ("source", "offset", "expected"),
+    [("log", 9, [7]), ("log", 1, [7]), ("log", 0, None), ("forgotten", 9, None)],
+)
+def test_v1_only_a_decision_of_this_log_above_its_gap_shows_that_none_is_gone(
+    source: Source, offset: int, expected: list[int] | None
 ) -> None:
     """Below the window decisions may be gone; a known one of an earlier epoch excludes that."""
     h = session_before((500, "commit", 505), (700, "abort", 705))
-    earlier = replace(h.decisions[0], producer_epoch=-1, offset=9, source=source)
+    earlier = replace(h.decisions[0], producer_epoch=-1, offset=offset, source=source)
     h = replace(h, window=1, decisions=(earlier, *h.decisions))
     assert lost(h) == expected
+
+
+def test_v1_the_batchs_own_epoch_measures_where_none_of_its_decisions_is_gone() -> None:
+    """Its one decision has its marker; clocks once measured say where the batch cannot be."""
+    h = v1(*commits(60_000, before=None), markers=markers(60_005, measured=False))
+    early = replace(START, marker_after=20_000)
+    late = replace(START, timestamp=100_000, append_time=True)
+    assert lost(h) == []
+    for window in (0, 2):
+        whole = replace(h, window=window)
+        assert lost(whole, early) is None
+        assert lost(whole, late) == []
+    # the marker may be that of a decision that was compacted away
+    assert lost(replace(h, window=2, reason="history-compacted"), late) is None
 
 
 @pytest.mark.parametrize(

@@ -691,6 +691,7 @@ def test_a_reload_is_safe_only_where_no_partition_has_its_marker(
 ) -> None:
     """KAFKA-19999: a marker of v2 that is there is refused, and the coordinator stays stuck."""
     assert reload_is_safe(look(named=partitions), version, recorded) is safe
+    assert reload_is_safe(None, version, recorded) is (version == 0)
 
 
 def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:

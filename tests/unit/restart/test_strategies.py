@@ -724,6 +724,9 @@ def test_output_end_moves_the_stores_offset() -> None:
     assert found.store == (entry(5, 5),)
     # the output's offset is counted, not the stored one: no log that it was stored for
     assert [c.where for c in found.checks if c.name == "topic-id"] == ["in:0"]
+    made.commit(entry(2, 1, topic_id="id-in"))
+    found = plan(made, app("output-end", store=GROUP))
+    assert [c.held for c in found.checks if c.name == "topic-id"] == [True]
 
 
 def test_what_apply_writes() -> None:
@@ -1160,6 +1163,8 @@ def test_spark() -> None:
     described = app("spark-checkpoint", store=SPARK, outputs=())
     found = plan(spark(3, 3), described)
     assert found.starting_offsets == '{"in":{"0":6}}'
+    (i,) = found.inputs
+    assert (i.current_offset, i.restart_offset, i.direction) == (6, 6, "none")
     error = refused(spark(3, 2), described)
     assert "batch 3 is replayed completely" in error.what
     assert "eoctl dedup" in (error.remedy or "")
@@ -1301,6 +1306,7 @@ def test_merge_log_restarts_at_the_merge_offset() -> None:
         ("right", 0),
         ("m", 2),
     ]
+    assert [i.records for i in found.inputs] == [0, 0, 0]
     assert [(o.start, o.drop_first, o.fed_by) for o in found.outputs] == [
         (1, 3, (("left", 0), ("right", 0)))
     ]
