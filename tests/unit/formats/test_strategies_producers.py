@@ -113,7 +113,9 @@ def test_transactional_is_said_of_a_run_as_a_whole() -> None:
     assert runs.producers.runs == (ProducerRun(7, 0, 0, True),)
     runs.add(header(1, 1, 7, 0, 1), visible=True)
     assert runs.producers.runs == (ProducerRun(7, 0, 1, False),)
-    runs.add(header(2, 2, -1, -1, -1), visible=True)
+    runs.add(header(2, 2, 7, 0, 2, TRANSACTIONAL), visible=True)
+    assert runs.producers.runs == (ProducerRun(7, 0, 2, False),)
+    runs.add(header(3, 3, -1, -1, -1), visible=True)
     assert runs.producers.producer_ids == (7, -1)
 
 

@@ -678,6 +678,7 @@ def test_an_age_is_never_negative() -> None:
         (2, (named(P, epoch=7, start=3),), (P, Q), False),  # Q was acknowledged: no longer named
         (2, (named(P),), (P,), False),
         (2, (named(P, epoch=7),), (P,), True),
+        (2, (named(P, start=3),), (P,), True),  # what is open has no marker after it
         (2, (named(P, seen=False),), (P,), False),
         (2, (named(P, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION"),), (P,), True),
         (2, (NamedPartition(PartitionFacts(*P), True),), (P,), True),
@@ -692,6 +693,12 @@ def test_a_reload_is_safe_only_where_no_partition_has_its_marker(
     """KAFKA-19999: a marker of v2 that is there is refused, and the coordinator stays stuck."""
     assert reload_is_safe(look(named=partitions), version, recorded) is safe
     assert reload_is_safe(None, version, recorded) is (version == 0)
+
+
+def test_without_the_epoch_of_its_prepare_no_marker_is_excluded() -> None:
+    seen = look(row=row(producer_epoch=None), named=(named(P, epoch=7),))
+    assert not reload_is_safe(seen, 2, (P,))
+    assert reload_is_safe(look(named=(named(P, epoch=7),)), 2, (P,))
 
 
 def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:

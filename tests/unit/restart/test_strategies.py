@@ -14,7 +14,7 @@ from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.commits import OutputEvidence
 from recovery.restart.decide import changes, decide, wants
 from recovery.restart.decision import Owner, PendingError, RestartPlan
-from recovery.restart.input_rules import moved
+from recovery.restart.input_rules import moved, visible
 from recovery.restart.observed import (
     CommitOf,
     Count,
@@ -523,12 +523,14 @@ def test_a_restart_above_the_last_stable_offset() -> None:
     error = refused(made)
     assert error.what == "the restart offset 9 is above the last stable offset 8"
     assert error.where == "in:0"
+    assert "open transactions below it must end first" in (error.remedy or "")
     # Who reads uncommitted has read it.
     found = plan(made, app(isolation="read_uncommitted"))
     assert found.inputs[0].restart_offset == 9
     made.commit(entry(10, 2))
     error = refused(made, app(isolation="read_uncommitted"))
     assert error.what == "the restart offset 10 is above the high watermark 9"
+    assert "no such offset exists" in (error.remedy or "")
 
 
 def test_retention() -> None:
@@ -560,6 +562,14 @@ def test_a_topic_made_anew() -> None:
     assert refused(world(entry(out_topic_id="old"))).where == "out:0"
     found = plan(world(entry(topic_id="id-in", out_topic_id="id-out")))
     assert held(found, "topic-id") is True
+    assert said(found, "topic-id") == "the topic id is the stored one"
+    assert said(plan(world()), "topic-id") == "no topic id is stored beside the offset"
+    # a broker that gives no ids shows nothing
+    hidden = partial(with_reads, partition=IN, topic_id=None)
+    assert (
+        held(plan(world(entry(topic_id="id-in", out_topic_id="id-out")), change=hidden), "topic-id")
+        is None
+    )
 
 
 def test_another_cluster() -> None:
@@ -698,6 +708,12 @@ def test_several_inputs_of_one_output() -> None:
 
 def test_checkpoint_without_state() -> None:
     assert "the commit holds no state" in refused(world(), app("checkpoint")).what
+    kept = world(entry().model_copy(update={"state": b"s"}))
+    found = plan(kept, app("checkpoint"))
+    assert held(found, "state") is True
+    assert said(found, "state") == "the state is the one in the commit"
+    kept.stored = '{"partitions":[]}'
+    assert said(plan(kept, app("checkpoint")), "state") == "the state begins empty"
 
 
 # output-end
@@ -842,7 +858,12 @@ def test_pending_commits_are_fenced_first() -> None:
     error = refused(made, app(store=GROUP))
     assert shlex.split(error.remedy or "") == ["eoctl", "txn", "fence", "a'b; rm"]
     made.pending = [PendingCommit("in", 0, None, 7)]
-    assert "was not found" in refused(made, app(store=GROUP)).what
+    error = refused(made, app(store=GROUP))
+    assert "was not found" in error.what
+    assert error.remedy == "find it with `eoctl txn list`"
+    # an epoch without its producer id is nothing that a fence can compare
+    made.pending = [PendingCommit("in", 0, "tx", None, 3)]
+    assert refused(made, app(store=GROUP)).remedy == "eoctl txn fence tx"
 
 
 def test_outputs_outside_of_the_transaction() -> None:
@@ -881,7 +902,7 @@ GROUPED = app("transactional", store=GROUP, base={"in:1": 0})
 def test_the_guarantee_stands_on_how_the_offset_was_committed() -> None:
     found = plan(in_transaction(entry(8)), GROUPED)
     assert found.guarantee == "exactly-once"
-    assert held(found, "commit-in-transaction") is True
+    assert (held(found, "commit-in-transaction"), held(found, "pending")) == (True, True)
     assert "transaction of the outputs" in found.because
     found = plan(in_transaction(entry(8), written=False), GROUPED)
     assert found.guarantee == "exactly-once"
@@ -907,6 +928,48 @@ def test_who_committed_is_told_with_its_transactional_id_where_that_is_known() -
     assert "committed by producer 7 epoch 0 (transactional id 'pay') in" in said(
         owned, "commit-in-transaction"
     )
+
+
+def test_producer_ids_begin_at_0() -> None:
+    made = in_transaction(entry(8))
+    made.committers[IN] = 0
+    found = plan(made, GROUPED, lambda o: replace(o, owners={0: "first", 1: "other"}))
+    assert "producer 0 epoch 0 (transactional id 'first')" in said(found, "commit-in-transaction")
+
+
+def test_one_output_that_shows_nothing_leaves_the_transaction_assumed() -> None:
+    made = in_transaction(entry(8))
+    for partition in (0, 1):
+        made.log("out2", partition)
+    found = plan(made, GROUPED.model_copy(update={"outputs": ("out", "out2")}))
+    assert found.guarantee == "exactly-once"
+    assert "is assumed" in found.because
+
+
+@pytest.mark.parametrize(
+    ("writers", "what"),
+    [
+        (((8, False), (7, True)), "out:0 holds 2 records from 0 on"),
+        (((7, True),), "out:0 holds 1 record from 0 on"),
+        # where a producer comes back, who wrote after it is not known
+        (((8, False), (9, False), (8, False)), "out:0 holds 3 records from 0 on"),
+        (((8, False), (9, False)), None),
+    ],
+)
+def test_what_is_in_transactions_is_the_applications_even_if_others_write_there(
+    writers: tuple[tuple[int, bool], ...], what: str | None
+) -> None:
+    made = World()
+    made.log("in").write("a")
+    for producer, transactional in writers:
+        made.log("out").write("x", producer, transactional=transactional)
+        if transactional:
+            made.log("out").marker(producer, DATA)
+    described = app("transactional", store=GROUP, exclusive=False)
+    if what is None:
+        assert plan(made, described).guarantee == "exactly-once"
+    else:
+        assert what in refused(made, described).what
 
 
 def test_an_application_without_outputs_has_none_in_its_transaction() -> None:
@@ -997,8 +1060,10 @@ def test_a_group_whose_offsets_are_gone() -> None:
     assert '[app.base]: "in:0" = OFFSET' in (error.remedy or "")
     assert "eoctl restart plan --group g --topic in:0 --to-datetime T" in (error.remedy or "")
     made = in_transaction()
-    made.log("out").log_start = 6
-    assert "out:0 starts at 6, and what was below it is deleted" in refused(made, described).what
+    for start in (1, 6):
+        made.log("out").log_start = start
+        what = refused(made, described).what
+        assert f"out:0 starts at {start}, and what was below it is deleted" in what
 
 
 def test_an_output_that_was_emptied_is_no_beginning() -> None:
@@ -1144,6 +1209,7 @@ def test_changelog_that_lost_its_records() -> None:
     made.log("cl").write((4, 2, "s"))
     found = plan(made, described)
     assert [(s.topic, s.partition, s.end) for s in found.state] == [("cl", 0, 1)]
+    assert held(found, "state") is True
     assert (found.inputs[0].restart_offset, found.outputs[0].drop_first) == (4, 3)
     made.log("cl").log_start = 1
     assert "the changelog's records below 1 are gone" in refused(made, described).what
@@ -1165,6 +1231,11 @@ def test_spark() -> None:
     assert found.starting_offsets == '{"in":{"0":6}}'
     (i,) = found.inputs
     assert (i.current_offset, i.restart_offset, i.direction) == (6, 6, "none")
+    assert held(found, "batch") is True
+    unread = spark(3, 3)
+    unread.spark = None
+    with pytest.raises(IncompleteError, match="the checkpoint was not read"):
+        plan(unread, described)
     error = refused(spark(3, 2), described)
     assert "batch 3 is replayed completely" in error.what
     assert "eoctl dedup" in (error.remedy or "")
@@ -1505,6 +1576,17 @@ def test_a_step_from_the_logs_very_end_is_told_in_time() -> None:
     found = moved(8, 4, log, "read_committed", seen)
     assert (found.direction, found.records) == ("rewind", 4)
     assert (found.from_time, found.to_time) == (77, 44)
+    # beyond the log's end there is nothing to count, and no time
+    beyond = moved(9, 4, log, "read_committed", seen)
+    assert (beyond.direction, beyond.records, beyond.from_time) == ("rewind", None, None)
+
+
+def test_who_reads_uncommitted_sees_aborted_and_open_records() -> None:
+    want = Count("in", 0, 0, 12)
+    counts = Counts(data=4, aborted=2, control=2, open=3, missing=1)
+    observed = Observed(None, {}, {}, answers={want: Counted(counts, None)})
+    assert visible(want, "read_committed", observed) == 4
+    assert visible(want, "read_uncommitted", observed) == 9
 
 
 def test_only_committed_records_are_walked_unless_asked() -> None:
