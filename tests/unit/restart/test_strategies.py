@@ -1569,13 +1569,17 @@ def test_a_step_from_the_logs_very_end_is_told_in_time() -> None:
         {IN: log},
         answers={
             Count("in", 0, 4, 8): Counted(Counts(data=4), None),
+            Count("in", 0, 0, 4): Counted(Counts(data=4), None),
             TimeAt("in", 0, 8): 77,
+            TimeAt("in", 0, 0): 11,
             TimeAt("in", 0, 4): 44,
         },
     )
     found = moved(8, 4, log, "read_committed", seen)
     assert (found.direction, found.records) == ("rewind", 4)
     assert (found.from_time, found.to_time) == (77, 44)
+    first = moved(0, 4, log, "read_committed", seen)
+    assert (first.direction, first.records, first.from_time) == ("skip", 4, 11)
     # beyond the log's end there is nothing to count, and no time
     beyond = moved(9, 4, log, "read_committed", seen)
     assert (beyond.direction, beyond.records, beyond.from_time) == ("rewind", None, None)
