@@ -480,6 +480,17 @@ def test_a_deleted_partition_needs_no_leader_before_a_move(
     assert (v.remedy.action, v.remedy.partitions) == (action, partitions)
 
 
+@pytest.mark.parametrize(("version", "refused"), [(2, True), (0, False)])
+def test_where_a_marker_is_written_a_restart_of_the_coordinator_is_refused(
+    version: int, refused: bool
+) -> None:
+    """v2, and Q has its marker already: KAFKA-19999. Under v1 a second one is taken."""
+    seen = look(named=(named(P, coordinator=1005, start=3), named(Q)))
+    remedy = twice(seen, record(version=version)).remedy
+    assert remedy.action == "write-prepared-marker"
+    assert ("restart-coordinator" in dict(remedy.refused)) is refused
+
+
 @pytest.mark.parametrize(
     ("own", "action"),
     [
