@@ -164,7 +164,8 @@ def _input(app: App, observed: Observed, partition: TopicPartition) -> tuple[Bas
         checks += identity(basis.input, log, observed)
     if basis.until is not None:
         readable(basis.until, log, app.isolation)
-    current = None if basis.stored is None else basis.stored.input.offset
+    entry = observed.stored_at(partition) or basis.stored
+    current = None if entry is None else entry.input.offset
     return basis, moved(current, basis.input.offset, log, app.isolation, observed, checks)
 
 
