@@ -163,7 +163,7 @@ class Case(Value, dict=True):
     def moved(self) -> bool:
         """Return True if the owner wrote here or added a partition between the two samples."""
         row = self._held_by
-        if row is None or self.second is None:
+        if row is None:
             return False
         before = next(
             (t for t in self.first.transactions.rows if t.transactional_id == row.transactional_id),
@@ -298,10 +298,10 @@ class Case(Value, dict=True):
         The age comes from the record's timestamp, since no filter measures a Prepare*. But if the
         coordinator's clock shows a shorter run since the start, the decision cannot be older.
         """
-        record, row, stuck_ids = self.prepared, self.preparing, self.newest.over_stuck
-        if record is None or row is None:
+        record, stuck_ids = self.prepared, self.newest.over_stuck
+        if record is None:
             return False
-        if stuck_ids is not None and row.transactional_id not in stuck_ids:
+        if stuck_ids is not None and record.transactional_id not in stuck_ids:
             return False
         past, skew = self.coordinators_now - record.timestamp, self.settings.clock_skew
         if past < -skew and stuck_ids is not None:
@@ -319,10 +319,10 @@ class Case(Value, dict=True):
     @cached_property
     def refusing(self) -> tuple[Refusing, ...]:
         """Return partitions that refuse the marker; one refusal cancels the markers of all."""
-        first, row = self.standing, self.preparing
-        if first is None or row is None:
+        first = self.standing
+        if first is None:
             return ()
-        second = self.second.standing(row.transactional_id) if self.second else None
+        second = self.second.standing(first.row.transactional_id) if self.second else None
         if self.twice and second is None:
             return ()
         return refusing(first, second, self.prepared_version)
@@ -440,8 +440,9 @@ class Case(Value, dict=True):
     @property
     def lost_by_order(self) -> bool:
         """Return True if the oldest lost decision is v1, identified by order and not by epoch."""
-        lost = self.lost or ()
-        return bool(lost) and lost[0].client_version < 2
+        if not self.lost:
+            return False
+        return self.lost[0].client_version < 2
 
     @property
     def lost_agree(self) -> bool:
@@ -533,7 +534,7 @@ class Case(Value, dict=True):
     def vanished(self) -> bool:
         """Return True if the second sample lacks the transaction, without proof of its end."""
         pid, second = self.about.producer_id, self.second
-        if pid is None or second is None or second.producers is None:
+        if pid is None or second is None:
             return False
         row = second.producer(pid)
         return row is None or row.current_txn_start_offset != self.about.start_offset

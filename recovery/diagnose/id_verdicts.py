@@ -119,8 +119,9 @@ class IdCase(Value, dict=True):
 
         A transaction begins with its first partition, so an empty record hides partitions.
         """
-        named = self.recorded
-        return bool(named) and set(named or ()) <= set(self.row.partitions or ())
+        if not self.recorded:
+            return False
+        return set(self.recorded) <= set(self.row.partitions or ())
 
     @property
     def unseen(self) -> tuple[NamedPartition, ...]:
@@ -185,7 +186,7 @@ class IdCase(Value, dict=True):
             self.row,
             self.settings,
             late=bool(self.past_timeout) or bool(self.past_long),
-            moved=self.second is not None and self.first.row.partitions != self.row.partitions,
+            moved=self.first.row.partitions != self.row.partitions,
             groups=self.newest.groups,
             missing=self.newest.groups_unseen,
         )

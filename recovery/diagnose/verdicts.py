@@ -151,8 +151,14 @@ def _answered(m: Missing | None, request: str) -> str:
 
 
 def _offsets_refused(c: Case) -> Missing | None:
-    bad = next((s.partition for s in c.samples if s.partition.error is not None), None)
-    return None if bad is None else Missing("partition", bad.error or "", "", bad.leader)
+    return next(
+        (
+            Missing("partition", s.partition.error, "", s.partition.leader)
+            for s in c.samples
+            if s.partition.error is not None
+        ),
+        None,
+    )
 
 
 def _producers_refused(c: Case) -> Missing | None:
@@ -168,10 +174,6 @@ def _coordinator_errors(c: Case) -> list[str]:
 def _coordinators_answered(c: Case) -> str:
     errors = _coordinator_errors(c)
     return f" ({', '.join(errors)})" if errors else ""
-
-
-def _earlier_unclear(c: Case) -> bool:
-    return c.owner is not None and not c.nothing_decided_below
 
 
 _KNOWN_OTHERWISE = "if the outcome is known from elsewhere: txn resolve --without-proof"
@@ -243,10 +245,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "no-open-transaction",
-        lambda c: (
-            not c.decided_unseen
-            and (c.about.producer_id is None or c.about.start_offset is None or c.vanished)
-        ),
+        lambda c: not c.decided_unseen and (c.about.start_offset is None or c.vanished),
         lambda c: f"{c.about.name} is held, but its leader names no open transaction",
         "ask again: a marker may not have reached all replicas yet",
     ),
@@ -319,7 +318,7 @@ RULES: tuple[Rule, ...] = (
     # Decided, with markers on their way.
     Rule(
         "markers-not-written",
-        lambda c: c.preparing is not None and c.prepared_long_ago,
+        lambda c: c.prepared_long_ago,
         "prepare-stuck",
         remedies.unblock_markers,
         markers_due,
@@ -356,7 +355,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "decider-not-seen",
-        lambda c: bool(c.lost) and not c.deciders_seen,
+        lambda c: not c.deciders_seen,
         lambda c: "a decision has no marker, but its id's coordinator was not seen",
         "wait until that coordinator answers: it may still write the marker",
     ),
@@ -413,7 +412,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "written-beyond-decision",
-        lambda c: bool(c.lost) and c.written_beyond,
+        lambda c: c.written_beyond,
         lambda c: (
             "a decision has no marker, but its producer wrote later batches here, which that "
             "decision does not cover and no id owns"
@@ -455,7 +454,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "earlier-decision-not-excluded",
-        lambda c: (bool(c.past_timeout) or bool(c.past_long)) and _earlier_unclear(c),
+        lambda c: (bool(c.past_timeout) or bool(c.past_long)) and not c.nothing_decided_below,
         lambda c: (
             "it is past a limit, but whether decided data lies under it is not known"
             + (f" ({c.history.reason})" if c.history and c.history.reason else "")
@@ -468,14 +467,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "past-timeout",
-        lambda c: c.owner is not None and c.past_timeout is True,
+        lambda c: c.past_timeout is True,
         "overdue",
         remedies.wait_then_fence,
         running_time,
     ),
     Rule(
         "past-long",
-        lambda c: c.owner is not None and c.past_long is True,
+        lambda c: c.past_long is True,
         "long",
         remedies.fence,
         running_time,

@@ -355,7 +355,7 @@ def _not_whole(
         )
     if len(naming) > 1 or not _begins_before(inside, start):
         return "history-compacted", None
-    cut = max((log.cut_epoch for log in naming if log.cut_epoch is not None), default=None)
+    cut = naming[0].cut_epoch
     if cut is not None:
         # The lost end held no records of a later leader.
         inside = [r for r in inside if r.leader_epoch > cut]
@@ -506,7 +506,7 @@ def _decisions(
         ):
             source: Source = "forgotten"
             if cached_until is not None:
-                source = "cache" if r.offset < cached_until.get(r.partition, 0) else "log"
+                source = "cache" if r.offset < cached_until[r.partition] else "log"
             completed_at = next_at.get(r.transactional_id)
             decisions.append(
                 replace(

@@ -183,6 +183,6 @@ def reload_is_safe(
     def without_marker(p: NamedPartition) -> bool:
         if p.gone or p.producer is None:
             return p.gone or p.seen
-        return p.open_from is not None or epoch is None or p.producer.producer_epoch < epoch
+        return p.open_from is not None or (epoch is not None and p.producer.producer_epoch < epoch)
 
     return all(tp in named and without_marker(named[tp]) for tp in recorded)

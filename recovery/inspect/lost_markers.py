@@ -194,7 +194,7 @@ def _explained(order: _Order, history: History) -> set[int]:
     if not order.markers:
         # No marker: the markers may be below what was read, or nothing was ever decided.
         return {0} if history.markers_from == 0 else set(range(count + 1))
-    unseen = history.markers_from != 0 or not history.whole
+    unseen = history.markers_from != 0
     forgotten = history.begun_by_end or not history.whole  # a v2 end, or one compacted away
     none_yet, least = True, count  # whether 0 is reached, and the least other number
     reached: list[tuple[Marker, int]] = []  # each marker, and the number above which its owners are
@@ -207,11 +207,9 @@ def _explained(order: _Order, history: History) -> set[int]:
         if not again:
             reached.clear()
         reached.append((marker, above))
-        alone = none_yet or not again
-        none_yet = (none_yet and again) or (above == 0 and forgotten)
-        if not none_yet:
-            own = next(order.owners(marker, above), count)
-            least = own if alone else min(own, least)
+        none_yet = forgotten or (none_yet and again)
+        if not (none_yet or again):
+            least = next(order.owners(marker, above), count)
         before = marker
     return {i for each in reached for i in order.owners(*each)} | ({0} if none_yet else set())
 

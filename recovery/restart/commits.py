@@ -51,11 +51,8 @@ class GroupCommit(Value):
     @property
     def is_v2(self) -> bool:
         """Return True if each transaction has its own epoch (KIP-890)."""
-        return (
-            self.marker_epoch is not None
-            and self.producer_epoch is not None
-            and self.marker_epoch == self.producer_epoch + 1
-        )
+        epoch = self.producer_epoch
+        return epoch is not None and self.marker_epoch == epoch + 1
 
 
 class LastCommits:
@@ -249,8 +246,8 @@ def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> OutputEvidence:
 
     tail: the output's last batches, in order. Raises CorruptError.
     """
-    epoch = commit.producer_epoch
-    if not commit.is_v2 or epoch is None:
+    epoch = commit.producer_epoch if commit.is_v2 else None
+    if epoch is None:
         return OutputEvidence.NOTHING
     shown, newest = OutputEvidence.NOTHING, -1
     for buffer in tail:

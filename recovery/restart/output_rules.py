@@ -50,7 +50,7 @@ def final_end(log: Log) -> tuple[int, Check]:
     if len(set(ends)) > 1:
         remedy = "somebody still writes: stop or fence the old process, then plan again"
         raise _not_final(f"it moved from {ends[0]} to {ends[-1]} meanwhile", where, remedy)
-    return ends[-1], Check("end-final", True, "LEO = HW = LSO on two reads", where)
+    return log.high_watermark, Check("end-final", True, "LEO = HW = LSO on two reads", where)
 
 
 def _not_final(why: str, where: str, remedy: str) -> RefusedError:

@@ -55,6 +55,10 @@ _VERDICTS = (
     "owned",
     "prospect",
     "verdict_rows",
+    "brokers_away",
+    "commit_open",
+    "remedy_plan",
+    "render_why",
     "verdicts_model",
 )
 _IDS = ("id_verdicts", *_VERDICTS)
@@ -66,12 +70,21 @@ _RESTART = (
     "restart_kills",
     "rules_exactly",
     "restart_asked",
+    "restart_operation",
+    "source_offsets",
+    "output_owners",
 )
 MODULES: dict[str, Sequence[str]] = {
     "recovery.diagnose.verdicts": _VERDICTS,
     "recovery.diagnose.case": _VERDICTS,
-    "recovery.inspect.history": ("history", "verdicts", "audit_transactions", "verdicts_model"),
-    "recovery.inspect.lost_markers": ("history", "verdicts", "verdicts_model"),
+    "recovery.inspect.history": (
+        "history",
+        "case",
+        "verdicts",
+        "audit_transactions",
+        "verdicts_model",
+    ),
+    "recovery.inspect.lost_markers": ("history", "case", "verdicts", "verdicts_model"),
     "recovery.diagnose.remedies": _VERDICTS,
     "recovery.remedy.repairs": (
         "verdicts",
@@ -79,6 +92,9 @@ MODULES: dict[str, Sequence[str]] = {
         "rules_exactly",
         "owned",
         "verdict_rows",
+        "brokers_away",
+        "commit_open",
+        "remedy_plan",
         "verdicts_model",
     ),
     "recovery.inspect.id_facts": _IDS,

@@ -10,7 +10,7 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.history import StateRecord
 from recovery.restart.commits import GroupCommit, LastCommits, OutputEvidence, decided, written_with
 from recovery.values import replace
-from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
+from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
 
 IN, OUT, HOME = ("in", 0), TopicPartition("out", 0), 12
 MINE = OffsetKey("payments", *IN)
@@ -63,7 +63,14 @@ def test_the_first_record_of_the_log_counts_too() -> None:
 def test_a_commit_outside_of_one() -> None:
     found = read(commit(3, 40))
     assert found == GroupCommit(HOME, 3, 40, 1000)
-    assert not found.in_transaction
+    assert (found.in_transaction, found.is_v2) == (False, False)
+
+
+def test_a_commit_whose_batch_hides_its_group_in_compressed_bytes() -> None:
+    body = struct.pack(">hqih", 3, 40, -1, 400) + b"x" * 400 + struct.pack(">q", 1000)
+    packed = batch(3, [Item(0, key=key(), value=body)], codec=1)
+    assert b"payments" not in packed
+    assert read(packed) == GroupCommit(HOME, 3, 40, 1000)
 
 
 def test_a_transactional_batch_without_its_marker_does_not_count() -> None:
@@ -82,6 +89,25 @@ def test_an_aborted_commit_does_not_count() -> None:
 
 def test_another_producers_marker_ends_nothing() -> None:
     assert read(commit(3, 40, (7, 2)), marker(4, 8, COMMIT)) is None
+
+
+def emptied(whole: bytes) -> bytes:
+    """The batch as compaction leaves it where it still needs its header."""
+    out = bytearray(whole[:61])
+    struct.pack_into(">i", out, 57, 0)
+    return seal(out)
+
+
+NO_MARKERS = marker(4, 7, b"\0\0\0\2", epoch=2), emptied(marker(4, 7, COMMIT, epoch=2))
+
+
+@pytest.mark.parametrize("between", NO_MARKERS)
+def test_a_control_batch_that_is_no_marker_ends_nothing(between: bytes) -> None:
+    """A control record of KRaft's own, and a marker that compaction took away."""
+    assert read(commit(3, 40, (7, 2)), between) is None
+    found = read(commit(3, 40, (7, 2)), between, marker(5, 7, COMMIT, epoch=2))
+    assert found is not None
+    assert (found.offset, found.marker_at) == (40, 5)
 
 
 def test_the_commit_whose_record_came_later_counts() -> None:
@@ -137,6 +163,8 @@ def test_several_groups_and_their_states() -> None:
     }
     assert found.state("payments") == GroupValue("consumer", 700, 0)
     assert found.state("billing") is None
+    found.add(member("m", at=7, since=800, group="other"))
+    assert found.state("other") is None
     alone = LastCommits({"payments"}, HOME)
     alone.add(member("m", "n", at=2, since=500, group="billing") + member("m", at=3, since=600))
     assert alone.state("payments") == GroupValue("consumer", 600, 1)
@@ -203,6 +231,8 @@ def test_the_newest_decision_of_v1() -> None:
     assert shown(V1, decision(GROUP, TopicPartition("out", 1))) is OutputEvidence.NOTHING
     assert shown(V1, decision(GROUP, OUT), decision(GROUP)) is OutputEvidence.NOTHING
     assert shown(V1, decision(GROUP, OUT), decision(OUT)) is OutputEvidence.LATER
+    elsewhere = decision(TopicPartition("out", 1))
+    assert shown(V1, decision(GROUP, OUT), elsewhere) is OutputEvidence.DECISION
     assert shown(V1, decision(OUT), decision(GROUP, OUT)) is OutputEvidence.DECISION
     assert shown(V1) is OutputEvidence.NOTHING
 
@@ -282,9 +312,10 @@ def test_the_batches_of_v2() -> None:
         written_with(V2, [*mine, output(7, 3), marker(8, 7, ABORT, epoch=4)])
         is OutputEvidence.MARKERS
     )
-    assert written_with(V1, mine) is OutputEvidence.NOTHING, (
-        "under v1 an epoch has many transactions"
-    )
+    for of_v1 in (mine, (output(5, 2), marker(6, 7, COMMIT, epoch=2))):
+        assert written_with(V1, of_v1) is OutputEvidence.NOTHING, (
+            "under v1 an epoch has many transactions"
+        )
 
 
 def test_a_later_transaction_in_the_batches_of_v2() -> None:
@@ -304,6 +335,8 @@ def test_a_later_transaction_in_the_batches_of_v2() -> None:
     [
         (output(5, 1), marker(6, 7, COMMIT, epoch=2)),
         (output(5, 2), marker(6, 7, ABORT, epoch=3)),
+        (output(5, 2), emptied(marker(6, 7, COMMIT, epoch=3))),
+        (output(5, 2), marker(6, 7, b"\0\0\0\2", epoch=3)),
         (output(5, 2), marker(6, 7, COMMIT, epoch=4)),
         (output(5, 2, 8), marker(6, 8, COMMIT, epoch=3)),
         (output(5, 2, transactional=False), marker(6, 7, COMMIT, epoch=3)),

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.facts import ProducerFacts
 from recovery.formats.batches import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
-from recovery.restart.producers import Gap, ProducerRun, ProducerRuns, next_sequence
+from recovery.restart.producers import (
+    Gap,
+    ProducerRun,
+    ProducerRuns,
+    ended_a_transaction,
+    next_sequence,
+)
 
 
 def header(
@@ -106,7 +113,9 @@ def test_transactional_is_said_of_a_run_as_a_whole() -> None:
     assert runs.producers.runs == (ProducerRun(7, 0, 0, True),)
     runs.add(header(1, 1, 7, 0, 1), visible=True)
     assert runs.producers.runs == (ProducerRun(7, 0, 1, False),)
-    runs.add(header(2, 2, -1, -1, -1), visible=True)
+    runs.add(header(2, 2, 7, 0, 2, TRANSACTIONAL), visible=True)
+    assert runs.producers.runs == (ProducerRun(7, 0, 2, False),)
+    runs.add(header(3, 3, -1, -1, -1), visible=True)
     assert runs.producers.producer_ids == (7, -1)
 
 
@@ -116,3 +125,37 @@ def test_so_many_gaps_are_kept_and_no_more() -> None:
         runs.add(header(n, n, 7, 0, 5 * n), visible=True)
     assert len(runs.producers.gaps) == ProducerRuns._MOST_GAPS
     assert runs.producers.gaps[0].producer_id == 7
+
+
+@pytest.mark.parametrize(
+    ("offsets", "first"),
+    [((), None), ((4,), None), ((5,), 5), ((8,), 8), ((9,), None), ((4, 6, 7), 6), ((9, 12), None)],
+)
+def test_the_first_commit_marker_in_the_range(offsets: tuple[int, ...], first: int | None) -> None:
+    runs = ProducerRuns(5, 9)
+    for offset in offsets:
+        runs.add_commit(offset)
+    assert runs.producers.first_commit == first
+
+
+@pytest.mark.parametrize(
+    ("coordinator_epoch", "ended"), [(None, False), (-1, False), (0, True), (3, True)]
+)
+def test_who_has_a_marker_writes_in_transactions(
+    coordinator_epoch: int | None, ended: bool
+) -> None:
+    row = ProducerFacts("out", 0, 7, 0, 4, None, coordinator_epoch, None)
+    assert ended_a_transaction(row) is ended
+
+
+def test_a_producer_that_comes_back_is_told_with_who_wrote_in_between() -> None:
+    runs = ProducerRuns(0, 100)
+    for offset, producer in enumerate((7, 7, 8, 9, 8, 7)):
+        runs.add(header(offset, offset, producer, 0, offset), visible=True)
+    back = runs.producers.interleaved
+    assert back is not None
+    assert [(r.producer_id, r.first_offset, r.last_offset) for r in back] == [
+        (8, 2, 2),
+        (9, 3, 3),
+        (8, 4, 4),
+    ]

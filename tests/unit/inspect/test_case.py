@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from recovery.diagnose import remedies
-from recovery.diagnose.case import Case
-from recovery.diagnose.verdicts import Verdict
+from recovery.diagnose.case import Case, named_after, possible_groups
+from recovery.diagnose.verdicts import Verdict, judge
 from recovery.errors import RefusedError
 from recovery.facts import (
     CoordinatorClock,
     CoordinatorFacts,
     GroupFacts,
+    Missing,
     PartitionFacts,
     ProducerFacts,
     TopicPartition,
@@ -23,7 +24,12 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.group_life import GroupLife
 from recovery.inspect.history import Decision, History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.remedy.repairs import named_and_visible
+from recovery.remedy.repairs import (
+    commit_refused,
+    end_request,
+    named_and_visible,
+    remedy_allowed,
+)
 from recovery.values import replace
 
 PID, EPOCH, P, Q = 4001, 7, TopicPartition("t", 0), TopicPartition("t", 1)
@@ -70,6 +76,7 @@ def case(
 def test_nobody_is_not_moved_not_two_phase_and_has_no_deadline() -> None:
     nobody = case(twice=True)
     assert not nobody.moved
+    assert not case(row("CompleteCommit"), twice=True).moved
     assert not nobody.two_phase
     assert nobody.deadline is None
     assert nobody.prepared is None
@@ -240,7 +247,8 @@ def test_below_an_open_transaction_lies_what_was_decided_and_lost() -> None:
 
 def test_a_history_says_nothing_by_itself() -> None:
     assert not past().begun_by_end
-    assert past().named_before == 0
+    assert not past().lost_end
+    assert (past().named_before, past().cached_until) == (0, 0)
 
 
 def test_what_a_fence_expects_is_what_was_seen() -> None:
@@ -307,6 +315,7 @@ def test_late_is_what_either_clock_says() -> None:
 def test_a_verdict_claims_nothing_by_itself() -> None:
     plain = Verdict(case().about, "open", "within-limits", (), remedies.let_it_run(case()))
     assert (plain.mixed, plain.offsets_pending, plain.fence_safe) == (False, False, False)
+    assert plain.samples == 1
 
 
 @pytest.mark.parametrize(("version", "proven"), [(2, "commit"), (0, None)])
@@ -383,6 +392,8 @@ def test_without_the_batch_its_offset_or_the_past_nothing_is_known_of_decisions(
         assert c.lost is None
         assert not c.cache_decides
         assert not c.topic_unclear
+    first = replace(past(), decisions=(decided(epoch=EPOCH, version=0, offset=0),))
+    assert not case(history=first).cache_decides, "the log has it, at its very beginning"
 
 
 def test_a_decision_on_what_is_open_came_after_the_look_unless_its_coordinator_lost_it() -> None:
@@ -426,6 +437,13 @@ def test_the_deadline_by_a_clock_that_the_filter_contradicts_is_not_known(
     c = clocked(case(row(start_timestamp=NOW - ran)), ahead, late)
     assert c.ahead == ahead
     assert c.deadline_in == left
+
+
+def test_the_clock_of_what_is_here_is_its_coordinators() -> None:
+    for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
+        assert clocked(case(row(state)), 500, None).ahead == 500
+        assert clocked(case(row(state, coordinator=2)), 500, None).ahead is None
+    assert clocked(case(elsewhere()), 500, None).ahead is None
 
 
 def test_only_a_late_ones_abort_cycle_is_of_interest() -> None:
@@ -602,3 +620,657 @@ def test_a_record_of_something_else_names_no_partitions_of_a_fence(
 ) -> None:
     with pytest.raises(RefusedError, match="not about this open transaction"):
         named_and_visible(row(), newest)
+
+
+# --- what was not answered, and what to do about it ----------------------------------------------
+
+DENIED, LATE = "TOPIC_AUTHORIZATION_FAILED", "REQUEST_TIMED_OUT"
+OPEN_HERE = ProducerFacts(*P, PID, EPOCH, 0, NOW, 0, 0)
+
+
+def verdict(c: Case) -> Verdict:
+    """Judge a case whose leader shows the transaction open, unless the samples say otherwise."""
+    found = judge(c.about, c.start, c.first, c.second, c.history, c.settings)
+    assert found is not None
+    return found
+
+
+def opened(*rows: TransactionFacts, history: History | None = None, twice: bool = True) -> Case:
+    """As `case`, with its producer, and the only coordinator seen."""
+    c = seen(case(*rows, history=history, twice=twice), producers=(OPEN_HERE,))
+    return seen(c, transactions=Transactions(rows, (CoordinatorFacts(0, 1, True),)))
+
+
+EARLIER = decided(epoch=EPOCH, version=0, started=NOW - 9000)
+"""Of v1, an earlier transaction of the id, in the same epoch."""
+
+
+def told(v: Verdict) -> str:
+    """The reason of an `unknown`."""
+    return next(e.text for e in v.evidence if e.code == v.rule)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("partition", "answer", "then"),
+    [
+        ({"error": LATE}, f": broker 1 answered ListOffsets with {LATE}", "wait until"),
+        ({"error": LATE, "leader": None}, f": ListOffsets with {LATE}", "wait until"),
+        ({"error": DENIED}, f" ListOffsets with {DENIED}", "grant DESCRIBE on topic t"),
+        ({"high_watermark": None}, "did not give its offsets", "wait until"),
+        ({"last_stable_offset": None}, "did not give its offsets", "wait until"),
+    ],
+)
+def test_a_partition_that_one_look_did_not_see(
+    partition: dict[str, Any], answer: str, then: str, number: int
+) -> None:
+    """Whichever look lacks it, and whether or not an error says why."""
+    c = opened(row())
+    hole = replace(c.first, partition=replace(c.first.partition, **partition))
+    v = verdict(replace(c, first=hole) if number == 0 else replace(c, second=hole))
+    assert (v.name, v.rule) == ("unknown", "partition-not-seen")
+    assert told(v).endswith(answer)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("why", "answer", "then"),
+    [
+        (
+            Missing("partition", DENIED, "", broker=3),
+            f": broker 3 answered DescribeProducers with {DENIED}",
+            "grant READ on topic t",
+        ),
+        (
+            Missing("partition", LATE, ""),
+            f"were not seen: DescribeProducers with {LATE}",
+            "wait until the partition's leader answers",
+        ),
+        (None, "were not seen", "wait until the partition's leader answers"),
+    ],
+)
+def test_producers_that_one_look_did_not_see(
+    why: Missing | None, answer: str, then: str, number: int
+) -> None:
+    c = opened(row())
+    hole = replace(c.first, producers=None, producers_missing=why)
+    v = verdict(replace(c, first=hole) if number == 0 else replace(c, second=hole))
+    assert (v.name, v.rule) == ("unknown", "producers-not-seen")
+    assert told(v).endswith(answer)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize(
+    ("start", "why", "answer", "then"),
+    [
+        (None, None, "was not read", "ask again; if it stays so"),
+        (
+            None,
+            Missing("partition", DENIED, "no READ", broker=3),
+            f"was not read: broker 3 answered Fetch with {DENIED} (no READ)",
+            "grant READ on topic t",
+        ),
+        (
+            None,
+            Missing("partition", "OFFSET_OUT_OF_RANGE", "it begins at 9"),
+            "was not read: Fetch with OFFSET_OUT_OF_RANGE (it begins at 9)",
+            "ask again; if it stays so",
+        ),
+        (
+            StartBatch(PID + 1, EPOCH),
+            Missing("partition", LATE, "so"),
+            f"is not producer id {PID}'s (so)",
+            "ask again; if it stays so",
+        ),
+        (StartBatch(PID + 1, EPOCH), None, f"is not producer id {PID}'s", "ask again; if it"),
+    ],
+)
+def test_a_start_batch_that_was_not_read(
+    start: StartBatch | None, why: Missing | None, answer: str, then: str
+) -> None:
+    for at in (0, 7):
+        c = replace(opened(row()), start=start)
+        of_this = at == 0 or why is None
+        c = seen(c, unread=() if why is None else ((at, why),))
+        v = verdict(c)
+        assert (v.name, v.rule) == ("unknown", "start-batch-not-read")
+        assert told(v).endswith(answer) is of_this, "the answer about another batch is none"
+        assert not of_this or v.remedy.does.startswith(then)
+
+
+def test_why_a_batch_was_not_read_in_the_first_look_counts_too() -> None:
+    c = replace(opened(row()), start=None)
+    why = Missing("partition", LATE, "so")
+    hole = replace(c.first, unread=((0, why),))
+    for one in (replace(c, first=hole), replace(c, second=hole)):
+        assert told(verdict(one)).endswith(f"was not read: Fetch with {LATE} (so)")
+
+
+@pytest.mark.parametrize(
+    "about",
+    [OpenTransaction(*P, None, None), OpenTransaction(*P, PID, None), "vanished", "begun again"],
+)
+def test_a_partition_that_is_held_by_nothing_that_its_leader_names(
+    about: OpenTransaction | str,
+) -> None:
+    c = opened(row())
+    if isinstance(about, OpenTransaction):
+        c = replace(c, about=about)
+    else:  # no row in the second look, and the LSO where it was
+        assert c.second is not None
+        later = replace(OPEN_HERE, current_txn_start_offset=2)
+        now = () if about == "vanished" else (later,)
+        c = replace(c, second=replace(c.second, producers=now))
+    for looked in (c,) if isinstance(about, str) else (c, replace(c, second=None)):
+        v = verdict(looked)
+        assert (v.rule, v.remedy.does) == (
+            "no-open-transaction",
+            "ask again: a marker may not have reached all replicas yet",
+        )
+
+
+@pytest.mark.parametrize(
+    ("late", "rule", "then"),
+    [
+        (None, "history-not-read", "ask again; wait until the partitions"),
+        (LATE, "history-not-read", "ask again; wait until the partitions"),
+        (DENIED, "history-not-read", "grant READ on __transaction_state"),
+    ],
+)
+def test_a_history_that_was_not_read(late: str | None, rule: str, then: str) -> None:
+    """Without its error nothing is said of a reason."""
+    lost = None if late is None else replace(past(reason="history-not-read"), log_error=late)
+    v = verdict(opened(history=lost))
+    assert v.rule == rule
+    assert ("(" in told(v)) is (late is not None)
+    assert late is None or f"({late})" in told(v)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize(
+    ("history", "reason"),
+    [
+        (None, ""),
+        (past(reason="history-compacted"), " (history-compacted)"),
+        (replace(past(), decisions=(EARLIER,), markers_from=0), ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "late", [{"over_timeout": frozenset({"orders"})}, {"over_long": frozenset({"orders"})}]
+)
+def test_past_a_limit_while_decided_data_may_lie_below(
+    history: History | None, reason: str, late: dict[str, Any]
+) -> None:
+    limits: dict[str, Any] = {"over_timeout": frozenset(), "over_long": frozenset()}
+    c = seen(opened(row(), history=history), **limits | late)
+    v = verdict(c)
+    assert v.rule == "earlier-decision-not-excluded"
+    assert told(v).endswith("lies under it is not known" + reason)
+    assert not v.fence_safe
+    in_time = verdict(seen(opened(row(), history=history), **limits))
+    assert (in_time.rule, in_time.fence_safe) == ("within-limits", False)
+
+
+@pytest.mark.parametrize("limit", ["over_timeout", "over_long"])
+def test_one_clock_that_is_not_known_makes_the_other_limit_unknown_too(limit: str) -> None:
+    c = opened(row(start_timestamp=None), history=past())
+    known: dict[str, Any] = {"over_timeout": frozenset(), "over_long": frozenset()}
+    assert verdict(seen(c, **known)).rule == "within-limits"
+    assert verdict(seen(c, **known | {limit: None})).rule == "clock-not-seen"
+
+
+def test_what_nobody_owns_is_not_fenced() -> None:
+    v = verdict(opened(history=past()))
+    assert (v.rule, v.owner, v.fence_safe, v.samples) == ("nobody-owns-it", None, False, 2)
+    assert verdict(opened(row(), history=past())).fence_safe
+
+
+@pytest.mark.parametrize(
+    ("denied", "answer", "then"),
+    [
+        ((), "lists it so", "ask again, until its coordinator shows it"),
+        (
+            (Missing("transaction", DENIED, "", broker=2, id="orders"),),
+            f"lists it so: broker 2 answered DescribeTransactions with {DENIED}",
+            "grant DESCRIBE on that transactional id",
+        ),
+        (
+            (Missing("transaction", DENIED, "", id="billing"),),
+            "lists it so",
+            "ask again, until its coordinator shows it",
+        ),
+    ],
+)
+def test_an_id_that_its_log_shows_open_and_no_coordinator_lists(
+    denied: tuple[Missing, ...], answer: str, then: str
+) -> None:
+    v = verdict(seen(opened(history=past(record())), denied=denied))
+    assert v.rule == "log-says-open"
+    assert told(v).startswith("__transaction_state says that orders is open with")
+    assert told(v).endswith(answer)
+    assert v.remedy.does.startswith(then)
+
+
+@pytest.mark.parametrize("rows", [(row(),), (), (row("PrepareCommit"),)])
+def test_only_a_remedy_that_waits_for_an_owner_waits_for_brokers(
+    rows: tuple[TransactionFacts, ...],
+) -> None:
+    """An orphan's marker goes to its leader, and what is decided has a remedy of its own."""
+    few = (CoordinatorFacts(0, 1, True, in_sync=1, least=2, away=(2,)),)
+    c = opened(
+        *rows, history=past(*(record("PrepareCommit") for r in rows if r.state != "Ongoing"))
+    )
+    v = verdict(seen(c, transactions=Transactions(rows, few)))
+    assert (v.short_log is not None) is (v.rule == "within-limits")
+    assert (v.remedy.action == "restore-leader") is (v.rule == "within-limits")
+
+
+# --- whose it is, and where ----------------------------------------------------------------------
+
+
+def elsewhere(**other: Any) -> TransactionFacts:
+    """The id, open on the other partition alone."""
+    return row(partitions=(Q,), **other)
+
+
+def test_a_coordinator_hides_only_topics_that_it_does_not_name() -> None:
+    """Without DESCRIBE on the topic an id that names the partition is described all the same."""
+    for described, rows, hidden in (
+        (False, (row(),), False),
+        (False, (elsewhere(),), True),
+        (True, (elsewhere(),), False),
+        (True, (row(partitions=None),), True),
+    ):
+        assert bool(seen(case(*rows), topic_describe=described).undescribed) is hidden
+
+
+@pytest.mark.parametrize(
+    ("start", "epoch", "owns"),
+    [
+        (StartBatch(PID, EPOCH), EPOCH, True),
+        (StartBatch(PID, EPOCH), EPOCH + 1, False),
+        (StartBatch(PID, EPOCH, deleted=True), EPOCH + 1, True),
+        (None, EPOCH, False),
+    ],
+)
+def test_an_owner_is_ongoing_in_the_batchs_epoch_where_a_batch_is_left(
+    start: StartBatch | None, epoch: int, owns: bool
+) -> None:
+    c = replace(case(row(producer_epoch=epoch)), start=start)
+    assert (c.owner is not None) is owns
+    assert c.ongoing is not None
+
+
+def test_an_id_is_elsewhere_that_one_of_the_looks_showed_elsewhere() -> None:
+    there = elsewhere()
+    c = case(there, twice=True)
+    gone = replace(c.first, transactions=Transactions())
+    for first, second in ((c.first, gone), (gone, c.first), (c.first, c.first)):
+        assert replace(c, first=first, second=second).elsewhere == (there,)
+    assert case(row(), twice=True).elsewhere == ()
+    unknown = row(partitions=None)
+    assert case(unknown).elsewhere == (unknown,)
+
+
+def test_that_no_id_names_a_partition_is_known_from_all_coordinators_or_by_a_decision() -> None:
+    lost = replace(past(), decisions=(decided(),))
+    for rows, all_seen, history, unnamed in (
+        ((), True, None, True),
+        ((), False, None, False),
+        ((), False, past(), False),
+        ((), False, lost, True),
+        ((row(),), True, None, False),
+        ((elsewhere(),), True, None, True),
+    ):
+        listed = Transactions(rows, (CoordinatorFacts(0, 1, all_seen),))
+        assert seen(case(*rows, history=history), transactions=listed).is_unnamed is unnamed
+
+
+def test_an_owner_moved_that_wrote_or_took_a_partition_between_the_looks() -> None:
+    now = row(partitions=(P, Q))
+    billing = row(transactional_id="billing", producer_id=PID + 1)
+    for before, moved in (
+        ((billing, now), False),
+        ((billing, row()), True),
+        ((billing,), False),  # the first look did not list it
+    ):
+        c = case(billing, now, twice=True)
+        assert replace(c, first=replace(c.first, transactions=Transactions(before))).moved is moved
+    c = opened(row())
+    wrote = replace(OPEN_HERE, last_sequence=1)
+    assert not c.moved
+    assert c.second is not None
+    assert replace(c, second=replace(c.second, producers=(wrote,))).moved
+    assert replace(c, second=replace(c.second, producers=())).still_writing
+    marked = replace(OPEN_HERE, coordinator_epoch=1)
+    assert not replace(c, second=replace(c.second, producers=(marked,))).still_writing
+
+
+def test_late_is_only_what_is_ongoing_here_or_elsewhere() -> None:
+    over = {"over_timeout": frozenset({"orders"})}
+    assert seen(case(elsewhere()), **over).late
+    assert not seen(case(), **over).late
+    for state in ("PrepareCommit", "PrepareAbort"):
+        assert not seen(case(elsewhere(state=state)), **over).late
+    hour: dict[str, Any] = {"timeout_ms": 3_600_000}
+    assert case(row(start_timestamp=NOW - 15 * 60_000 - 5001, **hour)).late
+    assert not case(row(start_timestamp=NOW - 15 * 60_000 - 5000, **hour)).late
+
+
+@pytest.mark.parametrize(
+    ("facts", "unled"),
+    [
+        ({"leader": 1}, ()),
+        ({"leader": None}, ("t:0",)),
+        ({"leader": 1, "error": "TIMED_OUT"}, ("t:0",)),
+    ],
+)
+def test_which_of_its_partitions_cannot_take_a_marker(
+    facts: dict[str, Any], unled: tuple[str, ...]
+) -> None:
+    other = PartitionFacts(*Q, leader=None)
+    named = (PartitionFacts(*P, **facts), other)
+    assert case(row(), named=named).unled == unled
+    assert case(named=named).unled == ()
+    assert case(row(partitions=None), named=named).unled == ()
+    assert case(elsewhere(), named=named).unled == ("t:1",)
+
+
+@pytest.mark.parametrize(
+    ("past_by", "late"), [(-5001, False), (-5000, None), (5000, None), (5001, True)]
+)
+def test_a_limit_by_our_clock_is_passed_beyond_the_skew(past_by: int, late: bool | None) -> None:
+    assert case(row(start_timestamp=NOW - 60_000 - past_by)).past_timeout is late
+    ran = row(start_timestamp=NOW - 15 * 60_000 - past_by)
+    assert case(ran).past_long is late
+
+
+def test_a_limit_that_is_not_known_is_not_passed() -> None:
+    over = {"over_timeout": frozenset({"orders"})}
+    assert seen(case(row()), **over).past_timeout is True
+    assert seen(case(row(timeout_ms=None)), **over).past_timeout is None
+    assert seen(case(), **over).past_timeout is None
+    assert case(row(start_timestamp=None)).past_long is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "outcome"),
+    [(EPOCH, 0, "commit"), (EPOCH + 1, 2, "commit"), (EPOCH + 2, 2, None)],
+)
+def test_a_prepare_is_about_the_batch_in_its_epoch_or_the_next(
+    epoch: int, version: int, outcome: str | None
+) -> None:
+    c = case(row("PrepareCommit", producer_epoch=epoch), history=past())
+    c.__dict__["lost"] = (decided(epoch=EPOCH + bool(version), version=version),)
+    assert c.prepare_proves == outcome
+
+
+@pytest.mark.parametrize(
+    ("reason", "replaced"),
+    [(None, True), ("history-compacted", True), ("history-not-read", False)],
+)
+def test_a_log_that_was_not_read_is_not_called_replaced(reason: str | None, replaced: bool) -> None:
+    """A marker above its leader epoch says of a log that was read that it is new."""
+    history = replace(past(reason=reason), leader_epoch=3)
+    c = seen(case(history=history), producers=(replace(OPEN_HERE, coordinator_epoch=4),))
+    assert (c.replaced is not None) is replaced
+    gone = replace(past(reason="history-replaced"), detail="it is another log")
+    assert case(history=gone).replaced == "it is another log"
+
+
+def test_what_is_decided_in_the_look_counts_and_what_came_after_it_does_not() -> None:
+    own, later = decided(), decided(epoch=EPOCH + 2, started=NOW)
+    history = replace(past(), decisions=(own, later))
+    preparing = row("PrepareCommit", producer_epoch=EPOCH + 1)
+    assert case(preparing, history=history).lost == (own,)
+    assert case(row(), history=history).lost == ()
+    assert case(history=history).lost == (own, later)
+    another = row("PrepareCommit", transactional_id="billing", producer_epoch=EPOCH + 1)
+    assert case(another, history=history).lost == (own, later)
+
+
+@pytest.mark.parametrize(
+    ("other", "lost_it"),
+    [({}, True), ({"start_timestamp": NOW}, False), ({"transactional_id": "billing"}, False)],
+)
+def test_a_coordinator_that_lost_the_decision_on_what_it_shows_open(
+    other: dict[str, Any], lost_it: bool
+) -> None:
+    history = replace(past(), decisions=(decided(source="forgotten"),))
+    assert case(row(**other), history=history).coordinator_lost_it is lost_it
+    assert not case(history=history).coordinator_lost_it
+    assert not case(row(), history=past()).coordinator_lost_it
+    another = decided(epoch=EPOCH + 2, started=NOW - 5, source="forgotten")
+    both = replace(history, decisions=(*history.decisions, another))
+    assert case(row(**other), history=both).coordinator_lost_it is lost_it
+
+
+def test_without_its_start_batch_what_the_log_says_is_open_is_hidden() -> None:
+    c = replace(case(history=past(record(producer_epoch=EPOCH + 1))), start=None)
+    assert c.hidden_in_log is not None
+
+
+def test_an_age_is_of_the_id_that_is_here_or_of_the_last_write() -> None:
+    last = replace(OPEN_HERE, last_timestamp=NOW - 2500)
+    for rows, producers, age in (
+        ((row(),), (last,), (1.0, "coordinator")),
+        ((row("PrepareCommit"),), (last,), (1.0, "coordinator")),
+        ((row(start_timestamp=None),), (last,), (None, None)),
+        ((elsewhere(),), (last,), (2.5, "producer")),
+        ((), (last,), (2.5, "producer")),
+        ((), (), (None, None)),
+    ):
+        assert seen(case(*rows), producers=producers).age == age
+    nobody = replace(case(), about=OpenTransaction(*P, None, None))
+    assert nobody.age == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("ids", "anew"),
+    [(("a", "a"), False), (("a", "b"), True), (("a", None), False), ((None, None), False)],
+)
+def test_two_topic_ids_are_two_logs_and_one_that_is_hidden_is_none(
+    ids: tuple[str | None, str | None], anew: bool
+) -> None:
+    c = case(twice=True)
+    first, second = (
+        replace(c.first, partition=replace(c.first.partition, topic_id=i)) for i in ids
+    )
+    assert replace(c, first=first, second=second).made_anew is anew
+
+
+def test_what_the_partitions_own_look_says_of_its_leader_counts() -> None:
+    prepared = row("PrepareCommit"), past(record("PrepareCommit"))
+    stale = PartitionFacts(*P, leader=None)
+    assert case(prepared[0], history=prepared[1], named=(stale,)).leaderless == ()
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "group", "named"),
+    [
+        ("app", "app", True),
+        ("app-0_1", "app", True),
+        ("app-6b1d-1", "app-6b1d", True),
+        ("application-1", "app", False),
+        ("app", "app-1", False),
+        ("-1", "", False),
+        ("connect-cluster-c", "c", True),
+        ("connect-cluster-c", "connect", True),
+        ("c", "connect-cluster-c", False),
+    ],
+)
+def test_an_id_is_named_after_a_group_word_by_word(
+    transactional_id: str, group: str, named: bool
+) -> None:
+    assert named_after(transactional_id, group) is named
+    if named:
+        assert group in possible_groups(transactional_id)
+
+
+def test_who_a_remedy_is_about() -> None:
+    live, endless = case(row()), case(row(timeout_ms=2**31 - 1))
+    assert remedies.let_it_run(live).transactional_id == "orders"
+    assert remedies.let_it_run(live).producer_epoch == EPOCH
+    assert remedies.let_it_run(case()).producer_id is None
+    assert remedies.leave_to_its_system(endless).transactional_id == "orders"
+    assert remedies.leave_to_its_system(case()).transactional_id is None
+    assert remedies.wait_for_commit(live).transactional_id == "orders"
+    assert remedies.wait_for_commit(case()).transactional_id is None
+
+
+@pytest.mark.parametrize(("timeout", "told"), [(60_000, ""), (2**31 - 1, " with --owner-is-gone")])
+def test_an_id_that_is_open_elsewhere_is_fenced_first(timeout: int, told: str) -> None:
+    remedy = remedies.wait_for_namesake(case(elsewhere(timeout_ms=timeout)))
+    assert f"or fence it first{told}; then abort this one" in remedy.does
+    assert (remedy.transactional_id, remedy.producer_id, remedy.producer_epoch) == (
+        "orders",
+        PID,
+        EPOCH,
+    )
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_coordinator_that_lost_a_decision_says_what_its_timeout_then_does(outcome: str) -> None:
+    history = replace(past(), decisions=(decided(outcome, source="forgotten"),))
+    does = remedies.wait_for_commit(case(row(), history=history)).does
+    assert does.startswith("the coordinator of orders has lost that decision")
+    assert ("--owner-is-gone" in does) is (outcome == "commit")
+    assert does.endswith("its timeout aborts it, as was decided") is (outcome == "abort")
+
+
+# --- what a verdict allows -----------------------------------------------------------------------
+
+
+def owned(**other: Any) -> Verdict:
+    """Past --long-after, with nothing that speaks against a fence or a commit."""
+    v = verdict(opened(row(), history=past()))
+    return replace(v, **{"name": "long", "rule": "past-long"} | other)
+
+
+FEW = CoordinatorFacts(0, 1, True, in_sync=1, least=2)
+AWAY = remedies.start_brokers_first(FEW, ("t:1",), remedies.nothing("later"))
+BACK = "its end cannot be written before __transaction_state:0 is back"
+
+
+@pytest.mark.parametrize(
+    ("other", "plain", "stopped", "gone"),
+    [
+        ({}, None, None, None),
+        ({"name": "overdue"}, None, None, None),
+        ({"name": "open"}, "it is within its limits", None, None),
+        ({"name": "orphan"}, *["fence does not fit this verdict"] * 3),
+        ({"owner": None}, *["no id is Ongoing with this producer id"] * 3),
+        ({"owner": row("PrepareCommit")}, *["no id is Ongoing with this producer id"] * 3),
+        ({"fence_safe": False}, *["whether decided data lies under its transaction"] * 3),
+        ({"gate": "it may live"}, *["it may live; only with --owner-is-gone"] * 2, None),
+        ({"short_log": FEW, "remedy": AWAY}, *[BACK] * 3),
+        ({"unled": ("t:1",), "remedy": AWAY}, *[BACK] * 3),
+    ],
+)
+def test_whom_a_fence_may_end(
+    other: dict[str, Any], plain: str | None, stopped: str | None, gone: str | None
+) -> None:
+    """Who is gone for good is ended past any gate, never past decided data or missing brokers."""
+    v = owned(**other)
+    for how, expected in (
+        ({}, plain),
+        ({"is_stopped": True}, stopped),
+        ({"owner_is_gone": True}, gone),
+    ):
+        said = remedy_allowed(v, "fence", **how)
+        assert (said is None) is (expected is None)
+        assert expected is None or expected in (said or "")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({}, None),
+        ({"name": "open"}, None),
+        ({"name": "overdue"}, None),
+        ({"name": "marker-lost"}, "marker-lost cannot be committed with it"),
+        ({"owner": None}, "there is nothing to commit"),
+        ({"owner": row("PrepareCommit")}, "there is nothing to commit"),
+        ({"owner": row(timeout_ms=2**31 - 1)}, "only its own system knows the outcome"),
+        ({"mixed": True, "name": "marker-lost", "proven_outcome": "commit"}, None),
+        (
+            {"mixed": True, "name": "marker-lost", "proven_outcome": "abort"},
+            "a commit would deliver what was aborted",
+        ),
+        ({"fence_safe": False}, "whether decided data lies under its transaction is not known"),
+        ({"short_log": FEW, "remedy": AWAY}, BACK),
+        ({"unled": ("t:1",), "remedy": AWAY}, BACK),
+    ],
+)
+def test_what_may_be_committed_in_a_dead_owners_stead(
+    other: dict[str, Any], why: str | None
+) -> None:
+    said = commit_refused(owned(**other))
+    assert (said is None) is (why is None)
+    assert why is None or why in (said or "")
+    instead = remedy_allowed(owned(**other), "resolve", owner_is_gone=True)
+    assert (instead is None) is (why is None and bool(other.get("mixed")))
+    if not other.get("mixed"):
+        assert "--owner-is-gone does not apply" in (instead or "")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({}, None),
+        ({"rule": "history-moved"}, None),
+        ({"rule": "history-not-read"}, "another look may still show its outcome"),
+        ({"owner": row()}, "orders is Ongoing with its producer id"),
+        ({"samples": 1}, "it was looked at only once"),
+    ],
+)
+def test_what_is_ended_without_proof(other: dict[str, Any], why: str | None) -> None:
+    unknown: dict[str, Any] = {"name": "unknown", "rule": "order-unclear", "owner": None}
+    v = owned(**unknown | {"remedy": remedies.nothing("ask")} | other)
+    said = remedy_allowed(v, "resolve", without_proof=True)
+    assert (said is None) is (why is None)
+    assert why is None or why in (said or "")
+    assert remedy_allowed(v, "resolve") is not None
+    for action in ("abort", "fence"):
+        assert remedy_allowed(v, action, without_proof=True) is not None
+
+
+@pytest.mark.parametrize(
+    "known", [{"state": "Empty"}, {"producer_epoch": None}, {"timeout_ms": None}]
+)
+def test_only_what_is_described_as_ongoing_is_ended(known: dict[str, Any]) -> None:
+    for version, request in ((0, 3), (1, 3), (2, 5), (3, 5)):
+        assert end_request(row(), version).version == request
+    with pytest.raises(ValueError, match="orders is"):
+        end_request(row(**known), 2)
+
+
+def test_a_refusal_names_the_verdict_what_forbids_it_and_what_to_do_instead() -> None:
+    v = owned(remedy=remedies.fence(case(row())))
+    for action, why in (
+        ("abort", "its owner may still commit: you would drop its records here and keep them"),
+        ("resolve", "resolve does not fit this verdict"),
+    ):
+        said = remedy_allowed(v, action) or ""
+        assert said.startswith(f"t:0 producer id {PID} is long (past-long): {why}")
+        assert "; the remedy is fence: aborts the open transaction of orders" in said
+    mixed = owned(mixed=True, name="marker-lost", remedy=remedies.nothing("ask again"))
+    said = remedy_allowed(mixed, "abort") or ""
+    assert said.startswith(f"t:0 producer id {PID} is marker-lost, mixed (past-long): ")
+    assert said.endswith("; no remedy yet: ask again")
+
+
+def test_a_moved_id_matters_only_where_no_id_names_the_partition_and_nothing_is_decided() -> None:
+    """Its coordinator does not know its records; another id, or its decision, is still known."""
+
+    def rule(*rows: TransactionFacts, latest: StateRecord, lost: tuple[Decision, ...] = ()) -> str:
+        history = replace(past(latest), decisions=lost, moved="orders")
+        return verdict(opened(*rows, history=history)).rule
+
+    ended = record("CompleteCommit")
+    assert rule(latest=ended) == "history-moved"
+    assert rule(latest=record()) == "history-moved"
+    assert rule(row(), latest=record()) == "within-limits"
+    assert rule(latest=ended, lost=(decided(),)) == "marker-not-written"
+    assert rule(latest=record(), lost=(decided(),)) == "history-moved"

@@ -2,12 +2,14 @@
 
 import time
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.facts import TopicPartition
+from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import (
@@ -15,6 +17,7 @@ from recovery.inspect.history import (
     History,
     Marker,
     Markers,
+    Source,
     StateLog,
     StateRecord,
     read_history,
@@ -22,6 +25,7 @@ from recovery.inspect.history import (
 )
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import StartBatch
+from recovery.inspect.topic_sightings import Sighting, Sightings
 from recovery.values import replace
 
 PID, HERE, ELSEWHERE = 4001, TopicPartition("t", 0), TopicPartition("t", 1)
@@ -103,8 +107,21 @@ def test_every_prepare_that_names_the_partition_is_a_decision_not_only_the_newes
 
 
 def test_where_nothing_was_read_every_bound_is_the_logs_beginning() -> None:
-    h = read_history(StartBatch(PID, 0), HERE, others(), PARTITIONS)
-    assert (h.window, h.named_since, h.named_before, h.cached_until) == (0, None, 0, 0)
+    for sightings in (None, Sightings("id", (Sighting("id", {0: 3}, {0: 5}),))):
+        h = read_history(StartBatch(PID, 0), HERE, others(), PARTITIONS, sightings=sightings)
+        assert (h.window, h.named_since, h.named_before, h.cached_until) == (0, None, 0, 0)
+
+
+def test_decisions_of_several_ids_are_in_the_order_of_the_log() -> None:
+    """A log that was created again gives a producer id to another transactional id too."""
+    records = [record(0, "E", 0), record(1, "PC", 1), record(5, "PC", 5)]
+    other = replace(record(3, "PA", 3), transactional_id="billing")
+    h = past(*records[:2], other, records[2])
+    assert [(d.transactional_id, d.offset) for d in h.decisions] == [
+        ("orders", 1),
+        ("billing", 3),
+        ("orders", 5),
+    ]
 
 
 def test_a_decision_of_another_producer_id_is_none_of_this_one() -> None:
@@ -117,6 +134,9 @@ def test_an_open_transaction_in_the_log_and_one_that_ended() -> None:
     assert still_open_in_log(past(record(0, "E", 0), record(1, "PC", 10, named=(ELSEWHERE,))))
     assert not still_open_in_log(past(record(0, "PC", 0), record(1, "CC", 10)))
     assert not still_open_in_log(past(record(0, "E", 0), record(1, "O", 10, pid=4007)))
+    for gone in (None, UnknownVersion(9)):
+        last = replace(record(1, "O", 10), value=gone)
+        assert not still_open_in_log(past(record(0, "E", 0), last))
 
 
 # --- whole -------------------------------------------------------------------------------------
@@ -144,6 +164,8 @@ def test_an_open_transaction_in_the_log_and_one_that_ended() -> None:
         (StartBatch(PID, 5), [record(9, "CC", 0, epoch=4)], "history-replaced"),
         (StartBatch(PID, 5), [record(9, "E", 0, epoch=4), record(10, "E", 0, epoch=6)],
          "history-replaced"),
+        (StartBatch(PID, 0), [record(9, "CC", 0, pid=4000), record(10, "E", 0, epoch=1)],
+         "history-replaced"),
     ],
 )  # fmt: skip
 def test_whole_since_before_the_start_batch(
@@ -165,6 +187,68 @@ def test_no_time_makes_it_whole(append_time: bool) -> None:
 def test_a_record_below_the_gap_is_no_anchor() -> None:
     h = past(record(3, "E", 0), record(9, "CC", 10), whole_from=9)
     assert h.reason == "history-compacted"
+
+
+def test_below_what_the_cache_gave_up_of_an_id_its_records_are_not_complete() -> None:
+    records = record(3, "E", 0), record(9, "CC", 10)
+    for cuts, reason, window in (
+        ({}, None, 0),
+        ({"orders": 3}, None, 3),
+        ({"orders": 4}, "history-compacted", 4),
+        ({"billing": 4}, None, 0),
+    ):
+        made = replace(log(*records), cuts=cuts)
+        h = read_history(StartBatch(PID, 0), HERE, [made, *others()], PARTITIONS)
+        assert (h.reason, h.window) == (reason, window)
+
+
+def test_what_two_logs_name_is_of_no_order_and_reached_by_the_lower_epoch() -> None:
+    """The id's former partition and its present one: neither shows which record came first."""
+    first = replace(log(record(0, "E", 0), record(1, "CC", 1)), leader_epoch=3, end=2)
+    second = replace(first, partition=1, leader_epoch=5)
+    for epochs, reached in (((3, 5), 3), ((5, 3), 3), ((None, 5), 5), ((None, None), None)):
+        both = [replace(x, leader_epoch=e) for x, e in zip((first, second), epochs, strict=True)]
+        h = read_history(StartBatch(PID, 0), HERE, both, PARTITIONS)
+        assert (h.reason, h.leader_epoch, h.read_until) == ("history-compacted", reached, None)
+    # one that lost its end is enough for epochs to come again, and one that a cache kept
+    marked = replace(first, cut_epoch=2), replace(second, cached_until=2)
+    for two in (marked, marked[::-1]):
+        h = read_history(StartBatch(PID, 0), HERE, two, PARTITIONS)
+        assert (h.lost_end, h.cached_until) == (True, 2)
+    h = read_history(StartBatch(PID, 0), HERE, [first], PARTITIONS)
+    assert (h.reason, h.leader_epoch, h.read_until) == (None, 3, 2)
+    h = read_history(StartBatch(PID, 0), HERE, [replace(first, error="TIMED_OUT")], PARTITIONS)
+    assert (h.reason, h.log_error) == ("history-not-read", "TIMED_OUT")
+
+
+def test_records_after_which_none_of_their_id_is_missing() -> None:
+    made = replace(log(record(0, "E", 0), record(3, "PC", 1), record(4, "CC", 1)), stands_from=3)
+    assert [r.offset for r in made.standing] == [3, 4]
+
+
+def test_what_ended_the_batchs_epoch() -> None:
+    """A later epoch, or the id's next producer id; nothing where records may be missing."""
+
+    def rotated(offset: int, **tags: Any) -> StateRecord:
+        r = record(offset, "E", 0, pid=4700)
+        assert isinstance(r.value, TransactionValue)
+        return replace(r, value=r.value._replace(**tags))
+
+    begun, start = record(9, "E", 0, epoch=5), StartBatch(PID, 5)
+    assert past(begun, start=start).ended_by is None
+    assert past(begun, record(10, "PA", 0, epoch=5), start=start).ended_by is None
+    assert past(begun, record(10, "PA", 0, epoch=6), start=start).ended_by == 10
+    assert past(begun, record(10, "E", 0, pid=4700), start=start).ended_by == 10
+    gone = replace(begun, value=None)
+    assert past(begun, replace(gone, offset=10), start=start).ended_by is None
+    # the id that had another producer id first, and has another one now
+    earlier = replace(rotated(8, next_producer_id=PID), offset=8)
+    later = rotated(10, previous_producer_id=PID)
+    assert past(earlier, later, start=StartBatch(PID, 0)).ended_by == 10
+    assert past(record(8, "CC", 0, pid=4000), begun, start=start).ended_by is None
+    # compacted: the record that ended it may be gone
+    late = past(record(9, "CC", 0, epoch=5), record(10, "PA", 0, epoch=6), start=start)
+    assert (late.reason, late.ended_by) == ("history-compacted", None)
 
 
 def test_only_the_log_that_names_the_producer_id_must_be_whole() -> None:
@@ -243,6 +327,15 @@ def test_what_the_cache_knows_and_the_log_lost() -> None:
     assert read(*cut, replace(later, leader_epoch=3), epoch=2).reason == "history-replaced"
 
 
+def test_what_an_earlier_log_shares_with_this_one_is_decided_once() -> None:
+    """A log that lost its end kept its beginning: the cache holds both, and no decision twice."""
+    shared = record(0, "E", 0), record(1, "PC", 10), record(2, "CC", 20)
+    cut = record(3, "PC", 30)
+    made = replace(log(*shared, cut_epoch=0), former=(log(*shared, cut),))
+    h = read_history(StartBatch(PID, 0), HERE, [made, *others()], PARTITIONS)
+    assert [(d.offset, d.source) for d in h.decisions] == [(3, "forgotten"), (1, "log")]
+
+
 def test_a_decision_that_was_read_earlier_says_so() -> None:
     made = replace(log(record(0, "E", 0), record(1, "PC", 5), record(7, "PC", 9)), cached_until=7)
     h = read_history(StartBatch(PID, 0), HERE, [made], PARTITIONS)
@@ -274,6 +367,10 @@ def test_what_began_an_epoch_counts_while_no_read_can_have_missed_what_came_behi
         (replace(end, value=None), False),
     ):
         assert begun_in(log(other, later, whole_from=9)) is counts
+    # what ended the transaction before began the epoch; it did not come after that
+    both = log(record(3, "PC", 0, epoch=5, version=2), later)
+    h = read_history(start, HERE, [both], PARTITIONS)
+    assert [d.begun for d in h.decisions] == [False, True]
 
 
 def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -> None:
@@ -282,6 +379,15 @@ def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -
     for confirmed, expected in ((["orders"], None), ([], "orders"), (["billing"], "orders")):
         h = read_history(StartBatch(PID, 0), HERE, logs, PARTITIONS, confirmed_ids=confirmed)
         assert (h.moved, h.reason) == (expected, None)
+
+
+def test_an_id_that_moved_before_it_had_the_producer_id_is_at_home() -> None:
+    """Its old records are in a log that names the producer id for another id's sake."""
+    name = next(n for n in map(str, range(99)) if coordinator_partition(n, PARTITIONS) == 1)
+    neighbour = replace(record(0, "E", 0), partition=1, transactional_id=name)
+    away = replace(record(1, "CC", 1, pid=4000), partition=1)
+    logs = [log(record(0, "E", 0)), StateLog(1, (neighbour, away), 0), StateLog(2, (), 0)]
+    assert read_history(StartBatch(PID, 0), HERE, logs, PARTITIONS).moved is None
 
 
 # --- which decision covers the batch ---------------------------------------------------------
@@ -293,6 +399,8 @@ def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -
         ("PC", 5, 0, True),  # v1: the batch's own epoch
         ("PA", 6, 0, True),  # v1: a fence or a timeout
         ("PC", 6, 0, False),  # v1: a later session's commit
+        ("PA", 7, 0, False),  # v1: a later session's fence
+        ("PA", 4, 0, False),
         ("PC", 6, 2, True),  # v2: + 1
         ("PC", 5, 2, False),  # v2: the end of the transaction before
         ("PC", 7, 2, False),  # v2: a later one
@@ -379,8 +487,40 @@ def test_v2_tells_by_epoch_alone_whatever_the_clocks() -> None:
         record(1, "PC", 1, epoch=6, version=2),
         markers=(marker(50, 9_999_999, epoch=5),),
     )
+    assert lost(h, StartBatch(PID, 4)) == [1], "the marker of epoch 5 is there"
     assert lost(h, StartBatch(PID, 5)) == [1]
     assert lost(h, StartBatch(PID, 6)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "unclear"),
+    [
+        ({}, {}, True),
+        # its log did not lose its end: no epoch came again
+        ({}, {"lost_end": False}, False),
+        # the log that is there has it
+        ({"source": "log"}, {}, False),
+        # the end of the transaction before the batch
+        ({"producer_epoch": 1}, {}, False),
+        # markers may be below what was read
+        ({}, {"markers_from": 40}, False),
+        ({}, {"markers_from": None}, False),
+        # one marker of any decision shows that this is the topic
+        ({}, {"markers": (marker(9, 5, epoch=2),)}, False),
+        ({}, {"markers": (marker(9, 5, "abort", epoch=2),)}, True),
+        # the topic's id was seen before, by an offset of the log that is there now
+        ({}, {"named_since": 0}, True),
+    ],
+)
+def test_v2_after_a_lost_end_an_epoch_may_be_of_an_earlier_topic(
+    made: dict[str, Any], other: dict[str, Any], unclear: bool
+) -> None:
+    h = v1(record(0, "E", 0), record(1, "PC", 9, version=2, epoch=2))
+    gone = replace(h.decisions[0], **{"source": "forgotten"} | made)
+    changed: dict[str, Any] = {"decisions": (gone,), "lost_end": True}
+    h = replace(h, **changed | other)
+    assert topic_unclear(h, START, 100) is unclear
+    assert (lost(h) is None) is unclear
 
 
 @pytest.mark.parametrize("measured", [True, False])
@@ -476,6 +616,14 @@ def test_v1_no_marker_at_all() -> None:
     assert lost(v1(*commits(1000), markers=markers())) == [4]
     assert lost(v1(*commits(1000), markers_from=40)) is None  # it may be below what was read
     assert lost(v1(*commits(1000), markers_from=None)) is None
+
+
+@pytest.mark.parametrize(("source", "expected"), [("log", []), ("forgotten", [4])])
+def test_v1_the_window_is_of_the_log_that_is_there(source: Source, expected: list[int]) -> None:
+    """A decision below it is older than the epoch; one of another log has another numbering."""
+    h = v1(*commits(1000), markers=markers())
+    made = [replace(d, source=source) if d.offset == 4 else d for d in h.decisions]
+    assert lost(replace(h, window=5, decisions=tuple(made))) == expected
 
 
 def test_v1_a_log_without_any_marker_may_be_another_topic() -> None:
@@ -589,6 +737,34 @@ def test_v1_an_epoch_of_v1_measures_only_while_none_of_its_decisions_may_be_gone
 
 
 @pytest.mark.parametrize(
+    ("source", "offset", "expected"),
+    [("log", 9, [7]), ("log", 1, [7]), ("log", 0, None), ("forgotten", 9, None)],
+)
+def test_v1_only_a_decision_of_this_log_above_its_gap_shows_that_none_is_gone(
+    source: Source, offset: int, expected: list[int] | None
+) -> None:
+    """Below the window decisions may be gone; a known one of an earlier epoch excludes that."""
+    h = session_before((500, "commit", 505), (700, "abort", 705))
+    earlier = replace(h.decisions[0], producer_epoch=-1, offset=offset, source=source)
+    h = replace(h, window=1, decisions=(earlier, *h.decisions))
+    assert lost(h) == expected
+
+
+def test_v1_the_batchs_own_epoch_measures_where_none_of_its_decisions_is_gone() -> None:
+    """Its one decision has its marker; clocks once measured say where the batch cannot be."""
+    h = v1(*commits(60_000, before=None), markers=markers(60_005, measured=False))
+    early = replace(START, marker_after=20_000)
+    late = replace(START, timestamp=100_000, append_time=True)
+    assert lost(h) == []
+    for window in (0, 2):
+        whole = replace(h, window=window)
+        assert lost(whole, early) is None
+        assert lost(whole, late) == []
+    # the marker may be that of a decision that was compacted away
+    assert lost(replace(h, window=2, reason="history-compacted"), late) is None
+
+
+@pytest.mark.parametrize(
     ("second", "expected"),
     [
         # the first measures -5 to 5; the skew is 5000
@@ -605,10 +781,11 @@ def test_v1_measurements_that_disagree_by_more_than_the_skew_are_none(
     assert lost(session_before((500, "commit", 505), (700, "commit", second))) == expected
 
 
-def test_v1_the_narrowest_measurement_counts() -> None:
+@pytest.mark.parametrize("pairs", [((500, 509), (700, 701)), ((500, 501), (700, 709))])
+def test_v1_the_narrowest_measurement_counts(pairs: tuple[tuple[int, int], ...]) -> None:
     """Each marker stands between its decision and the next record: the bounds overlap."""
-    wide = session_before((500, "commit", 509), (700, "commit", 701))
-    # the first says -1 to 9, the second -9 to 1: the clocks differ by -1 to 1
+    wide = session_before(*((at, "commit", marked) for at, marked in pairs))
+    # one says -1 to 9, the other -9 to 1: the clocks differ by -1 to 1
     late = replace(START, marker_after=64_998)
     assert lost(replace(wide, markers=wide.markers[:2], markers_from=40), late) == [5, 7]
     later = replace(START, marker_after=64_999)
@@ -622,6 +799,19 @@ def test_v1_the_narrowest_measurement_counts() -> None:
 @pytest.mark.parametrize(("at", "expected"), [(3_600_000, [6]), (3_600_001, None)])
 def test_v1_a_measurement_is_believed_for_an_hour(at: int, expected: list[int] | None) -> None:
     assert lost(v1(*commits(3_540_000, at), markers=markers(3_540_005))) == expected
+
+
+@pytest.mark.parametrize(("at", "expected"), [(3_660_000, [6]), (3_660_001, None)])
+def test_v1_a_later_measurement_is_believed_for_an_hour_too(
+    at: int, expected: list[int] | None
+) -> None:
+    found = marker(1, at + 5, epoch=0), marker(10, 1005, epoch=1)
+    assert lost(v1(*commits(1000, 60_000, before=at), markers=found)) == expected
+
+
+def test_v1_a_decision_that_is_not_complete_may_own_a_marker() -> None:
+    """Its coordinator writes the markers before it completes the transaction."""
+    assert lost(v1(*commits(1000)[:-1], markers=markers(1005))) == []
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(5005, None), (5006, [6])])
@@ -646,6 +836,13 @@ def test_v1_all_that_may_be_after_the_batch_is_lost() -> None:
     """The second is after the batch for sure, the first maybe: neither has a marker then."""
     h = v1(*commits(1000, 60_000), markers=markers(), markers_from=40)
     assert lost(h, replace(START, marker_after=20_000)) == [4, 6]
+
+
+def test_v1_an_order_that_the_clocks_contradict_is_none() -> None:
+    """A marker before the batch, and both decisions long after it: no order explains that."""
+    h = v1(*commits(60_000, 120_000), markers=markers(60_005))
+    assert lost(h) == [6]
+    assert lost(h, replace(START, marker_after=20_000)) is None
 
 
 def test_v1_the_batch_is_after_what_its_leader_wrote_before_it() -> None:

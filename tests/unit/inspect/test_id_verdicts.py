@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
-from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdVerdict, judge_id
+from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdCase, IdVerdict, judge_id
 from recovery.diagnose.verdicts import FINDINGS
-from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition, TransactionFacts
+from recovery.facts import (
+    CoordinatorFacts,
+    GroupFacts,
+    Missing,
+    PartitionFacts,
+    ProducerFacts,
+    TopicPartition,
+    TransactionFacts,
+)
+from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing, reload_is_safe
@@ -233,6 +242,326 @@ def test_each_case_has_its_verdict_rule_and_remedy(name: str) -> None:
     assert found.remedy.does
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"partitions": None},
+        {"producer_epoch": None},
+        {"error": "NOT_COORDINATOR"},
+        {"partitions": None, "producer_epoch": None, "error": "NOT_COORDINATOR"},
+    ],
+)
+def test_an_id_is_described_with_its_epoch_its_partitions_and_without_an_error(
+    hidden: dict[str, Any],
+) -> None:
+    assert judge_id(look(row=row(**hidden)), None, record()).rule == "id-not-described"
+
+
+@pytest.mark.parametrize("decided", [True, False, None])
+def test_of_an_open_id_nobody_asks_since_when_it_is_decided(decided: bool | None) -> None:
+    assert judge_id(look("Ongoing", decided_long_ago=decided)).rule == "within-limits"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        record(producer_id=PID + 1).value,
+        record(producer_epoch=EPOCH - 1).value,
+        record("PrepareAbort").value,
+        UnknownVersion(9),
+        None,
+    ],
+)
+def test_a_record_of_something_else_names_no_partition_and_no_version(
+    value: TransactionValue | UnknownVersion | None,
+) -> None:
+    """With its version 2, P's own epoch would be taken for a stray's that refuses the marker."""
+    kept = replace(record(), value=value)
+    assert twice(look(named=(named(P, start=3), named(Q))), kept).rule == "prepare-record-not-read"
+
+
+def test_a_partition_that_its_record_names_and_nobody_asked_may_lack_its_marker() -> None:
+    v = twice(look(named=(named(P),)), record())
+    assert (v.rule, v.evidence[-1].text) == (
+        "markers-on-their-way",
+        "it waits for its markers on some partitions",
+    )
+    v = twice(look(named=(named(P, epoch=7, start=3), named(Q))), record())
+    assert v.evidence[-1].text == "it waits for its markers on t:0"
+    assert twice(look(named=None), record()).rule == "markers-on-their-way"
+    once = look(named=(named(P, epoch=7, start=3), named(Q)))
+    assert judge_id(once, None, record()).rule == "markers-on-their-way"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "visible", "grant"),
+    [
+        ((P, Q), (P, Q), None),
+        ((P, Q), (P,), "grant DESCRIBE on topic t: which"),
+        ((P, Q), None, "grant DESCRIBE on topic t: which"),
+        ((P, TopicPartition("u", 0)), (P,), "grant DESCRIBE on topic u: which"),
+        ((), (P,), "ask again, until the log of its coordinator is read: which"),
+        (None, (P, Q), "ask again, until the log of its coordinator is read: which"),
+    ],
+)
+@pytest.mark.parametrize("late", ["over_timeout", "over_long"])
+def test_a_fence_is_offered_only_where_its_record_and_its_description_agree(
+    recorded: tuple[TopicPartition, ...] | None,
+    visible: tuple[TopicPartition, ...] | None,
+    grant: str | None,
+    late: str,
+) -> None:
+    kept = None if recorded is None else record("Ongoing", partitions=recorded)
+    seen = look("Ongoing", row=row("Ongoing", partitions=visible or ()), **{late: True})
+    v = judge_id(seen, None, kept)
+    assert v.remedy.action == ("fence" if grant is None else "none")
+    assert v.remedy.does.startswith(grant or "")
+
+
+@pytest.mark.parametrize("limit", ["over_timeout", "over_long"])
+def test_each_limit_needs_its_clock(limit: str) -> None:
+    seen = look("Ongoing", row=row("Ongoing", start_timestamp=None))
+    assert judge_id(seen).rule == "within-limits"
+    unknown: dict[str, Any] = {limit: None}
+    assert judge_id(replace(seen, **unknown)).rule == "clock-not-seen"
+
+
+@pytest.mark.parametrize("late", [None, "over_timeout", "over_long"])
+def test_what_holds_records_now_is_judged_by_its_partition(late: str | None) -> None:
+    for parts, told in (
+        ((named(P, start=3), named(Q)), "it holds some now"),
+        ((named(P), named(Q, seen=False, refusal="TIMED_OUT")), "t:1 (TIMED_OUT) were not seen"),
+        ((named(P), named(Q, seen=False)), "producers on t:1 were not seen"),
+    ):
+        v = judge_id(look("Ongoing", named=parts, **({late: True} if late else {})))
+        assert v.rule == ("holds-not-known" if late else "within-limits")
+        assert late is None or v.evidence[-1].text.endswith(told)
+
+
+def test_what_an_owner_of_nothing_that_works_on_or_has_members_is_given() -> None:
+    """Signs of life count only past a limit: before that nothing is offered."""
+    members = (GroupFacts("orders", "Stable", members=(("c", "h"),)),)
+    hidden = {"groups_seen": False}
+    lives: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+        ({}, {"row": row("Ongoing", partitions=(P,))}),
+        ({}, {"groups": members}),
+        ({}, hidden),
+    )
+    for late in ({}, {"over_timeout": True}, {"over_long": True}):
+        for first, second in lives:
+            v = twice(look("Ongoing", **late, **first), record("Ongoing"), **second)
+            assert (v.gate is not None) is bool(late)
+            assert v.remedy.action == "wait"
+        quiet = twice(look("Ongoing", **late), record("Ongoing"))
+        assert (quiet.gate, quiet.remedy.action) == (None, "fence" if late else "wait")
+    late_once = look("Ongoing", over_timeout=True, groups=members)
+    assert judge_id(late_once, None, record("Ongoing")).gate is not None
+    assert twice(look(over_long=True, groups=members), record()).gate is None
+
+
+def test_what_an_id_names_is_its_records_and_holds_is_seen() -> None:
+    def about(seen: IdFacts, kept: StateRecord | None = None) -> tuple[str, Any]:
+        [said] = [e for e in twice(seen, kept).evidence if e.code == "coordinator"]
+        return said.text.split("; it names ")[1], said.data["partitions"]
+
+    few = row(partitions=(P,))
+    assert about(look(row=few), record()) == ("t:0, t:1 and holds none of it back", ["t:0", "t:1"])
+    assert about(look(row=few)) == ("t:0 and holds none of it back", ["t:0"])
+    assert about(look(row=row(partitions=()))) == ("no partition and holds none of it back", [])
+    assert about(look(named=None)) == ("t:0, t:1", ["t:0", "t:1"])
+    assert about(look(named=(named(P, start=3),)))[0] == "t:0, t:1"
+    assert about(look(named=(named(P, seen=False),)))[0] == "t:0, t:1"
+
+
+def test_an_outcome_is_proven_by_prepare_alone() -> None:
+    for state, outcome in (("PrepareCommit", "commit"), ("PrepareAbort", "abort")):
+        assert judge_id(look(state)).proven_outcome == outcome
+    assert judge_id(look("Ongoing")).proven_outcome is None
+
+
+def _refused(part: NamedPartition, outcome: str = "PrepareCommit", version: int = 0) -> str:
+    """What is said of the one partition that refuses the marker."""
+    kept = record(outcome, version=version, partitions=(P,))
+    v = twice(look(outcome, row=row(outcome, partitions=(P,)), named=(part,)), kept)
+    [said] = [e.text for e in v.evidence if e.code == "marker-refused"]
+    return said
+
+
+@pytest.mark.parametrize(
+    ("part", "outcome", "version", "told"),
+    [
+        (
+            named(P, coordinator=6, start=3),
+            "PrepareCommit",
+            0,
+            (
+                "t:0 has seen coordinator epoch 6, its coordinator's is 5: 1 below, so its marker "
+                "is refused; a transaction is open there from offset 3"
+            ),
+        ),
+        (
+            named(P, coordinator=8),
+            "PrepareCommit",
+            0,
+            (
+                "t:0 has seen coordinator epoch 8, its coordinator's is 5: 3 below, so its marker "
+                "is refused; none of it is open there any more"
+            ),
+        ),
+        (
+            named(P, epoch=9, ended_by=("commit", 7)),
+            "PrepareCommit",
+            0,
+            (
+                "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none "
+                "of it is open there any more: the commit marker at offset 7 ended it"
+            ),
+        ),
+        (
+            named(P, epoch=9, ended_by=("commit", 7)),
+            "PrepareAbort",
+            0,
+            (
+                "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; none "
+                "of it is open there any more: the commit marker at offset 7 ended it. Its "
+                "coordinator decided abort: records were delivered that it aborted"
+            ),
+        ),
+        (
+            named(P, epoch=9, ended_by=("abort", 7), start=11),
+            "PrepareCommit",
+            0,
+            (
+                "t:0 has seen producer epoch 9, its Prepare* bears 8: its marker is refused; a "
+                "transaction is open there from offset 11"
+            ),
+        ),
+        (
+            named(P, start=3),
+            "PrepareCommit",
+            2,
+            (
+                "on t:0 somebody wrote with producer epoch 8, the one of its marker, which is "
+                "refused for as long as that is open (KAFKA-19999): a transaction is open there "
+                "from offset 3"
+            ),
+        ),
+    ],
+)
+def test_which_epoch_refuses_the_marker_and_what_became_of_the_records(
+    part: NamedPartition, outcome: str, version: int, told: str
+) -> None:
+    assert _refused(part, outcome, version) == told
+
+
+@pytest.mark.parametrize(
+    ("parts", "action", "partitions"),
+    [
+        ((named(P, coordinator=6, start=3), named(Q)), "restart-coordinator", ()),
+        (
+            (named(P, coordinator=6, start=3), named(Q, seen=False, error="TIMED_OUT")),
+            "restore-leader",
+            ("t:1",),
+        ),
+        (
+            (
+                named(P, coordinator=6, start=3),
+                named(Q, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION"),
+            ),
+            "restart-coordinator",
+            (),
+        ),
+    ],
+)
+def test_a_deleted_partition_needs_no_leader_before_a_move(
+    parts: tuple[NamedPartition, ...], action: str, partitions: tuple[str, ...]
+) -> None:
+    v = twice(look(named=parts), record(version=0))
+    assert (v.remedy.action, v.remedy.partitions) == (action, partitions)
+
+
+@pytest.mark.parametrize(("version", "refused"), [(2, True), (0, False)])
+def test_where_a_marker_is_written_a_restart_of_the_coordinator_is_refused(
+    version: int, refused: bool
+) -> None:
+    """v2, and Q has its marker already: KAFKA-19999. Under v1 a second one is taken."""
+    seen = look(named=(named(P, coordinator=1005, start=3), named(Q)))
+    remedy = twice(seen, record(version=version)).remedy
+    assert remedy.action == "write-prepared-marker"
+    assert ("restart-coordinator" in dict(remedy.refused)) is refused
+
+
+@pytest.mark.parametrize(
+    ("own", "action"),
+    [
+        # written with the marker's own epoch by nobody that is known: no outcome is proven
+        ((named(P, start=3), named(Q)), "none"),
+        # a later epoch: what is open there is another transaction's, by its producer's own epoch
+        ((named(P, epoch=9, start=3), named(Q)), "write-prepared-marker"),
+    ],
+)
+def test_what_was_written_with_the_markers_epoch_gets_no_marker(
+    own: tuple[NamedPartition, ...], action: str
+) -> None:
+    assert twice(look(named=own), record()).remedy.action == action
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "least", "version", "told"),
+    [
+        (1, 2, 2, "bring back replicas of __transaction_state:7: 1 in sync, it must have 2 "),
+        (None, 2, 0, "find out whether __transaction_state:7 has as many replicas in sync"),
+        (3, None, 2, "find out whether __transaction_state:7 has as many replicas in sync"),
+        (
+            2,
+            2,
+            0,
+            (
+                "ask again in a minute: a record that its log refused is tried again; then, "
+                "its coordinator has only to write its last record"
+            ),
+        ),
+        (
+            2,
+            2,
+            1,
+            (
+                "ask again in a minute: a record that its log refused is tried again; then, "
+                "its coordinator has only to write its last record"
+            ),
+        ),
+        (
+            2,
+            2,
+            2,
+            (
+                "ask again in a minute: a record that its log refused is tried again; then, "
+                "its coordinator sends markers again"
+            ),
+        ),
+    ],
+)
+def test_how_what_has_all_its_markers_is_finished(
+    in_sync: int | None, least: int | None, version: int, told: str
+) -> None:
+    v = twice(look(in_sync=in_sync, min_in_sync=least), record(version=version))
+    assert v.remedy.does.startswith(told)
+    assert ("restart-coordinator" in dict(v.remedy.refused)) is (version == 2 or in_sync == 1)
+    assert v.remedy.partitions == (("__transaction_state:7",) if in_sync == 1 else ())
+
+
+def test_what_has_all_its_markers_says_which_partitions_are_gone() -> None:
+    def told(*parts: NamedPartition) -> str:
+        v = twice(look(named=parts), record())
+        [said] = [e.text for e in v.evidence if e.code == "markers-written"]
+        return said
+
+    gone = named(Q, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION")
+    assert told(named(P), gone).endswith("; deleted since: t:1")
+    assert "deleted since" not in told(named(P), named(Q))
+    assert told(named(P), named(Q)).startswith("it names 2 partitions: ")
+
+
 def test_every_rule_has_a_case() -> None:
     assert {r.name for r in RULES} == {rule for _, _, rule, _ in CASES.values()}
     assert {r.name for r in RULES} >= LOOK_AGAIN
@@ -265,7 +594,7 @@ def _hidden(state: str, refusal: str) -> IdVerdict:
             "__transaction_state",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_permission_is_named_only_where_an_answer_refused_it(
     verdict: Callable[[str], IdVerdict], granted: str
 ) -> None:
@@ -334,13 +663,19 @@ def test_its_own_clock_decides_else_ours_beyond_the_skew() -> None:
     assert at(5_000).rule == "clock-not-seen"
     assert at(5_001).rule == "past-timeout"
     assert at(-5_001).rule == "within-limits"
+    exact = look("Ongoing", over_timeout=None, over_long=None, collected_at=START + 60_001)
+    assert judge_id(exact, None, None, Settings(clock_skew=0)).rule == "past-timeout"
     young = look("Ongoing", collected_at=START + 10_000_000, over_timeout=False)
     assert judge_id(young).rule == "within-limits"
 
 
 def test_an_age_is_never_negative() -> None:
     assert judge_id(look("Ongoing", collected_at=START - 1)).age_seconds is None
-    assert judge_id(look("Ongoing", collected_at=START + 1500)).age_seconds == 1.5
+    assert judge_id(look("Ongoing", collected_at=START)).age_seconds == 0.0
+    ran = judge_id(look("Ongoing", collected_at=START + 1500))
+    assert (ran.age_seconds, ran.age_clock) == (1.5, "coordinator")
+    unknown = judge_id(look("Ongoing", row=row("Ongoing", start_timestamp=None)))
+    assert (unknown.age_seconds, unknown.age_clock) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -354,6 +689,7 @@ def test_an_age_is_never_negative() -> None:
         (2, (named(P, epoch=7, start=3),), (P, Q), False),  # Q was acknowledged: no longer named
         (2, (named(P),), (P,), False),
         (2, (named(P, epoch=7),), (P,), True),
+        (2, (named(P, start=3),), (P,), True),  # what is open has no marker after it
         (2, (named(P, seen=False),), (P,), False),
         (2, (named(P, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION"),), (P,), True),
         (2, (NamedPartition(PartitionFacts(*P), True),), (P,), True),
@@ -367,6 +703,13 @@ def test_a_reload_is_safe_only_where_no_partition_has_its_marker(
 ) -> None:
     """KAFKA-19999: a marker of v2 that is there is refused, and the coordinator stays stuck."""
     assert reload_is_safe(look(named=partitions), version, recorded) is safe
+    assert reload_is_safe(None, version, recorded) is (version == 0)
+
+
+def test_without_the_epoch_of_its_prepare_no_marker_is_excluded() -> None:
+    seen = look(row=row(producer_epoch=None), named=(named(P, epoch=7),))
+    assert not reload_is_safe(seen, 2, (P,))
+    assert reload_is_safe(look(named=(named(P, epoch=7),)), 2, (P,))
 
 
 def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:
@@ -447,8 +790,85 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
     assert "partitions-hidden" not in said(late, None)
     hidden = said(replace(late, row=row("Ongoing", partitions=(P,))), record("Ongoing"))
     assert hidden["partitions-hidden"].data == {"partitions": ["t:1"]}
+    assert hidden["partitions-hidden"].text.endswith("that we may not see: t:1")
+    unnamed = said(late, record("Ongoing", partitions=()))["partitions-hidden"]
+    assert unnamed.text.endswith("that we may not see: none")
     ours = look("Ongoing", over_timeout=None, over_long=None)
     assert "compared by our clock" in said(ours, record("Ongoing"))["running"].text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "above"),
+    [
+        ({"named": (named(P, coordinator=6),)}, {}, [1]),
+        ({"named": (named(P, coordinator=5),)}, {}, []),
+        ({"named": (named(P, coordinator=8), named(Q, coordinator=6))}, {}, [3, 1]),
+        # the higher of its coordinator's two epochs counts, or the one that is known
+        ({"named": (named(P, coordinator=8),)}, {"coordinator_epoch": 6}, [2]),
+        (
+            {"named": (named(P, coordinator=8),), "coordinator_epoch": 7},
+            {"coordinator_epoch": 6},
+            [1],
+        ),
+        (
+            {"named": (named(P, coordinator=8),), "coordinator_epoch": None},
+            {"coordinator_epoch": 6},
+            [2],
+        ),
+        ({"named": (named(P, coordinator=8),), "coordinator_epoch": None}, {}, []),
+        # the partition has no marker of any coordinator
+        ({"named": (named(P, coordinator=None),)}, {}, []),
+        ({"named": (named(P, coordinator=None, epoch=9),)}, {}, [0]),
+        # a producer epoch above counts unless it was decided lately, by the newer look
+        ({"named": (named(P, epoch=9),)}, {}, [0]),
+        ({"named": (named(P, epoch=9),)}, {"decided_long_ago": False}, []),
+        ({"named": (named(P, epoch=9),)}, {"decided_long_ago": None}, [0]),
+        ({"named": (named(P, epoch=7),)}, {}, []),
+        # what was not seen refuses nothing
+        ({"named": (replace(named(P, coordinator=6), seen=False),)}, {}, []),
+        ({"named": (NamedPartition(PartitionFacts(*P), True),)}, {}, []),
+        ({"named": None}, {}, []),
+        # another transaction, or another state, in the second look
+        ({"named": (named(P, coordinator=6),)}, {"row": row(start_timestamp=NOW)}, []),
+        ({"named": (named(P, coordinator=6),)}, {"row": row(producer_epoch=9)}, []),
+        ({"named": (named(P, coordinator=6),)}, {"row": row(producer_id=PID + 1)}, []),
+        ({"named": (named(P, coordinator=6),)}, {"row": row("PrepareAbort")}, []),
+        ({"named": (named(P, coordinator=6),), "row": row("Ongoing")}, {}, []),
+        ({"named": (named(P, epoch=9),), "row": row(producer_epoch=None)}, {}, []),
+    ],
+)
+def test_who_refuses_the_marker(
+    first: dict[str, Any], second: dict[str, Any], above: list[int]
+) -> None:
+    seen = look(**first)
+    found = refusing(seen, replace(seen, **second))
+    assert [r.above for r in found] == above
+
+
+@pytest.mark.parametrize(
+    ("part", "closed", "error"),
+    [
+        (named(P), True, None),
+        (named(P, start=3), False, None),
+        (named(P, seen=False), False, None),
+        (named(P, seen=False, refusal=NOT_GRANTED), False, NOT_GRANTED),
+        (named(P, seen=False, error="NOT_LEADER"), False, "NOT_LEADER"),
+        (named(P, seen=False, error="NOT_LEADER", refusal=NOT_GRANTED), False, NOT_GRANTED),
+        (named(P, seen=False, error="UNKNOWN_TOPIC_ID"), True, "UNKNOWN_TOPIC_ID"),
+        (NamedPartition(PartitionFacts(*P), True), True, None),
+    ],
+)
+def test_a_partition_is_closed_that_holds_nothing_of_it_or_is_gone(
+    part: NamedPartition, closed: bool, error: str | None
+) -> None:
+    assert (part.closed, part.error) == (closed, error)
+
+
+def test_groups_of_an_older_bundle_that_were_not_all_seen() -> None:
+    hole = (Missing("group", "COORDINATOR_NOT_AVAILABLE", ""),)
+    assert look().groups_unseen == ()
+    assert look(groups_seen=False, groups_missing=hole).groups_unseen == hole
+    assert [m.error for m in look(groups_seen=False).groups_unseen] == ["NOT_SEEN"]
 
 
 @pytest.mark.parametrize(("epoch", "refuses"), [(32_766, True), (32_767, False)])
@@ -459,6 +879,14 @@ def test_the_last_epoch_is_taken_again_as_there_is_none_above(epoch: int, refuse
     assert bool(refusing(seen, None, 2)) is refuses
     assert not refusing(seen, None, 1)
     assert not refusing(seen, None)
+
+
+def test_the_log_that_takes_no_record_is_its_coordinators() -> None:
+    few = look("Ongoing", in_sync=1, away=(2, 3))
+    log = CoordinatorFacts(7, 1, seen=True, in_sync=1, away=(2, 3), least=2)
+    assert IdCase(few, None, None, Settings()).short_log == log
+    assert IdCase(look("Ongoing"), None, None, Settings()).short_log is None
+    assert IdCase(look(in_sync=1), None, None, Settings()).short_log is None
 
 
 def test_as_many_replicas_in_sync_as_must_be_are_enough() -> None:

@@ -14,6 +14,7 @@ import pytest
 from recovery.diagnose.id_verdicts import RULES as ID_RULES
 from recovery.diagnose.verdicts import RULES, Verdict, judge
 from recovery.facts import (
+    CoordinatorFacts,
     Missing,
     PartitionFacts,
     ProducerFacts,
@@ -1406,6 +1407,90 @@ def test_a_log_that_was_not_read_names_a_permission_only_where_it_was_refused(
         assert ("grant READ on __transaction_state" in v.remedy.does) is granted
 
 
+@pytest.mark.parametrize(("above", "action"), [(1, "restart-coordinator"), (1000, "none")])
+def test_a_move_of_the_coordinator_needs_no_proof_and_a_marker_does(
+    above: int, action: str
+) -> None:
+    """v1, compacted: an earlier decision of the epoch may be gone, so the outcome is not proven."""
+    w = refused(1, above)
+    w.compact(HOME, w.ends[HOME])
+    v = judged(w)
+    assert (v.name, v.proven_outcome, v.remedy.action) == ("coordinator-fenced", None, action)
+
+
+REFUSED, LATE = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "REQUEST_TIMED_OUT"
+
+
+def coordinators(*errors: str | None, missing: tuple[Missing, ...] = ()) -> Verdict:
+    """A stray, one coordinator for each error; None: it was seen."""
+    w = World()
+    w.fresh(P)
+    rows = tuple(CoordinatorFacts(n, 1, e is None, e) for n, e in enumerate(errors))
+    return judged(w, change=lambda s: replace(s, transactions=Transactions((), rows, missing)))
+
+
+@pytest.mark.parametrize(
+    ("errors", "holes", "told", "then"),
+    [
+        ((None, LATE), (), f"({LATE})", "wait for the coordinators"),
+        ((REFUSED, LATE), (), f"({LATE}, {REFUSED})", "grant DESCRIBE on transactional id *"),
+        ((None,), (Missing("broker", LATE, ""),), f"({LATE})", "wait for the coordinators"),
+        ((None,), (Missing("broker", REFUSED, ""),), f"({REFUSED})", "grant DESCRIBE on trans"),
+        ((None, ""), (), "answered, twice, 5s apart", "wait for the coordinators"),
+    ],
+)
+def test_coordinators_that_were_not_seen_are_told_with_their_answers(
+    errors: tuple[str | None, ...], holes: tuple[Missing, ...], told: str, then: str
+) -> None:
+    v = coordinators(*errors, missing=holes)
+    assert v.rule == "coordinators-not-seen"
+    assert v.evidence[-1].text.endswith(told)
+    assert v.remedy.does.startswith(then)
+
+
+def test_what_a_seen_coordinator_answered_before_is_no_reason() -> None:
+    """Its first answer was an error and its next one was not: it was seen."""
+    w = World()
+    w.fresh(P)
+    rows = CoordinatorFacts(0, 1, True, "NOT_COORDINATOR"), CoordinatorFacts(1, 1, False, LATE)
+    v = judged(w, change=lambda s: replace(s, transactions=Transactions((), rows)))
+    assert v.evidence[-1].text.endswith(f" ({LATE})")
+
+
+@pytest.mark.parametrize(
+    ("errors", "then"),
+    [
+        ((None,), "ask again; coordinators leave out topics without DESCRIBE"),
+        (("NOT_COORDINATOR",), "ask again, until its coordinator describes it"),
+        ((REFUSED,), "grant DESCRIBE on that transactional id and on the topic"),
+        (
+            ("NOT_COORDINATOR", None),
+            "ask again; coordinators leave out topics without DESCRIBE",
+        ),
+        (("NOT_COORDINATOR", REFUSED), "grant DESCRIBE on that transactional id and on the topic"),
+    ],
+)
+def test_what_to_do_about_an_owner_that_was_not_described(
+    errors: tuple[str | None, ...], then: str
+) -> None:
+    """Without an error it is the topic that a coordinator hides, else the id itself."""
+    w, i = live()
+
+    def hide(s: Sample) -> Sample:
+        rows = tuple(
+            TransactionFacts(f"orders-{n}", 1, i.pid, "Ongoing", error=error)
+            for n, error in enumerate(errors)
+        )
+        return replace(s, transactions=replace(s.transactions, rows=rows))
+
+    v = judged(w, change=hide)
+    assert (v.rule, v.remedy.does) == ("owner-not-described", then)
+    [told] = [e.text for e in v.evidence if e.code == v.rule]
+    for n, error in enumerate(errors):
+        answer = f" (broker 1 answered DescribeTransactions with {error})" if error else ""
+        assert f"orders-{n}{answer}" in told.split(": ", 1)[1].split(", ")
+
+
 def test_a_leader_without_a_high_watermark_hides_no_stuck_prepare() -> None:
     """New, and its followers are away: it answers ListOffsets with OFFSET_NOT_AVAILABLE."""
     v = _leader_silent(False, error="OFFSET_NOT_AVAILABLE", describes=True)
@@ -1436,6 +1521,14 @@ def test_a_bystander_on_the_same_partition_is_judged_on_its_own() -> None:
 
 
 # --- the attributes ------------------------------------------------------------------------------
+
+
+def test_only_a_lost_marker_shows_the_decision_that_it_copies() -> None:
+    """What its coordinator still writes, or is kept from writing, is decided and not lost."""
+    for w, decided in ((lost(2)[0], True), (refused(2, 1000), False), (refused(2, 1), False)):
+        v = judged(w)
+        assert v.proven_outcome == "commit"
+        assert (v.decision is not None) is decided
 
 
 def test_pending_offsets_are_an_attribute() -> None:
@@ -1746,6 +1839,8 @@ def id_at(
         ),  # for this very one
         ([id_at(4, "PrepareCommit", partitions=(TopicPartition("t", 1),))], True, "refuse"),
         ([id_at(4, "PrepareCommit", partitions=(TopicPartition("u", 0),))], True, "refuse"),
+        ([id_at(4, "Ongoing", partitions=(TopicPartition("t", 0),))], True, "refuse"),
+        ([replace(id_at(4, "PrepareCommit"), partitions=None)], True, "refuse"),
         ([id_at(None)], True, "refuse"),  # could not be described
         ([id_at(4, timeout=None)], True, "refuse"),
         ([id_at(4), replace(id_at(4), transactional_id="y")], True, "refuse"),

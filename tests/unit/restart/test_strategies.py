@@ -14,7 +14,7 @@ from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.commits import OutputEvidence
 from recovery.restart.decide import changes, decide, wants
 from recovery.restart.decision import Owner, PendingError, RestartPlan
-from recovery.restart.input_rules import moved
+from recovery.restart.input_rules import moved, visible
 from recovery.restart.observed import (
     CommitOf,
     Count,
@@ -139,6 +139,51 @@ def test_the_pair_of_the_world() -> None:
         "topic-id",
     ):
         assert held(found, name) is None
+
+
+def test_only_outputs_that_are_dropped_are_named_as_such() -> None:
+    both = (
+        StoredOutput(topic="out", partition=0, offset=2),
+        StoredOutput(topic="out2", partition=0, offset=1),
+    )
+    made = world(StoredPartition(input=entry().input, output=both))
+    made.log("out2").write("y", 9)
+    because = plan(made, app(outputs=("out", "out2"))).because
+    assert because.endswith("when they come again: out:0 [2, 5) holds 3")
+
+
+def test_a_guarantee_hangs_on_the_old_process_only_where_it_was_not_fenced() -> None:
+    made = world()
+    assert plan(made).because.startswith(f"{IF_DEAD}; the input offset was committed")
+    made.fenced = {7}
+    assert plan(made).because.startswith("the input offset was committed with the output offset")
+    plain = in_transaction(entry(8), written=False)
+    plain.commit(entry(8))
+    found = plan(plain, GROUPED)
+    assert (found.guarantee, held(found, "fenced")) == ("at-least-once", None)
+    assert found.because.startswith("the group's offset was committed outside of a transaction")
+
+
+def test_what_a_first_plan_writes_into_the_store() -> None:
+    """Of a group the offset alone; of a checkpoint nothing, since its state is not eoctl's."""
+    start = StoredOffset(topic="in", partition=0, offset=0)
+    never = world(outputs=0)
+    never.log("out")
+    never.stored = '{"partitions":[]}'
+    assert plan(never, app("transactional", store=GROUP)).store == (StoredPartition(input=start),)
+    assert plan(never, app("checkpoint")).store == ()
+    assert plan(never).store == (
+        StoredPartition(input=start, output=(StoredOutput(topic="out", partition=0, offset=0),)),
+    )
+
+
+def test_without_outputs_after_the_commit_it_says_so_and_without_outputs_it_does_not() -> None:
+    because = "the input offset was committed with the output offset"
+    assert plan(world(entry(4, 5))).because == (
+        f"{IF_DEAD}; {because}; no output was written after it"
+    )
+    found = plan(spark(3, 3), app("spark-checkpoint", store=SPARK, outputs=()))
+    assert found.because == "Spark replays the batch in flight with exactly its ranges"
 
 
 # The output's range
@@ -369,15 +414,99 @@ def test_the_stored_producer_leads_to_the_brokers() -> None:
         ({"out_last_sequence": 2}, known(0, 4), "goes on at (epoch, sequence) (0, 2)"),
         ({"out_last_sequence": 0}, known(0, 4), "goes on at (epoch, sequence) (0, 2)"),
         ({"out_producer_epoch": 1}, known(1, 4), "goes on at (epoch, sequence) (0, 2)"),
+        (
+            {"out_producer_epoch": 1, "out_last_sequence": None},
+            known(1, 4),
+            "goes on at (epoch, sequence) (0, 2)",
+        ),
         ({}, known(0, 3), "the broker knows producer 7 at (epoch, sequence) (0, 3)"),
         ({}, known(0, 5), "the broker knows producer 7 at (epoch, sequence) (0, 5)"),
     ],
 )
 def test_a_stored_producer_that_does_not_fit(
-    changes: dict[str, int], broker: Callable[[Observed], Observed], what: str
+    changes: dict[str, Any], broker: Callable[[Observed], Observed], what: str
 ) -> None:
     made = world(entry(**{**STORED, **changes}))
     assert what in refused(made, change=broker).what
+
+
+@pytest.mark.parametrize(
+    ("stored", "broker", "held"),
+    [
+        ({"out_producer_id": 7, "out_producer_epoch": 0}, known(0, 4), True),
+        # the sequence is on one side only: its epoch is the same, which is all that is compared
+        (STORED, known(0, None), True),
+        # an id without an epoch, or an epoch without an id, is of no producer
+        ({"out_producer_id": 7}, known(0, 4), "no check"),
+        ({"out_producer_epoch": 0, "out_last_sequence": 1}, known(0, 4), "no check"),
+    ],
+)
+def test_what_the_store_keeps_of_its_producer_is_compared_as_far_as_it_goes(
+    stored: dict[str, int], broker: Callable[[Observed], Observed], held: bool | str
+) -> None:
+    found = plan(world(entry(**stored)), change=broker)
+    said = [c.held for c in found.checks if c.name == "stored-producer"]
+    assert said == ([] if held == "no check" else [held])
+
+
+def test_a_stored_producer_alone_is_fenced_only_where_the_brokers_producers_were_seen() -> None:
+    """What hangs is among them: without them nothing says who else may write."""
+    made = world(entry(4, 5, **STORED))
+    made.fenced = {7}
+    assert held(plan(made), "fenced") is None
+    assert held(
+        plan(made, change=partial(with_reads, partition=OUT, producers=None)), "fenced"
+    ) is (None)
+    assert held(plan(made, change=known(0, 1)), "fenced") is True
+
+
+def test_the_first_of_two_producers_may_be_the_stored_one_and_wrote_not_alone() -> None:
+    made = world(entry(**STORED))
+    made.log("out").write("z", 8)
+    found = plan(made, change=known(0, 4))
+    assert held(found, "exclusive") is None
+    assert said(found, "exclusive") == (
+        "producers 7, 8 wrote one after the other: the application's own, each having dropped "
+        "what the one before wrote"
+    )
+    assert "each having dropped" not in said(plan(world()), "exclusive")
+
+
+def test_of_many_producers_five_are_named() -> None:
+    made = world(outputs=2)
+    for producer in range(7, 13):
+        made.log("out").write("x", producer)
+    assert "producers 7, 8, 9, 10, 11 and 1 more wrote" in said(plan(made), "exclusive")
+
+
+def test_a_process_is_fenced_by_its_id_only_where_all_that_may_live_have_one() -> None:
+    """One plain producer among transactional ones is not; nor is one that the broker forgot."""
+    made = world()
+    for e in made.log("out").entries:
+        e.transactional = True
+    for coordinator_epoch, text in ((0, "eoctl txn fence"), (None, DEAD)):
+        row = ProducerFacts("out", 0, 9, 0, 4, None, coordinator_epoch, None)
+        change = partial(with_reads, partition=OUT, producers=(row,))
+        assert text in said(plan(made, change=change), "fenced")
+    forgotten = world(entry(4, 5, **STORED | {"out_producer_id": 9}))
+    assert DEAD in said(plan(forgotten, change=known(0, 4, coordinator_epoch=0)), "fenced")
+
+
+def test_a_range_whose_producers_were_not_read() -> None:
+    def bare(observed: Observed) -> Observed:
+        answers = {
+            want: replace(got, producers=None) if isinstance(got, Counted) else got
+            for want, got in observed.answers.items()
+        }
+        return replace(observed, answers=answers)
+
+    with pytest.raises(IncompleteError, match="out:0: who wrote the range was not read"):
+        plan(world(), change=bare)
+
+
+def test_who_wrote_nothing_is_nobody() -> None:
+    found = plan(world(entry(4, 5)), app(exclusive=False))
+    assert said(found, "exclusive").endswith("(exclusive = false); written by nobody")
 
 
 def test_a_stale_epoch_at_the_broker() -> None:
@@ -394,12 +523,14 @@ def test_a_restart_above_the_last_stable_offset() -> None:
     error = refused(made)
     assert error.what == "the restart offset 9 is above the last stable offset 8"
     assert error.where == "in:0"
+    assert "open transactions below it must end first" in (error.remedy or "")
     # Who reads uncommitted has read it.
     found = plan(made, app(isolation="read_uncommitted"))
     assert found.inputs[0].restart_offset == 9
     made.commit(entry(10, 2))
     error = refused(made, app(isolation="read_uncommitted"))
     assert error.what == "the restart offset 10 is above the high watermark 9"
+    assert "no such offset exists" in (error.remedy or "")
 
 
 def test_retention() -> None:
@@ -431,6 +562,14 @@ def test_a_topic_made_anew() -> None:
     assert refused(world(entry(out_topic_id="old"))).where == "out:0"
     found = plan(world(entry(topic_id="id-in", out_topic_id="id-out")))
     assert held(found, "topic-id") is True
+    assert said(found, "topic-id") == "the topic id is the stored one"
+    assert said(plan(world()), "topic-id") == "no topic id is stored beside the offset"
+    # a broker that gives no ids shows nothing
+    hidden = partial(with_reads, partition=IN, topic_id=None)
+    assert (
+        held(plan(world(entry(topic_id="id-in", out_topic_id="id-out")), change=hidden), "topic-id")
+        is None
+    )
 
 
 def test_another_cluster() -> None:
@@ -569,6 +708,12 @@ def test_several_inputs_of_one_output() -> None:
 
 def test_checkpoint_without_state() -> None:
     assert "the commit holds no state" in refused(world(), app("checkpoint")).what
+    kept = world(entry().model_copy(update={"state": b"s"}))
+    found = plan(kept, app("checkpoint"))
+    assert held(found, "state") is True
+    assert said(found, "state") == "the state is the one in the commit"
+    kept.stored = '{"partitions":[]}'
+    assert said(plan(kept, app("checkpoint")), "state") == "the state begins empty"
 
 
 # output-end
@@ -591,7 +736,13 @@ def test_output_end_moves_the_stores_offset() -> None:
     assert plan(made, app("output-end", store=GROUP)).inputs[0].direction == "skip"
     # A commit that keeps a pair keeps a pair.
     made.commit(entry(2, 1))
-    assert plan(made, app("output-end", store=GROUP)).store == (entry(5, 5),)
+    found = plan(made, app("output-end", store=GROUP))
+    assert found.store == (entry(5, 5),)
+    # the output's offset is counted, not the stored one: no log that it was stored for
+    assert [c.where for c in found.checks if c.name == "topic-id"] == ["in:0"]
+    made.commit(entry(2, 1, topic_id="id-in"))
+    found = plan(made, app("output-end", store=GROUP))
+    assert [c.held for c in found.checks if c.name == "topic-id"] == [True]
 
 
 def test_what_apply_writes() -> None:
@@ -707,7 +858,12 @@ def test_pending_commits_are_fenced_first() -> None:
     error = refused(made, app(store=GROUP))
     assert shlex.split(error.remedy or "") == ["eoctl", "txn", "fence", "a'b; rm"]
     made.pending = [PendingCommit("in", 0, None, 7)]
-    assert "was not found" in refused(made, app(store=GROUP)).what
+    error = refused(made, app(store=GROUP))
+    assert "was not found" in error.what
+    assert error.remedy == "find it with `eoctl txn list`"
+    # an epoch without its producer id is nothing that a fence can compare
+    made.pending = [PendingCommit("in", 0, "tx", None, 3)]
+    assert refused(made, app(store=GROUP)).remedy == "eoctl txn fence tx"
 
 
 def test_outputs_outside_of_the_transaction() -> None:
@@ -746,7 +902,7 @@ GROUPED = app("transactional", store=GROUP, base={"in:1": 0})
 def test_the_guarantee_stands_on_how_the_offset_was_committed() -> None:
     found = plan(in_transaction(entry(8)), GROUPED)
     assert found.guarantee == "exactly-once"
-    assert held(found, "commit-in-transaction") is True
+    assert (held(found, "commit-in-transaction"), held(found, "pending")) == (True, True)
     assert "transaction of the outputs" in found.because
     found = plan(in_transaction(entry(8), written=False), GROUPED)
     assert found.guarantee == "exactly-once"
@@ -761,6 +917,109 @@ def test_the_guarantee_stands_on_how_the_offset_was_committed() -> None:
     assert held(found, "commit-in-transaction") is False
     assert "outside of a transaction: the outputs may be ahead of it (in:0)" in found.because
     assert found.inputs[0].restart_offset == 8
+
+
+def test_who_committed_is_told_with_its_transactional_id_where_that_is_known() -> None:
+    made = in_transaction(entry(8))
+    assert "committed by producer 7 epoch 0 in a transaction" in said(
+        plan(made, GROUPED), "commit-in-transaction"
+    )
+    owned = plan(made, GROUPED, lambda o: replace(o, owners={7: "pay", 1: "other"}))
+    assert "committed by producer 7 epoch 0 (transactional id 'pay') in" in said(
+        owned, "commit-in-transaction"
+    )
+
+
+def test_producer_ids_begin_at_0() -> None:
+    made = in_transaction(entry(8))
+    made.committers[IN] = 0
+    found = plan(made, GROUPED, lambda o: replace(o, owners={0: "first", 1: "other"}))
+    assert "producer 0 epoch 0 (transactional id 'first')" in said(found, "commit-in-transaction")
+
+
+def test_one_output_that_shows_nothing_leaves_the_transaction_assumed() -> None:
+    made = in_transaction(entry(8))
+    for partition in (0, 1):
+        made.log("out2", partition)
+    found = plan(made, GROUPED.model_copy(update={"outputs": ("out", "out2")}))
+    assert found.guarantee == "exactly-once"
+    assert "is assumed" in found.because
+
+
+@pytest.mark.parametrize(
+    ("writers", "what"),
+    [
+        (((8, False), (7, True)), "out:0 holds 2 records from 0 on"),
+        (((7, True),), "out:0 holds 1 record from 0 on"),
+        # where a producer comes back, who wrote after it is not known
+        (((8, False), (9, False), (8, False)), "out:0 holds 3 records from 0 on"),
+        (((8, False), (9, False)), None),
+    ],
+)
+def test_what_is_in_transactions_is_the_applications_even_if_others_write_there(
+    writers: tuple[tuple[int, bool], ...], what: str | None
+) -> None:
+    made = World()
+    made.log("in").write("a")
+    for producer, transactional in writers:
+        made.log("out").write("x", producer, transactional=transactional)
+        if transactional:
+            made.log("out").marker(producer, DATA)
+    described = app("transactional", store=GROUP, exclusive=False)
+    if what is None:
+        assert plan(made, described).guarantee == "exactly-once"
+    else:
+        assert what in refused(made, described).what
+
+
+def test_an_application_without_outputs_has_none_in_its_transaction() -> None:
+    """Nothing shows that outputs were in it, and nothing was checked."""
+    described = app("transactional", store=GROUP, outputs=(), base={"in:1": 0})
+    found = plan(in_transaction(entry(8)), described)
+    assert found.guarantee == "exactly-once"
+    assert "assumed" in found.because
+
+
+def test_an_empty_output_proves_nothing_of_the_commit() -> None:
+    found = plan(in_transaction(entry(8)), GROUPED)
+    checks = {c.where: c for c in found.checks if c.name == "outputs-in-commit"}
+    assert checks["out:0"].held is True
+    made = in_transaction(entry(8), entry(0, 0, 1))
+    made.committers[TopicPartition("in", 1)] = 7
+    found = plan(made, app("transactional", store=GROUP))
+    (empty,) = [
+        c for c in found.checks if c.name == "outputs-in-commit" and "out:1" in (c.where or "")
+    ]
+    assert (empty.held, empty.detail) == (None, "no record was looked at: it is empty")
+
+
+def test_a_group_that_lost_one_of_its_offsets_is_not_one_that_lost_all() -> None:
+    """Others are there: the partition was added, or never committed, and its base must be said."""
+    described = app("transactional", store=GROUP, mapping={"in:0": ("out:0",), "in:1": ("out:0",)})
+    error = refused(in_transaction(entry(8)), described)
+    assert "the store has no entry for it, but for others" in error.what
+    assert error.where == "in:1"
+
+
+def test_an_offset_that_an_earlier_plan_set_at_the_base_is_as_good_as_none() -> None:
+    def of(offset: int, base: dict[str, int], log_start: int = 0) -> RestartPlan:
+        made = World()
+        for number in range(4):
+            made.log("in").write(number)
+        made.log("in").log_start = log_start
+        made.log("out")
+        made.commit(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=offset)))
+        return plan(made, app("transactional", store=GROUP, base=base))
+
+    for offset, base, log_start, guarantee in (
+        (0, {}, 0, "exactly-once"),
+        (1, {}, 0, "at-least-once"),
+        (1, {"in:0": 1}, 0, "exactly-once"),
+        (0, {"in:0": 1}, 0, "at-least-once"),
+        (1, {"in:0": 1}, 1, "exactly-once"),
+        (1, {}, 1, "at-least-once"),  # what was below the log start nobody knows
+    ):
+        assert of(offset, base, log_start).guarantee == guarantee
 
 
 def test_a_commit_that_cannot_be_read_is_no_evidence() -> None:
@@ -801,8 +1060,10 @@ def test_a_group_whose_offsets_are_gone() -> None:
     assert '[app.base]: "in:0" = OFFSET' in (error.remedy or "")
     assert "eoctl restart plan --group g --topic in:0 --to-datetime T" in (error.remedy or "")
     made = in_transaction()
-    made.log("out").log_start = 6
-    assert "out:0 starts at 6, and what was below it is deleted" in refused(made, described).what
+    for start in (1, 6):
+        made.log("out").log_start = start
+        what = refused(made, described).what
+        assert f"out:0 starts at {start}, and what was below it is deleted" in what
 
 
 def test_an_output_that_was_emptied_is_no_beginning() -> None:
@@ -924,8 +1185,10 @@ def test_two_applications_in_the_range_are_refused(strategy: str) -> None:
     assert plan(world_of(True), app(strategy), one).guarantee == "exactly-once"
     foreign = app(strategy, exclusive=False)
     assert held(plan(world_of(True), foreign, two), "exclusive") is None
-    error = refused(world_of(False, True), app(strategy))
-    assert "two kinds of producers wrote what is counted" in error.what
+    for owners in ({}, {8: "b"}):
+        change = lambda o, owners=owners: replace(o, owners=owners)  # noqa: E731
+        error = refused(world_of(False, True), app(strategy), change)
+        assert "two kinds of producers wrote what is counted" in error.what
 
 
 def test_transactional_waits_for_open_outputs() -> None:
@@ -946,6 +1209,7 @@ def test_changelog_that_lost_its_records() -> None:
     made.log("cl").write((4, 2, "s"))
     found = plan(made, described)
     assert [(s.topic, s.partition, s.end) for s in found.state] == [("cl", 0, 1)]
+    assert held(found, "state") is True
     assert (found.inputs[0].restart_offset, found.outputs[0].drop_first) == (4, 3)
     made.log("cl").log_start = 1
     assert "the changelog's records below 1 are gone" in refused(made, described).what
@@ -965,6 +1229,13 @@ def test_spark() -> None:
     described = app("spark-checkpoint", store=SPARK, outputs=())
     found = plan(spark(3, 3), described)
     assert found.starting_offsets == '{"in":{"0":6}}'
+    (i,) = found.inputs
+    assert (i.current_offset, i.restart_offset, i.direction) == (6, 6, "none")
+    assert held(found, "batch") is True
+    unread = spark(3, 3)
+    unread.spark = None
+    with pytest.raises(IncompleteError, match="the checkpoint was not read"):
+        plan(unread, described)
     error = refused(spark(3, 2), described)
     assert "batch 3 is replayed completely" in error.what
     assert "eoctl dedup" in (error.remedy or "")
@@ -1031,6 +1302,7 @@ def test_flink() -> None:
     assert (found.outputs, found.store, found.starting_offsets) == ((), (), None)
     assert found.guarantee == "at-most-once"
     assert "the checkpoint promises 4 of Kafka's sink" in found.because
+    assert found.because.endswith("without their state"), "one reason of all partitions"
     assert (held(found, "source"), held(found, "newest")) == (None, None)
     assert changes(found, flink(5, 3).observe()) == ()
 
@@ -1105,6 +1377,7 @@ def test_merge_log_restarts_at_the_merge_offset() -> None:
         ("right", 0),
         ("m", 2),
     ]
+    assert [i.records for i in found.inputs] == [0, 0, 0]
     assert [(o.start, o.drop_first, o.fed_by) for o in found.outputs] == [
         (1, 3, (("left", 0), ("right", 0)))
     ]
@@ -1123,6 +1396,14 @@ def test_a_merge_log_without_a_commit_leaves_the_store_as_it_is() -> None:
     ]
     assert [o.drop_first for o in found.outputs] == [4]
     assert found.store == ()
+
+
+def test_a_merge_log_that_does_not_exist() -> None:
+    made = merging("ll")
+    del made.logs[TopicPartition("m", 0)]
+    error = refused(made, MERGING)
+    assert "no such topic" in error.what
+    assert error.where == "m"
 
 
 def test_merge_logs_of_other_tasks() -> None:
@@ -1220,8 +1501,12 @@ def test_deciding_too_early() -> None:
 
 
 def test_a_partition_that_could_not_be_seen() -> None:
-    with pytest.raises(IncompleteError, match="in:0: its offsets could not be read"):
-        plan(world(), change=lambda o: replace(o, logs={OUT: o.logs[OUT]}))
+    for change in (
+        lambda o: replace(o, logs={OUT: o.logs[OUT]}),
+        partial(with_reads, partition=IN, reads=()),
+    ):
+        with pytest.raises(IncompleteError, match="in:0: its offsets could not be read"):
+            plan(world(), change=change)
 
 
 def test_all_partitions_are_asked_at_once() -> None:
@@ -1288,13 +1573,28 @@ def test_a_step_from_the_logs_very_end_is_told_in_time() -> None:
         {IN: log},
         answers={
             Count("in", 0, 4, 8): Counted(Counts(data=4), None),
+            Count("in", 0, 0, 4): Counted(Counts(data=4), None),
             TimeAt("in", 0, 8): 77,
+            TimeAt("in", 0, 0): 11,
             TimeAt("in", 0, 4): 44,
         },
     )
     found = moved(8, 4, log, "read_committed", seen)
     assert (found.direction, found.records) == ("rewind", 4)
     assert (found.from_time, found.to_time) == (77, 44)
+    first = moved(0, 4, log, "read_committed", seen)
+    assert (first.direction, first.records, first.from_time) == ("skip", 4, 11)
+    # beyond the log's end there is nothing to count, and no time
+    beyond = moved(9, 4, log, "read_committed", seen)
+    assert (beyond.direction, beyond.records, beyond.from_time) == ("rewind", None, None)
+
+
+def test_who_reads_uncommitted_sees_aborted_and_open_records() -> None:
+    want = Count("in", 0, 0, 12)
+    counts = Counts(data=4, aborted=2, control=2, open=3, missing=1)
+    observed = Observed(None, {}, {}, answers={want: Counted(counts, None)})
+    assert visible(want, "read_committed", observed) == 4
+    assert visible(want, "read_uncommitted", observed) == 9
 
 
 def test_only_committed_records_are_walked_unless_asked() -> None:

@@ -68,6 +68,7 @@ def judged(g: GroupFacts, times: GroupTimes, threshold: float = DAY / 1000) -> C
         (group(**LEFT), ago(6 * DAY + HOUR), DAY - HOUR),
         (group(**LEFT), ago(HOUR), None),  # its commits are older than the retention: no matter
         (group(**LEFT), ago(), 0),  # it left before all that was read
+        (group(**LEFT), ago(a=6 * DAY + HOUR), 0),  # whenever it committed since then
         (group(protocol="connect"), ago(6 * DAY + HOUR), DAY - HOUR),
         # Kafka before 2.1 wrote no time: from the commit
         (group(**LEFT), ago(members=0, a=6 * DAY + HOUR), DAY - HOUR),
@@ -125,7 +126,13 @@ def test_what_has_members_or_no_offset_that_can_go_is_not_looked_at() -> None:
         # nor is it missed that nobody read when it committed
         assert group_expiry(observed(groups=(bare,)), day).ok is True
     # Kafka keeps an offset while a commit of it waits for its transaction
-    assert judged(group(pending=True, **SIMPLE), ago()).ok is True
+    waiting = group(pending=True, **SIMPLE)
+    assert judged(waiting, ago()).ok is True
+    assert group_expiry(observed(groups=(waiting,)), day).ok is True
+    # a partition without an offset has none that can expire
+    bare = group(partitions=(A, B), **SIMPLE)
+    bare = replace(bare, offsets=(replace(bare.offsets[0], committed_offset=None), bare.offsets[1]))
+    assert judged(bare, ago(b=6 * DAY + HOUR)).observed == (DAY - HOUR) / 1000
     both = group(partitions=(A, B), pending=True, **SIMPLE)
     assert judged(both, ago(a=6 * DAY + HOUR)).observed == (DAY - HOUR) / 1000
 
@@ -193,3 +200,6 @@ def test_what_was_not_seen_makes_it_unknown_and_a_finding_stands() -> None:
     assert row.ok is None
     assert "not all groups were seen" in row.detail
     assert group_expiry(observed(groups=()), day).ok is True
+    row = group_expiry(observed(groups=None), day)
+    assert row.ok is None
+    assert "not all groups were seen" in row.detail
