@@ -133,11 +133,18 @@ class Decision(Value):
     begun: bool = False
 
 
+MarkerOrigin = Literal["decided", "ours", "foreign", "decision-gone"]
+"""Who decided a marker: a Prepare* record fits; this host's journal has it; nobody did, proven by a
+complete history; or compaction or expiry may have removed the decision."""
+
+
 class Marker(Value):
     """A control batch of the producer in the data log; timestamp: the leader's clock, ms.
 
     data: whether the producer wrote here since its previous marker (None = unknown); without data,
     a marker may repeat the previous decision. leader_epoch: of the data partition; -1 = unknown.
+    data_epoch: of the producer's newest batch since then; None = none, or unknown. origin: whose
+    the marker is (recovery.inspect.lost_markers); None = not judged.
     """
 
     offset: int
@@ -147,6 +154,8 @@ class Marker(Value):
     timestamp: int
     data: bool | None = True
     leader_epoch: int = -1
+    data_epoch: int | None = None
+    origin: MarkerOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +336,7 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
             later = mine[number:]
             if start.producer_id in (value.next_producer_id, *(v.producer_id for v in later)):
                 return True
-        elif value.producer_epoch < start.producer_epoch or _begins(value, start):
+        elif value.producer_epoch < start.producer_epoch or begins(value, start):
             return True
     return False
 
@@ -335,11 +344,11 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
 def _since_begun(log: StateLog, start: StartBatch, ids: Iterable[str]) -> list[StateRecord]:
     """Return the ids' records after the one that began the batch's epoch; none is missing."""
     own = [r for r in log.naming(start.producer_id) if r.offset >= log.stands_from]
-    first = next((r.offset for r in own if _begins(r.value, start)), None)
+    first = next((r.offset for r in own if begins(r.value, start)), None)
     return [r for r in log.of_ids(ids) if first is not None and r.offset > first]
 
 
-def _begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
+def begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
     """Return True if a record began the batch's epoch: an Empty, or a v2 transaction's end."""
     return _ends_the_one_before(value, start) or (
         isinstance(value, TransactionValue)

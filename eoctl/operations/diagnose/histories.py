@@ -7,12 +7,14 @@ from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import state_logs
 from eoctl.operations.diagnose.looking import Look
+from eoctl.operations.inspect.marker_origins import own_markers
 from eoctl.stores.history_cache import StateCache, state_cache
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.chains import wanted_of
-from recovery.inspect.history import History, StateLog, read_history
-from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
+from recovery.inspect.history import History, Marker, StateLog, read_history
+from recovery.inspect.lost_markers import OwnMarker, own_first, past_of, with_origins
+from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings, StartBatch
 from recovery.inspect.topic_sightings import Sightings
 from recovery.values import replace
 
@@ -111,11 +113,34 @@ async def histories(
     ]
     if uncertain:
         read = await producer_markers.markers(cluster, uncertain, facts)
+        own = own_markers(cluster.cluster_id)
         for w in uncertain:
             if (markers := read.get(w)) is not None:
-                in_order = tuple(sorted(markers.found, key=lambda m: m.offset))
+                in_order = _with_origins(w, histories[w], markers.found, logs, own)
                 histories[w] = replace(histories[w], markers=in_order, markers_from=markers.first)
     return histories, missing
+
+
+def _with_origins(
+    w: OpenTransaction,
+    history: History,
+    markers: Sequence[Marker],
+    logs: Sequence[StateLog],
+    own: Sequence[OwnMarker] | None,
+) -> tuple[Marker, ...]:
+    """Return the markers by offset, with the origins of those before the open transaction.
+
+    Later ones may be decided by records that the logs did not hold yet.
+    """
+    before = [m for m in markers if m.offset < (w.start_offset or 0)]
+    if own is None or history.reason == "history-not-read":
+        before, after = [], list(markers)
+    else:
+        after = [m for m in markers if m not in before]
+    past, skew = past_of(logs, history.producer_id), Settings().clock_skew
+    judged = with_origins(before, history.decisions, past, skew)
+    judged = own_first(judged, w.topic_partition, history.producer_id, own or ())
+    return tuple(sorted([*judged, *after], key=lambda m: m.offset))
 
 
 def _late(candidates: Sequence[OpenTransaction], look: Look) -> list[OpenTransaction]:

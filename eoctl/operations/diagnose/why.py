@@ -9,6 +9,7 @@ from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_
 from eoctl.operations.inspect.connect import connect_rows
 from eoctl.operations.inspect.history import history
 from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.inspect.marker_origins import marker_rows
 from eoctl.operations.inspect.source import Source
 from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
@@ -454,13 +455,17 @@ async def _row(
     """Return a partition's story. holder_first: its subject; None = the transaction at the LSO."""
     first = holder_first or _holder(d, p)
     counted = await source.waiting(p, first.about.producer_id if first else None)
+    strip = await source.strip(p)
+    history_of = first.history if first else None
+    known = {} if history_of is None else {history_of.producer_id: history_of.markers}
     return replace(
         _seen_row(context, d, p, first),
         waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
         owner=None
         if first is None
         else _owner(first, facts, await _connect(source, _owner_name(first))),
-        strip=await source.strip(p),
+        strip=strip,
+        markers=marker_rows(p.topic_partition, strip or (), known),
         history=[] if first is None else await _history(source, first),
         groups=[_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
         groups_said=_groups_said(facts, p, first),
