@@ -364,10 +364,12 @@ def past_of(logs: Iterable[StateLog], producer_id: int) -> Past | None:
     own = [v for v in values if v.producer_id == producer_id]
     if not own or any(isinstance(r.value, UnknownVersion) for r in records):
         return None
-    began = values[0].producer_id != producer_id  # the id had another producer id before
+    least = min(v.producer_epoch for v in own)
+    least += not any(_began(v) for v in own if v.producer_epoch == least)
     return Past(
         producer_id=producer_id,
-        first=0 if began else min(_first_epoch(v) for v in own),
+        # 0: the id had another producer id before
+        first=0 if values[0].producer_id != producer_id else least,
         last=max(v.producer_epoch for v in own),
         state_partition=log.partition,
         leader_epoch=log.leader_epoch,
@@ -375,10 +377,9 @@ def past_of(logs: Iterable[StateLog], producer_id: int) -> Past | None:
     )
 
 
-def _first_epoch(value: TransactionValue) -> int:
-    """Return the first epoch of data that only a later record can have decided."""
-    own = begins(value, StartBatch(value.producer_id, value.producer_epoch))
-    return value.producer_epoch if own else value.producer_epoch + 1
+def _began(value: TransactionValue) -> bool:
+    """Return True if the record began its epoch: only later ones can decide that epoch's data."""
+    return begins(value, StartBatch(value.producer_id, value.producer_epoch))
 
 
 def decisions_on(
