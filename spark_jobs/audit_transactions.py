@@ -96,7 +96,7 @@ def _judge(audit: TransactionsRequest) -> Any:
                 ending = Ending(data and Data(*data), mark and Mark(*mark))
                 endings.setdefault(partitions[row["piece"]], {}).setdefault(pid, []).append(ending)
             known = covered.get(pid, [])
-            foreign = undecided([*known, *later.get(pid, [])], endings, audit.own, skew)
+            foreign = undecided([*known, *later.get(pid, [])], endings, audit.own)
             without = without.with_undecided(foreign, most)
             torn_here = judge(known, endings, skew)
             findings += len(torn_here)

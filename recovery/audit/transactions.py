@@ -107,9 +107,9 @@ class Undecided(Value):
 
 
 def undecided(
-    covered: Iterable[Coverage], endings: Endings, own: Collection[OwnMarker], skew: int
+    covered: Iterable[Coverage], endings: Endings, own: Collection[OwnMarker]
 ) -> Undecided:
-    """Return the markers that no decision fits. skew: as for `judge`.
+    """Return the markers that no decision fits.
 
     covered: from logs that were read after the partitions' ends were chosen, and whatever was read
     before: a later coverage of the same log counts.
@@ -123,7 +123,7 @@ def undecided(
     for where, by_id in endings.items():
         for pid, ended in by_id.items():
             made, past = named.get((where, pid), ()), _one_past(pasts.get(pid, ()))
-            markers = with_origins(_markers(ended), made, past, skew)
+            markers = with_origins(_markers(ended), made, past)
             for m in own_first(markers, where, pid, own):
                 if m.origin == "foreign":
                     foreign.append(ForeignMarker(*where, pid, m))

@@ -6,7 +6,6 @@ decides: decisions are paired with the producer's markers in every possible way,
 known only if all ways agree. Two clocks exclude a pairing only if their difference was measured.
 """
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -336,10 +335,13 @@ class Past(Value):
     cut: bool = False
 
     def covers(self, marker: Marker) -> bool:
-        """Return True if a decision on what this marker ended cannot be missing."""
-        epoch = _epoch_of(marker)
+        """Return True if a decision on what this marker ended cannot be missing.
+
+        An epoch that the log has not reached may have been in an end that it lost.
+        """
+        epochs = (_epoch_of(marker), marker.producer_epoch)
         above = self.leader_epoch is not None and marker.coordinator_epoch > self.leader_epoch
-        return self.first <= epoch <= self.last and not above
+        return self.first <= epochs[0] and max(epochs) <= self.last and not above
 
 
 def _epoch_of(marker: Marker) -> int:
@@ -404,22 +406,18 @@ def decisions_on(
 
 
 def with_origins(
-    markers: Sequence[Marker], decisions: Iterable[Decision], past: Past | None, skew: int
+    markers: Iterable[Marker], decisions: Iterable[Decision], past: Past | None
 ) -> list[Marker]:
-    """Return one producer id's markers in one partition, in their order, each with its origin.
+    """Return one producer id's markers in one partition, each with its origin.
 
-    decisions: all that name the partition, read no earlier than the markers. skew: how far brokers'
-    clocks may differ, ms; it matters under transactions v1 only. A marker is foreign where no
-    decision can be missing and none fits it: not by epoch and outcome, or, where v1 has one epoch
-    for many, not by time either.
+    decisions: all that name the partition, read no earlier than the markers. Under transactions v1,
+    where one epoch has many, a marker with their epoch and outcome counts as decided.
     """
     made = grouped(((d.producer_epoch, d.outcome), d) for d in decisions)
-    foreign: set[int] = set()
-    for of_kind, group in grouped(((m.producer_epoch, m.outcome), m) for m in markers).items():
-        named = made.get(of_kind, [])
-        foreign |= {m.offset for m in group if not _fits(named, m)}
-        foreign |= _untimely(named, group, skew)
-    return [replace(m, origin=_origin(m, m.offset not in foreign, past)) for m in markers]
+    return [
+        replace(m, origin=_origin(m, _fits(made.get((m.producer_epoch, m.outcome), ()), m), past))
+        for m in markers
+    ]
 
 
 def _origin(marker: Marker, fits: bool, past: Past | None) -> MarkerOrigin | None:
@@ -438,26 +436,6 @@ def _fits(named: Sequence[Decision], m: Marker) -> bool:
         m.data_epoch is None or covers(d, StartBatch(d.producer_id, m.data_epoch), d.offset)
         for d in kinds.values()
     )
-
-
-def _untimely(named: Sequence[Decision], group: Sequence[Marker], skew: int) -> set[int]:
-    """Return the offsets of v1 markers after data that come at the time of no decision.
-
-    Only where as many others come at one: then the clocks agree, and no decision is left. A marker
-    without data may repeat an earlier one at any time.
-    """
-    if len(group) <= len(named) or any(d.client_version >= 2 for d in named):
-        return set()
-    ordered = sorted(named, key=lambda d: d.timestamp)
-    times = [d.timestamp for d in ordered]
-
-    def is_timely(m: Marker) -> bool:
-        at = bisect_right(times, m.timestamp + skew) - 1
-        done = ordered[at].completed_at if at >= 0 else None
-        return at >= 0 and (done is None or m.timestamp <= done + skew)
-
-    late = [m for m in group if not is_timely(m)]
-    return {m.offset for m in late if m.data} if len(group) - len(late) >= len(named) else set()
 
 
 def own_first(

@@ -78,9 +78,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
             torn=tuple(torn[: reading.most]),
         )
         covered = [*audited.covered, *audited.later]
-        return found.with_undecided(
-            undecided(covered, endings, audited.own, self.skew), reading.most
-        )
+        return found.with_undecided(undecided(covered, endings, audited.own), reading.most)
 
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> TransactionsRequest:
         asked = self.asked(audited, reading)

@@ -14,7 +14,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.chains import wanted_of
 from recovery.inspect.history import History, Marker, StateLog, read_history
 from recovery.inspect.lost_markers import OwnMarker, own_first, past_of, with_origins
-from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings, StartBatch
+from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
 from recovery.inspect.topic_sightings import Sightings
 from recovery.values import replace
 
@@ -137,8 +137,8 @@ def _with_origins(
         before, after = [], list(markers)
     else:
         after = [m for m in markers if m not in before]
-    past, skew = past_of(logs, history.producer_id), Settings().clock_skew
-    judged = with_origins(before, history.decisions, past, skew)
+    past = past_of(logs, history.producer_id)
+    judged = with_origins(before, history.decisions, past)
     judged = own_first(judged, w.topic_partition, history.producer_id, own or ())
     return tuple(sorted([*judged, *after], key=lambda m: m.offset))
 

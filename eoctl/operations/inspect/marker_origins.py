@@ -17,7 +17,6 @@ from recovery.inspect.lost_markers import (
     past_of,
     with_origins,
 )
-from recovery.inspect.observation import Settings
 from recovery.inspect.strip import markers_of, told
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.rows.strip import MarkerRow, StripRow
@@ -38,9 +37,7 @@ async def strip_with_origins(
         if unread and not any(log.naming(pid) for log in logs.logs):
             continue  # its decisions may lie in what was not read
         named = decisions_on(logs.logs, pid, where)
-        of_producer = with_origins(
-            of_producer, named, past_of(logs.logs, pid), Settings().clock_skew
-        )
+        of_producer = with_origins(of_producer, named, past_of(logs.logs, pid))
         judged[pid] = own_first(of_producer, where, pid, own)
     return told(rows, judged)
 
