@@ -7,7 +7,7 @@ known only if all ways agree. Two clocks exclude a pairing only if their differe
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from recovery.facts import TopicPartition, grouped
 from recovery.formats.reader import UnknownVersion
@@ -414,18 +414,28 @@ def with_origins(
     where one epoch has many, a marker with their epoch and outcome counts as decided.
     """
     made = grouped(((d.producer_epoch, d.outcome), d) for d in decisions)
-    return [
-        replace(m, origin=_origin(m, _fits(made.get((m.producer_epoch, m.outcome), ()), m), past))
-        for m in markers
-    ]
+    return [replace(m, origin=_origin(m, made, past)) for m in markers]
 
 
-def _origin(marker: Marker, fits: bool, past: Past | None) -> MarkerOrigin | None:
-    if fits:
+def _origin(
+    m: Marker, made: Mapping[tuple[int, str], Sequence[Decision]], past: Past | None
+) -> MarkerOrigin | None:
+    """Return a marker's origin. made: the decisions by their epoch and outcome."""
+    if _fits(made.get((m.producer_epoch, m.outcome), ()), m):
         return "decided"
-    if past is not None and past.covers(marker):
+    if past is None:
+        return "decision-gone"
+    if past.covers(m) or _is_contradicted(m, made):
         return "foreign"
-    return None if past is not None and past.cut else "decision-gone"
+    return None if past.cut else "decision-gone"
+
+
+def _is_contradicted(m: Marker, made: Mapping[tuple[int, str], Sequence[Decision]]) -> bool:
+    """Return True if the very transaction that a marker ended was decided otherwise (v2)."""
+    if m.data_epoch is None:
+        return False
+    named = [d for outcome in OUTCOMES.values() for d in made.get((m.data_epoch + 1, outcome), ())]
+    return any(d.client_version >= 2 for d in named)
 
 
 def _fits(named: Sequence[Decision], m: Marker) -> bool:

@@ -28,6 +28,7 @@ from recovery.quoting import some
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.diagnosis import HistoryRow
 from recovery.rows.row import ConnectRow
+from recovery.rows.strip import StripRow
 from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
 from recovery.values import replace
@@ -35,6 +36,7 @@ from recovery.values import replace
 HISTORY_RECORDS = 8
 WRITTEN_SINCE = 192  # records that may have come since the transaction was judged
 MOST_FIRST = 20  # partitions, and ids, of a first snapshot: a terminal has no room for more
+MOST_FREE_READ = 8  # partitions that nothing holds whose log is read for the markers in it
 _HOST_UNKNOWN = "Kafka does not record its host: look for this id in your deployments"
 
 FirstLook = Callable[[Diagnosis, Sequence[PartitionFacts], Sequence[JudgedId]], None]
@@ -742,6 +744,10 @@ async def _healthy(
     here = facts
     if group is None:
         here, _ = await _groups(source, look.partitions)
+    free = [p for p in look.partitions if p.error is None]
+    strips = {
+        p.topic_partition: await source.strip(p) or () for p in free[:MOST_FREE_READ] if not p.held
+    }
     return [
         replace(
             _first_row(context, d, p, (), None),
@@ -753,7 +759,16 @@ async def _healthy(
             groups_said=_groups_said(here, p),
             samples=1,
             again=_again(context, p, "offsets", "show"),
+            **_by_others(p, strips.get(p.topic_partition, ())),
         )
-        for p in look.partitions
-        if p.error is None
+        for p in free
     ]
+
+
+def _by_others(p: PartitionFacts, strip: Sequence[StripRow]) -> dict[str, Any]:
+    """Return the markers near the end of a free partition that no coordinator decided.
+
+    The log is shown only where there are any.
+    """
+    markers = marker_rows(p.topic_partition, strip, {})
+    return {"strip": list(strip), "markers": markers} if markers else {}
