@@ -334,14 +334,15 @@ class Past(Value):
     leader_epoch: int | None = None
     cut: bool = False
 
-    def covers(self, marker: Marker) -> bool:
+    def covers(self, marker: Marker, *, decided: bool) -> bool:
         """Return True if a decision on what this marker ended cannot be missing.
 
-        An epoch that the log has not reached may have been in an end that it lost.
+        An epoch that the log has not reached may have been in an end that it lost: a coordinator's
+        epoch too, unless this very transaction is `decided` in it.
         """
         epochs = (_epoch_of(marker), marker.producer_epoch)
         above = self.leader_epoch is not None and marker.coordinator_epoch > self.leader_epoch
-        return self.first <= epochs[0] and max(epochs) <= self.last and not above
+        return self.first <= epochs[0] and max(epochs) <= self.last and (decided or not above)
 
 
 def _epoch_of(marker: Marker) -> int:
@@ -425,13 +426,13 @@ def _origin(
         return "decided"
     if past is None:
         return "decision-gone"
-    if past.covers(m) or _is_contradicted(m, made):
+    if past.covers(m, decided=_is_decided(m, made)):
         return "foreign"
     return None if past.cut else "decision-gone"
 
 
-def _is_contradicted(m: Marker, made: Mapping[tuple[int, str], Sequence[Decision]]) -> bool:
-    """Return True if the very transaction that a marker ended was decided otherwise (v2)."""
+def _is_decided(m: Marker, made: Mapping[tuple[int, str], Sequence[Decision]]) -> bool:
+    """Return True if a v2 decision is on the epoch of the data that a marker ended."""
     if m.data_epoch is None:
         return False
     named = [d for outcome in OUTCOMES.values() for d in made.get((m.data_epoch + 1, outcome), ())]
