@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,11 +36,16 @@ class Control(NamedTuple):
     """A marker as the raw log has it."""
 
     offset: int
-    timestamp: int
+    timestamp: str
     outcome: str
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
+
+
+def _rfc3339(milliseconds: int) -> str:
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def controls(lab: Lab, topic: str) -> list[Control]:
@@ -56,7 +62,7 @@ def controls(lab: Lab, topic: str) -> list[Control]:
                     found.append(
                         Control(
                             batch.base_offset,
-                            batch.max_timestamp,
+                            _rfc3339(batch.max_timestamp),
                             {0: "abort", 1: "commit"}[kind],
                             batch.producer_id,
                             batch.producer_epoch,

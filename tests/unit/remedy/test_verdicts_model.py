@@ -427,7 +427,8 @@ def with_whose(w: World) -> list[tuple[TopicPartition, int, Marker]]:
 @many
 @given(
     INCIDENTS,
-    INCIDENTS.map(lambda ops: ops[:5]),
+    # a repeat right away would be of what was written by hand
+    INCIDENTS.map(lambda ops: [op for op in ops[:5] if op[0] != "repeat"]),
     VERSIONS,
     EPOCHS,
     ANY_CLOCK,
