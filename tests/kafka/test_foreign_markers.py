@@ -7,7 +7,7 @@ log, as kafka-python decodes it.
 import asyncio
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -22,10 +22,12 @@ from eoctl.lab.breaks.truth import STRAY_NOT_YET
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from eoctl.lab.record import LabSpec
 from recovery.formats.coordinator import coordinator_partition
 from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import as_published
+from tests.kafka.test_rule_names import compacted
 from tests.kafka.tools import kafka_tool
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
@@ -249,18 +251,18 @@ def test_a_busy_partition_has_none(lab1: Lab, topic: MakeTopic) -> None:
             assert committed[0] > before
 
 
-@pytest.mark.long
-def test_a_marker_whose_decision_was_compacted_away_is_nobodys(lab1: Lab, topic: MakeTopic) -> None:
+def test_a_marker_whose_decision_was_compacted_away_is_nobodys(
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic
+) -> None:
     """Neither foreign nor decided: the Prepare record is gone, as it soon is everywhere."""
-    from tests.kafka.test_rule_names import compacted
-
-    name = topic(lab1)
+    lab = start_lab(LabSpec(name="gone"))
+    name = topic(lab)
 
     async def make() -> None:
-        async with Client.of(lab1.client_properties()) as client:
+        async with Client.of(lab.client_properties()) as client:
+            producer = await Producer.init(client, name, version=1)
             state = len(await client.partitions("__transaction_state"))
             home = coordinator_partition(name, state)
-            producer = await Producer.init(client, name, version=1)
             for _ in range(3):
                 await producer.send(name, 0, RECORDS)
                 await producer.commit()
@@ -274,7 +276,7 @@ def test_a_marker_whose_decision_was_compacted_away_is_nobodys(lab1: Lab, topic:
             await rolls.abort()
 
     asyncio.run(make())
-    ran = audited(lab1, name)
-    committed = [c for c in controls(lab1, name) if c.outcome == "commit"]
+    ran = audited(lab, name)
+    committed = [c for c in controls(lab, name) if c.outcome == "commit"]
     assert len(committed) == 3
     assert (ran.json["foreign_markers"], ran.json["decisions_gone"]) == (0, len(committed))
