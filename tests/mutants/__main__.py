@@ -71,7 +71,12 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.diagnose.verdicts": _VERDICTS,
     "recovery.diagnose.case": _VERDICTS,
     "recovery.inspect.history": ("history", "verdicts", "audit_transactions", "verdicts_model"),
-    "recovery.inspect.lost_markers": ("history", "verdicts", "verdicts_model"),
+    "recovery.inspect.lost_markers": (
+        "history",
+        "verdicts",
+        "verdicts_model",
+        "foreign_markers",
+    ),
     "recovery.diagnose.remedies": _VERDICTS,
     "recovery.remedy.repairs": (
         "verdicts",
