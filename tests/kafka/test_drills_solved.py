@@ -92,7 +92,8 @@ KINDS = [
 )
 def test_solved_by_following_what_is_printed(lab: Lab, kind: str, variant: str | None) -> None:
     topic = f"{kind}-{uuid.uuid4().hex[:6]}"
-    truths = break_(lab, kind, topic=topic, partition=0, variant=variant)
+    more = {} if variant is None else {"variant": variant}
+    truths = break_(lab, kind, topic=topic, partition=0, **more)
     [t] = [t for t in truths if t.start_offset is not None and t.topic == topic]
     assert not is_free(lab, topic, 0)
     judged = solved(lab, f"{topic}:0")
