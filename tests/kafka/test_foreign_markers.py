@@ -7,6 +7,7 @@ log, as kafka-python decodes it.
 import asyncio
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -232,6 +233,10 @@ def busy(lab: Lab, topic: str) -> Iterator[list[int]]:
     thread = threading.Thread(target=work)
     thread.start()
     try:
+        until = time.monotonic() + 60
+        while not committed[0]:
+            assert time.monotonic() < until, "it has committed nothing"
+            time.sleep(0.1)
         yield committed
     finally:
         stop.set()
@@ -255,7 +260,7 @@ def test_a_marker_whose_decision_was_compacted_away_is_nobodys(
     start_lab: Callable[[LabSpec], Lab], topic: MakeTopic
 ) -> None:
     """Neither foreign nor decided: the Prepare record is gone, as it soon is everywhere."""
-    lab = start_lab(LabSpec(name="gone"))
+    lab = start_lab(LabSpec(name="gone", settings={"log.cleaner.backoff.ms": "500"}))
     name = topic(lab)
 
     async def make() -> None:
