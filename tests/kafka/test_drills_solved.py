@@ -7,7 +7,7 @@ stand comes from what was planted.
 
 import shlex
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -36,6 +36,12 @@ def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
     return start_lab(LabSpec(name="solved", brokers=2, settings=CYCLE))
 
 
+def with_options(argv: Sequence[str], *options: str) -> list[str]:
+    """Return the words after `eoctl`, with options before the names that follow `--`."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    return [*argv[1:end], *options, *argv[end:]]
+
+
 def solved(lab: Lab, where: str) -> list[dict[str, Any]]:
     """Follow what is printed until the plan is carried out; what it says of each partition."""
     found = eoctl("status", *FAST, "-o", "json", lab=lab, timeout=120)
@@ -44,11 +50,11 @@ def solved(lab: Lab, where: str) -> list[dict[str, Any]]:
     page = eoctl(*shlex.split(row["next"]), *FAST, "-o", "json", lab=lab, timeout=120)
     assert page.status == 1, page.text
     [held] = [r["held_by"] for r in page.rows if f"{r['topic']}:{r['partition']}" == where]
-    words = [*held["remedy"]["argv"][1:], *FAST, "-o", "json"]
+    words = with_options(held["remedy"]["argv"], *FAST, "-o", "json")
     planned = eoctl(*words, timeout=120)
     assert planned.status == 0, planned.text
     [plan] = planned.rows
-    acting = [*shlex.split(plan["command"])[1:], *ONE_PLAN, plan["sha256"]]
+    acting = with_options(shlex.split(plan["command"]), *ONE_PLAN, plan["sha256"])
     done = eoctl(*acting, timeout=120)
     assert done.status == 0, done.text
     return [about for step in plan["steps"] for about in step["about"]]
