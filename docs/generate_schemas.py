@@ -35,6 +35,7 @@ from recovery.rows import restart as rows_restart
 from recovery.rows import row as rows
 from recovery.rows import segments as rows_segments
 from recovery.rows import state as rows_state
+from recovery.rows import strip as rows_strip
 from recovery.rows import why as rows_why
 from recovery.rows.row import EPOCH_MS, ErrorRow, Row, json_names
 from recovery.shared.cut import CutTransaction
@@ -209,6 +210,10 @@ ENVELOPES: Mapping[str, Envelope] = {
             "transactions": int,
             "partitions": int,
             "markers_without_data": int,
+            "foreign_markers": int,
+            "own_markers": int,
+            "decisions_gone": int,
+            "markers": list[rows_strip.MarkerRow],
             "covered": list[rows_audit.TransactionsCovered],
             **_ENGINE,
         },

@@ -13,7 +13,7 @@ from eoctl.engine.audit_reading import read_transactions
 from eoctl.kafka.connection.access import Access
 from recovery.audit.facts import Data, Ending, Mark
 from recovery.audit.request import TransactionsFound, TransactionsRequest, joined_transactions
-from recovery.audit.transactions import Torn, judge, of_producers
+from recovery.audit.transactions import Torn, judge, of_producers, undecided
 from recovery.facts import TopicPartition
 from spark_jobs import audits
 from spark_jobs.session import executors, job
@@ -82,10 +82,11 @@ def _reader(
 def _judge(audit: TransactionsRequest) -> Any:
     """Return a function that judges endings that arrive by producer id, partition and order."""
     partitions = [r.topic_partition for r in audit.ranges]
-    covered, skew, most = of_producers(audit.covered), audit.skew, audit.most
+    covered, later = of_producers(audit.covered), of_producers(audit.later)
+    skew, most = audit.skew, audit.most
 
     def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        findings = 0
+        findings, without = 0, TransactionsFound()
         torn: list[Torn] = []
         beside: list[pa.RecordBatch] = []
         for pid, rows in groupby(audits.rows_apart(batches, beside), key=lambda row: row["pid"]):
@@ -94,13 +95,15 @@ def _judge(audit: TransactionsRequest) -> Any:
                 data, mark = json.loads(row["ending"])
                 ending = Ending(data and Data(*data), mark and Mark(*mark))
                 endings.setdefault(partitions[row["piece"]], {}).setdefault(pid, []).append(ending)
-            torn_here = judge(covered.get(pid, []), endings, skew)
+            known = covered.get(pid, [])
+            foreign = undecided([*known, *later.get(pid, [])], endings, audit.own)
+            without = without.with_undecided(foreign, most)
+            torn_here = judge(known, endings, skew)
             findings += len(torn_here)
             torn += torn_here[: max(0, most - len(torn))]  # ids arrive in the order of findings
         yield from beside
-        yield audits.answer_row(
-            audits.answer_json(TransactionsFound(findings=findings, torn=tuple(torn)))
-        )
+        result = without.model_copy(update={"findings": findings, "torn": tuple(torn)})
+        yield audits.answer_row(audits.answer_json(result))
 
     return judged
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
-from eoctl.render.strip import strip_lines
+from eoctl.render.strip import marker_words, strip_lines
 from eoctl.render.width import LABEL, cells, labelled, wrapped
 from eoctl.render.words import MOST_PARTITIONS_SHOWN, Age, age, size
 from recovery.plurals import counted
@@ -13,6 +13,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
 
+MOST_MARKERS = 3
 PIPED = 80  # cells of the drawing without a terminal
 
 
@@ -108,6 +109,7 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
         return parts
     if row.history:
         parts.append(("history", _history(row)))
+    parts += _markers(row)
     if held is not None:
         parts += [("because" if n == 0 else "", e.text) for n, e in enumerate(held.evidence)]
     if row.others:
@@ -131,6 +133,19 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
     if held is not None:
         asked = (("do", what_to_do(held)), ("ask", whom_to_ask(held)))
         parts += [(label, text) for label, text in asked if text is not None]
+    return parts
+
+
+def _markers(row: WhyRow) -> list[tuple[str, str]]:
+    """Return the newest markers that no coordinator decided, and what they leave unproven."""
+    newest = row.markers[-MOST_MARKERS:]
+    parts = [("marker", marker_words(m)) for m in newest]
+    if earlier := len(row.markers) - len(newest):
+        parts.append(("", f"and {counted(earlier, 'earlier one')} that no coordinator decided"))
+    foreign = any(m.origin == "foreign" for m in row.markers)
+    if foreign and row.held_by is not None and row.held_by.rule == "order-unclear":
+        text = "It hides whether the last decision is about the records that are held now."
+        parts.append(("", text))
     return parts
 
 

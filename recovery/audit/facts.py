@@ -11,6 +11,7 @@ from typing import NamedTuple
 from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import OUTCOMES, Decision, StateLog, StateRecord, decided
+from recovery.inspect.lost_markers import Past, past_of
 from recovery.values import Value, replace
 
 _ENDS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
@@ -50,7 +51,8 @@ class Coverage(Value):
     """The part of an id's past that the coordinators' log still holds. Times in ms.
 
     decisions: those in the log. pending: decisions without a record after them. ended: times of
-    transactions whose end alone is left. whole: no transaction of the id can be missing.
+    transactions whose end alone is left. whole: no transaction of the id can be missing. pasts: of
+    its producer ids, the epochs of which no decision can be missing.
     """
 
     transactional_id: str
@@ -58,12 +60,14 @@ class Coverage(Value):
     pending: int
     ended: tuple[int, ...]
     whole: bool
+    pasts: tuple[Past, ...] = ()
 
 
 @dataclass(slots=True)
 class _Id:
     decisions: list[Decision] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
+    producer_ids: set[int] = field(default_factory=set)
     first: StateRecord | None = None
     before: StateRecord | None = None
 
@@ -86,6 +90,11 @@ def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
                     and (
                         log.whole_from == 0
                         or (one.first in log.standing and _is_beginning(one.first))
+                    ),
+                    pasts=tuple(
+                        past
+                        for pid in sorted(one.producer_ids)
+                        if (past := past_of([log], pid)) is not None
                     ),
                 )
             )
@@ -110,6 +119,7 @@ def _follow(one: _Id, record: StateRecord) -> None:
         one.decisions[-1] = replace(one.decisions[-1], completed_at=record.timestamp)
     if not isinstance(value, TransactionValue):
         return
+    one.producer_ids.add(value.producer_id)
     if value.state in OUTCOMES:
         one.decisions.append(decided(record, value))
     elif value.state in _ENDS:

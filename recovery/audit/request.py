@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from recovery.audit.duplicates import Duplicate, first
 from recovery.audit.facts import Coverage
 from recovery.audit.sequences import Examined, Finding
-from recovery.audit.transactions import Torn, rank
+from recovery.audit.transactions import ForeignMarker, Torn, Undecided, place, rank
 from recovery.documents import Document
 from recovery.facts import HasPartition, Missing, TopicPartition
+from recovery.inspect.lost_markers import OwnMarker
 from recovery.shared.record_ids import RecordId
 from recovery.values import Value
 
@@ -51,10 +52,16 @@ class SequencesRequest(AuditRequest):
 
 
 class TransactionsRequest(AuditRequest):
-    """The request of `audit transactions`. covered: decisions. skew: of brokers' clocks, ms."""
+    """The request of `audit transactions`. covered: decisions. skew: of brokers' clocks, ms.
+
+    later: what the coordinators' log held once the ranges' ends were chosen, where it differs. own:
+    the markers in this host's journal.
+    """
 
     covered: tuple[Coverage, ...]
     skew: int
+    later: tuple[Coverage, ...] = ()
+    own: tuple[OwnMarker, ...] = ()
 
 
 class DuplicatesRequest(AuditRequest):
@@ -90,11 +97,30 @@ class SequencesFound(AuditResult):
 
 
 class TransactionsFound(AuditResult):
-    """findings: the number of torn transactions; torn: the first of them."""
+    """findings: the number of torn transactions; torn: the first of them.
+
+    foreign: the number of markers that nobody decided; foreign_markers: the first of them. ours,
+    gone: see Undecided.
+    """
 
     findings: int = 0
     markers_without_data: int = 0
     torn: tuple[Torn, ...] = ()
+    foreign: int = 0
+    ours: int = 0
+    gone: int = 0
+    foreign_markers: tuple[ForeignMarker, ...] = ()
+
+    def with_undecided(self, undecided: Undecided, most: int) -> "TransactionsFound":
+        """Return the result with these markers too. most: how many are kept."""
+        foreign = sorted([*self.foreign_markers, *undecided.foreign], key=place)
+        added = {
+            "foreign": self.foreign + len(undecided.foreign),
+            "ours": self.ours + undecided.ours,
+            "gone": self.gone + undecided.gone,
+            "foreign_markers": tuple(foreign[:most]),
+        }
+        return self.model_copy(update=added)
 
 
 class RecordsRead(HasPartition, Document):
@@ -131,11 +157,16 @@ def joined_sequences(results: Sequence[SequencesFound], most: int) -> SequencesF
 def joined_transactions(results: Sequence[TransactionsFound], most: int) -> TransactionsFound:
     """Join the findings of tasks, whose producer ids do not overlap."""
     torn = sorted((t for f in results for t in f.torn), key=rank)
+    foreign = sorted((m for f in results for m in f.foreign_markers), key=place)
     return TransactionsFound(
         failed=_failed(results),
         findings=sum(f.findings for f in results),
         markers_without_data=sum(f.markers_without_data for f in results),
         torn=tuple(torn[:most]),
+        foreign=sum(f.foreign for f in results),
+        ours=sum(f.ours for f in results),
+        gone=sum(f.gone for f in results),
+        foreign_markers=tuple(foreign[:most]),
     )
 
 

@@ -9,12 +9,13 @@ Kafka 4.0.0 raised the epoch twice if InitProducerId aborted an open v2 transact
 decision and marker are then two above the data, and no data is one below.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from recovery.audit.by_order import MISSING, TORN, WRONG, TransactionFault, judge_by_order
 from recovery.audit.facts import Coverage, Ending, Endings, Mark
-from recovery.facts import TopicPartition
-from recovery.inspect.history import Decision
+from recovery.facts import HasPartition, TopicPartition, grouped
+from recovery.inspect.history import Decision, Marker
+from recovery.inspect.lost_markers import OwnMarker, Past, own_first, with_origins
 from recovery.values import Value, replace
 
 _SEVERITY = (TORN, MISSING, WRONG)
@@ -77,12 +78,87 @@ def of_producers(covered: Iterable[Coverage]) -> dict[int, list[Coverage]]:
     """Return the coverage of each producer id's decisions."""
     coverages: dict[int, list[Coverage]] = {}
     for c in covered:
-        decisions: dict[int, list[Decision]] = {}
-        for d in c.decisions:
-            decisions.setdefault(d.producer_id, []).append(d)
-        for pid, own in decisions.items():
-            coverages.setdefault(pid, []).append(replace(c, decisions=tuple(own)))
+        decisions = grouped((d.producer_id, d) for d in c.decisions)
+        pasts = grouped((p.producer_id, p) for p in c.pasts)
+        for pid in decisions.keys() | pasts.keys():
+            own = replace(
+                c, decisions=tuple(decisions.get(pid, ())), pasts=tuple(pasts.get(pid, ()))
+            )
+            coverages.setdefault(pid, []).append(own)
     return coverages
+
+
+class ForeignMarker(HasPartition, Value):
+    """A marker that nobody decided."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    marker: Marker
+
+
+class Undecided(Value):
+    """The markers without a decision. ours: written by this host. gone: the number of markers whose
+    decision compaction or expiry may have removed."""
+
+    foreign: tuple[ForeignMarker, ...] = ()
+    ours: int = 0
+    gone: int = 0
+
+
+def undecided(
+    covered: Iterable[Coverage], endings: Endings, own: Collection[OwnMarker]
+) -> Undecided:
+    """Return the markers that no decision fits.
+
+    covered: from logs that were read after the partitions' ends were chosen, and whatever was read
+    before: a later coverage of the same log counts.
+    """
+    covered = list(covered)
+    decisions = {(d.state_partition, d.offset): d for c in covered for d in c.decisions}
+    named = grouped(((p, d.producer_id), d) for d in decisions.values() for p in d.partitions)
+    pasts = grouped((p.producer_id, p) for c in covered for p in c.pasts)
+    foreign: list[ForeignMarker] = []
+    ours = gone = 0
+    for where, by_id in endings.items():
+        for pid, ended in by_id.items():
+            made, past = named.get((where, pid), ()), _one_past(pasts.get(pid, ()))
+            markers = with_origins(_markers(ended), made, past)
+            for m in own_first(markers, where, pid, own):
+                if m.origin == "foreign":
+                    foreign.append(ForeignMarker(*where, pid, m))
+                ours += m.origin == "ours"
+                gone += m.origin in ("decision-gone", None)
+    foreign.sort(key=place)
+    return Undecided(tuple(foreign), ours, gone)
+
+
+def place(foreign: ForeignMarker) -> tuple[int, TopicPartition, int]:
+    """Return the sort key of a foreign marker."""
+    return foreign.producer_id, foreign.topic_partition, foreign.marker.offset
+
+
+def _one_past(pasts: Sequence[Past]) -> Past | None:
+    """Return the newest past; None if logs of several partitions name the producer id."""
+    return pasts[-1] if len({p.state_partition for p in pasts}) == 1 else None
+
+
+def _markers(endings: Iterable[Ending]) -> list[Marker]:
+    """Return each marker once, with the epoch of the newest data that it ended."""
+    markers = {
+        mark.offset: Marker(
+            offset=mark.offset,
+            outcome=mark.outcome,
+            producer_epoch=mark.epoch,
+            coordinator_epoch=mark.coordinator_epoch,
+            timestamp=mark.timestamp,
+            data=data is not None,
+            data_epoch=data.epoch if data else None,
+        )
+        for data, mark in endings
+        if mark is not None
+    }
+    return list(markers.values())
 
 
 def _torn(

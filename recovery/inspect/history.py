@@ -23,7 +23,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, overload
+from typing import Literal, get_args, overload
 
 from recovery.facts import TopicPartition, grouped
 from recovery.formats.coordinator import coordinator_partition
@@ -134,11 +134,18 @@ class Decision(Value):
     begun: bool = False
 
 
+MarkerOrigin = Literal["decided", "ours", "foreign", "decision-gone"]
+"""Who decided a marker: a Prepare* record fits; this host's journal has it; nobody did, proven by a
+complete history; or compaction or expiry may have removed the decision."""
+
+
 class Marker(Value):
     """A control batch of the producer in the data log; timestamp: the leader's clock, ms.
 
     data: whether the producer wrote here since its previous marker (None = unknown); without data,
     a marker may repeat the previous decision. leader_epoch: of the data partition; -1 = unknown.
+    data_epoch: of the producer's newest batch since then; None = none, or unknown. origin: whose
+    the marker is (recovery.inspect.lost_markers); None = not judged.
     """
 
     offset: int
@@ -148,6 +155,8 @@ class Marker(Value):
     timestamp: int
     data: bool | None = True
     leader_epoch: int = -1
+    data_epoch: int | None = None
+    origin: MarkerOrigin | None = None
 
 
 class Markers(Sequence[Marker]):
@@ -160,8 +169,8 @@ class Markers(Sequence[Marker]):
     __slots__ = ("_columns",)
 
     def __init__(self, markers: Iterable[Marker] = ()) -> None:
-        # offset, outcome, both epochs, timestamp, data, leader epoch
-        self._columns = tuple(array(kind) for kind in "qbhiqbi")
+        # offset, outcome, both epochs, timestamp, data, leader epoch, data epoch, origin
+        self._columns = tuple(array(kind) for kind in "qbhiqbihb")
         for m in markers:
             self.append(m)
 
@@ -175,6 +184,8 @@ class Markers(Sequence[Marker]):
             m.timestamp,
             _SEEN.index(m.data),
             m.leader_epoch,
+            -1 if m.data_epoch is None else m.data_epoch,
+            _ORIGINS.index(m.origin),
         )
         for column, field_of_row in zip(self._columns, row, strict=True):
             column.append(field_of_row)
@@ -204,12 +215,31 @@ class Markers(Sequence[Marker]):
 
 _OUTCOMES = ("abort", "commit")
 _SEEN = (False, True, None)
+_ORIGINS: tuple[MarkerOrigin | None, ...] = (None, *get_args(MarkerOrigin))
 
 
 def _marker(
-    offset: int, outcome: int, epoch: int, coordinator: int, timestamp: int, data: int, leader: int
+    offset: int,
+    outcome: int,
+    epoch: int,
+    coordinator: int,
+    timestamp: int,
+    data: int,
+    leader: int,
+    data_epoch: int,
+    origin: int,
 ) -> Marker:
-    return Marker(offset, _OUTCOMES[outcome], epoch, coordinator, timestamp, _SEEN[data], leader)
+    return Marker(
+        offset,
+        _OUTCOMES[outcome],
+        epoch,
+        coordinator,
+        timestamp,
+        _SEEN[data],
+        leader,
+        None if data_epoch < 0 else data_epoch,
+        _ORIGINS[origin],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +420,7 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
             later = mine[number:]
             if start.producer_id in (value.next_producer_id, *(v.producer_id for v in later)):
                 return True
-        elif value.producer_epoch < start.producer_epoch or _begins(value, start):
+        elif value.producer_epoch < start.producer_epoch or begins(value, start):
             return True
     return False
 
@@ -398,11 +428,11 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
 def _since_begun(log: StateLog, start: StartBatch, ids: Iterable[str]) -> list[StateRecord]:
     """Return the ids' records after the one that began the batch's epoch; none is missing."""
     own = [r for r in log.naming(start.producer_id) if r.offset >= log.stands_from]
-    first = next((r.offset for r in own if _begins(r.value, start)), None)
+    first = next((r.offset for r in own if begins(r.value, start)), None)
     return [r for r in log.of_ids(ids) if first is not None and r.offset > first]
 
 
-def _begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
+def begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
     """Return True if a record began the batch's epoch: an Empty, or a v2 transaction's end."""
     return _ends_the_one_before(value, start) or (
         isinstance(value, TransactionValue)

@@ -1,4 +1,5 @@
-"""Decisions on an open transaction that never got their marker: often a lost COMMIT.
+"""Decisions on an open transaction that never got their marker (often a lost COMMIT), and markers
+that nobody decided.
 
 v2 has an epoch for each transaction, which identifies it. v1 has one epoch for many, so order
 decides: decisions are paired with the producer's markers in every possible way, and the answer is
@@ -6,12 +7,23 @@ known only if all ways agree. Two clocks exclude a pairing only if their differe
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from recovery.facts import grouped
-from recovery.inspect.history import Decision, History, Marker
+from recovery.facts import TopicPartition, grouped
+from recovery.formats.reader import UnknownVersion
+from recovery.formats.transaction_state import TransactionValue
+from recovery.inspect.history import (
+    OUTCOMES,
+    Decision,
+    History,
+    Marker,
+    MarkerOrigin,
+    StateLog,
+    begins,
+    decided,
+)
 from recovery.inspect.observation import StartBatch
-from recovery.values import Value
+from recovery.values import Value, replace
 
 NEAR_MS = 3_600_000
 """A difference of two clocks, once measured, is believed for this long before and after."""
@@ -265,7 +277,7 @@ def _pairs(
         if d.offset >= history.window and d.source != "forgotten"
     ]
     oldest = min(known, default=None)
-    for epoch, decided in made.items():
+    for epoch, taken in made.items():
         of_epoch = marked.get(epoch, [])
         # No decision of the epoch was compacted away or left out.
         all_known = (
@@ -274,16 +286,178 @@ def _pairs(
             or (oldest is not None and oldest < epoch)
         )
         if (
-            [d.outcome for d in decided] != [m.outcome for m in of_epoch]
+            [d.outcome for d in taken] != [m.outcome for m in of_epoch]
             or any(m.data is not True for m in of_epoch)
-            or any(d.source == "forgotten" for d in decided)
-            or (any(d.client_version < 2 for d in decided) and not all_known)
+            or any(d.source == "forgotten" for d in taken)
+            or (any(d.client_version < 2 for d in taken) and not all_known)
         ):
             continue
-        for d, m in zip(decided, of_epoch, strict=True):
+        for d, m in zip(taken, of_epoch, strict=True):
             if (
                 d.completed_at is not None
                 and leaders <= {(m.coordinator_epoch, m.leader_epoch)}
                 and coordinators == {d.leader_epoch}
             ):
                 yield d.timestamp, m.timestamp - d.completed_at, m.timestamp - d.timestamp
+
+
+class OwnMarker(Value):
+    """A marker that this host's journal says was sent. since: the log's end when it was planned."""
+
+    topic_partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    outcome: str
+    since: int
+
+    def is_it(self, where: TopicPartition, producer_id: int, marker: Marker) -> bool:
+        """Return True if this may be the marker that was sent."""
+        return marker.offset >= self.since and (
+            (self.topic_partition, self.producer_id, self.producer_epoch, self.outcome)
+            == (where, producer_id, marker.producer_epoch, marker.outcome)
+        )
+
+
+class Past(Value):
+    """The epochs of a producer id's data whose decisions the log would still hold.
+
+    leader_epoch: of the state partition; None = unknown. cut: not because older records are gone,
+    but because they were not loaded.
+    """
+
+    producer_id: int
+    first: int
+    last: int
+    state_partition: int
+    leader_epoch: int | None = None
+    cut: bool = False
+
+    def covers(self, marker: Marker, *, decided: bool) -> bool:
+        """Return True if a decision on what this marker ended cannot be missing.
+
+        An epoch that the log has not reached may have been in an end that it lost: a coordinator's
+        epoch too, unless this very transaction is `decided` in it.
+        """
+        epochs = (_epoch_of(marker), marker.producer_epoch)
+        above = self.leader_epoch is not None and marker.coordinator_epoch > self.leader_epoch
+        return self.first <= epochs[0] and max(epochs) <= self.last and (decided or not above)
+
+
+def _epoch_of(marker: Marker) -> int:
+    """Return the epoch of the data that a marker ended; without data, the least possible one."""
+    return marker.producer_epoch - 1 if marker.data_epoch is None else marker.data_epoch
+
+
+def past_of(logs: Iterable[StateLog], producer_id: int) -> Past | None:
+    """Return the epochs of a producer id over which its history is complete; None = of none.
+
+    From a record on that is still there, none of its id is missing: compaction removes the older
+    ones first.
+    """
+    naming = [log for log in logs if log.naming(producer_id)]
+    if len(naming) != 1 or naming[0].error is not None or naming[0].cut_epoch is not None:
+        return None
+    [log] = naming
+    ids = {r.transactional_id for r in log.naming(producer_id)}
+    since = max([log.stands_from, *log.cuts_of(ids)])
+    records = sorted((r for r in log.of_ids(ids) if r.offset >= since), key=lambda r: r.offset)
+    values = [r.value for r in records if isinstance(r.value, TransactionValue)]
+    own = [v for v in values if v.producer_id == producer_id]
+    if not own or any(isinstance(r.value, UnknownVersion) for r in records):
+        return None
+    least = min(v.producer_epoch for v in own)
+    least += not any(_began(v) for v in own if v.producer_epoch == least)
+    return Past(
+        producer_id=producer_id,
+        # 0: the id had another producer id before
+        first=0 if values[0].producer_id != producer_id else least,
+        last=max(v.producer_epoch for v in own),
+        state_partition=log.partition,
+        leader_epoch=log.leader_epoch,
+        cut=bool(log.cuts_of(ids)),
+    )
+
+
+def _began(value: TransactionValue) -> bool:
+    """Return True if the record began its epoch: only later ones can decide that epoch's data."""
+    return begins(value, StartBatch(value.producer_id, value.producer_epoch))
+
+
+def decisions_on(
+    logs: Iterable[StateLog], producer_id: int, where: TopicPartition
+) -> list[Decision]:
+    """Return a producer id's decisions that name a partition, each with its record's successor."""
+    decisions: list[Decision] = []
+    for log in logs:
+        next_at: dict[str, int] = {}
+        for r in reversed(log.naming(producer_id)):
+            v = r.value
+            if (
+                isinstance(v, TransactionValue)
+                and v.producer_id == producer_id
+                and v.state in OUTCOMES
+                and where in v.partitions
+            ):
+                done = next_at.get(r.transactional_id)
+                decisions.append(replace(decided(r, v), completed_at=done))
+            next_at[r.transactional_id] = r.timestamp
+    return decisions
+
+
+def with_origins(
+    markers: Iterable[Marker], decisions: Iterable[Decision], past: Past | None
+) -> list[Marker]:
+    """Return one producer id's markers in one partition, each with its origin.
+
+    decisions: all that name the partition, read no earlier than the markers. Under transactions v1,
+    where one epoch has many, a marker with their epoch and outcome counts as decided.
+    """
+    made = grouped(((d.producer_epoch, d.outcome), d) for d in decisions)
+    return [replace(m, origin=_origin(m, made, past)) for m in markers]
+
+
+def _origin(
+    m: Marker, made: Mapping[tuple[int, str], Sequence[Decision]], past: Past | None
+) -> MarkerOrigin | None:
+    """Return a marker's origin. made: the decisions by their epoch and outcome."""
+    if _fits(made.get((m.producer_epoch, m.outcome), ()), m):
+        return "decided"
+    if past is None:
+        return "decision-gone"
+    if past.covers(m, decided=_is_decided(m, made)):
+        return "foreign"
+    return None if past.cut else "decision-gone"
+
+
+def _is_decided(m: Marker, made: Mapping[tuple[int, str], Sequence[Decision]]) -> bool:
+    """Return True if a v2 decision is on the epoch of the data that a marker ended."""
+    if m.data_epoch is None:
+        return False
+    named = [d for outcome in OUTCOMES.values() for d in made.get((m.data_epoch + 1, outcome), ())]
+    return any(d.client_version >= 2 for d in named)
+
+
+def _fits(named: Sequence[Decision], m: Marker) -> bool:
+    """Return True if one of the decisions with a marker's epoch and outcome may be on its data."""
+    kinds = {d.client_version >= 2: d for d in named}  # of v1, of v2
+    return any(
+        # an abort two epochs above its data may be of Kafka 4.0.0: see `covers`
+        m.data_epoch is None or covers(d, StartBatch(d.producer_id, m.data_epoch), d.offset)
+        for d in kinds.values()
+    )
+
+
+def own_first(
+    markers: Iterable[Marker],
+    where: TopicPartition,
+    producer_id: int,
+    own: Collection[OwnMarker],
+) -> list[Marker]:
+    """Return the markers, those that this host's journal says it sent as ours."""
+    left, result = list(own), []
+    for m in sorted(markers, key=lambda m: m.offset):
+        mine = next((o for o in left if o.is_it(where, producer_id, m)), None)
+        if mine is not None:
+            left.remove(mine)
+        result.append(m if mine is None else replace(m, origin="ours"))
+    return result

@@ -5,7 +5,7 @@ it no such list exists, so the marker that follows a transaction decides, if one
 Source: KIP-98, Kafka's class CompletedFetch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import NO_PRODUCER_ID, BatchHeader, batch_headers
 from recovery.formats.counting import Aborted, AbortedTransactions
 from recovery.formats.records import ControlType, marker
+from recovery.inspect.history import Marker
 from recovery.rows.strip import StripKind, StripRow
 from recovery.values import replace
 
@@ -27,7 +28,7 @@ _WORDS: dict[ControlType, Literal["commit", "abort"]] = {
 
 @dataclass(slots=True)
 class _Stretch:
-    """[first, end) of one kind and producer."""
+    """[first, end) of one kind and producer; a marker is alone in its stretch."""
 
     first: int
     end: int
@@ -36,10 +37,14 @@ class _Stretch:
     producer_id: int | None = None
     batches: int = 1
     records: int = 0
+    producer_epoch: int | None = None
+    coordinator_epoch: int | None = None
+    timestamp: int | None = None
 
     def joins(self, other: "_Stretch") -> bool:
-        same = (self.kind, self.outcome, self.producer_id)
-        return self.end == other.first and same == (other.kind, other.outcome, other.producer_id)
+        if self.end != other.first or self.kind != other.kind or self.kind == "control":
+            return False
+        return (self.producer_id, self.producer_epoch) == (other.producer_id, other.producer_epoch)
 
 
 def strip_rows(
@@ -72,8 +77,46 @@ def strip_rows(
             first_offset=s.first,
             end_offset=s.end,
             outcome=None if s.outcome is None else _WORDS.get(s.outcome),
+            origin=None,
         )
         for s in _merged(stretches, *window)
+    ]
+
+
+def markers_of(rows: Iterable[StripRow]) -> dict[int, list[Marker]]:
+    """Return the markers in a strip by producer id, in the order of offsets."""
+    markers: dict[int, list[Marker]] = {}
+    wrote: dict[int, int | None] = {}  # the epoch of each id's data since its marker
+    for r in rows:
+        if r.kind in ("missing", "unread"):
+            wrote.clear()
+        elif r.producer_id is None:
+            continue
+        elif r.kind != "control":
+            wrote[r.producer_id] = r.producer_epoch
+        elif r.outcome and r.producer_epoch is not None and r.coordinator_epoch is not None:
+            markers.setdefault(r.producer_id, []).append(
+                Marker(
+                    offset=r.first_offset,
+                    outcome=r.outcome,
+                    producer_epoch=r.producer_epoch,
+                    coordinator_epoch=r.coordinator_epoch,
+                    timestamp=r.timestamp or 0,
+                    data=True if r.producer_id in wrote else None,
+                    data_epoch=wrote.pop(r.producer_id, None),
+                )
+            )
+    return markers
+
+
+def told(rows: Iterable[StripRow], markers: Mapping[int, Iterable[Marker]]) -> list[StripRow]:
+    """Return the rows of a strip with the origins of its markers. markers: by producer id."""
+    origins = {m.offset: m.origin for of_producer in markers.values() for m in of_producer}
+    return [
+        replace(r, origin=origins[r.first_offset])
+        if r.kind == "control" and r.first_offset in origins
+        else r
+        for r in rows
     ]
 
 
@@ -106,19 +149,22 @@ def _waiting(above: Iterable[Response], lso: int, whole: bool) -> list[_Stretch]
 
 
 def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
-    producer = None if header.producer_id == NO_PRODUCER_ID else header.producer_id
-    outcome = None
-    if header.is_control:
-        end_marker = marker(data, header)
-        kind, outcome = "control", end_marker.type if end_marker is not None else None
-    return _Stretch(
+    known = header.producer_id != NO_PRODUCER_ID
+    stretch = _Stretch(
         header.base_offset,
         header.last_offset + 1,
         kind,
-        outcome,
-        producer,
+        producer_id=header.producer_id if known else None,
         records=header.records_count,
+        producer_epoch=header.producer_epoch if known else None,
     )
+    if header.is_control:
+        end_marker = marker(data, header)
+        stretch.kind, stretch.timestamp = "control", header.max_timestamp
+        if end_marker is not None:
+            stretch.outcome = end_marker.type
+            stretch.coordinator_epoch = end_marker.coordinator_epoch
+    return stretch
 
 
 def _merged(stretches: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretch]:

@@ -4,7 +4,7 @@ from msgspec import field
 
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, partition_or_id
 from recovery.rows.row import ConnectRow, Row, Timestamp
-from recovery.rows.strip import StripRow
+from recovery.rows.strip import MarkerRow, StripRow
 
 
 class HeldGroupRow(Row):
@@ -80,6 +80,8 @@ class WhyRow(Row):
     topic and partition: null where the story is of a transactional id that holds no partition.
     also_holds: the other partitions on which the same producer id has something open, as far as
     its coordinator or the partitions looked at show. That need not be the same transaction.
+
+    markers: those that no coordinator decided, in the strip and of the judged producer id.
     """
 
     topic: str | None
@@ -108,6 +110,7 @@ class WhyRow(Row):
     again: str | None = None
     also_holds: list[str] = field(default_factory=list)
     strip: list[StripRow] | None = None
+    markers: list[MarkerRow] = field(default_factory=list)
 
     @property
     def where(self) -> str:

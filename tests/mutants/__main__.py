@@ -84,7 +84,13 @@ MODULES: dict[str, Sequence[str]] = {
         "audit_transactions",
         "verdicts_model",
     ),
-    "recovery.inspect.lost_markers": ("history", "case", "verdicts", "verdicts_model"),
+    "recovery.inspect.lost_markers": (
+        "history",
+        "case",
+        "verdicts",
+        "verdicts_model",
+        "foreign_markers",
+    ),
     "recovery.diagnose.remedies": _VERDICTS,
     "recovery.remedy.repairs": (
         "verdicts",

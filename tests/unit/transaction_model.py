@@ -241,14 +241,16 @@ class World:
         """A marker as the partition's leader appends it, whoever sent it."""
         log = self.logs[tp]
         before = max((m.offset for who, m in log.markers if who == pid), default=-1)
+        since = [b.epoch for b in log.batches if b.pid == pid and b.offset > before]
         marker = Marker(
             log.end,
             outcome,
             epoch,
             coordinator_epoch,
             self.now + log.clock,
-            data=any(b.pid == pid and b.offset > before for b in log.batches),
+            data=bool(since),
             leader_epoch=log.leader_epoch,
+            data_epoch=since[-1] if since else None,
         )
         log.markers.append((pid, marker))
         log.end += 1
@@ -633,6 +635,22 @@ def start_batch(w: World, about: OpenTransaction, eyes: Eyes) -> StartBatch | No
     )
 
 
+def state_logs(w: World) -> list[StateLog]:
+    """`__transaction_state` as read now, with what the observer's cache holds."""
+    cached = {number: kept.end for number, kept in w.kept.items()}
+    w.read()
+    return [
+        replace(
+            w.kept[number].log(number, w.ends[number]),
+            leader_epoch=w.epochs[number],
+            cached_until=cached[number],
+            former=tuple(kept.log(number, kept.end) for kept in w.former[number]),
+            cut_epoch=w.cut_epochs.get(number),
+        )
+        for number in w.state
+    ]
+
+
 def history(w: World, about: OpenTransaction, start: StartBatch, eyes: Eyes) -> History | None:
     """`__transaction_state` as read now, and the producer's markers in the data log."""
     if not eyes.history:
@@ -641,23 +659,10 @@ def history(w: World, about: OpenTransaction, start: StartBatch, eyes: Eyes) -> 
     if eyes.log_error is not None:
         unread = [StateLog(number, (), 0, eyes.log_error) for number in w.state]
         return read_history(start, about.topic_partition, unread, len(w.state))
-    logs = []
-    cached = {number: kept.end for number, kept in w.kept.items()}
-    w.read()
-    for number in w.state:
-        logs.append(
-            replace(
-                w.kept[number].log(number, w.ends[number]),
-                leader_epoch=w.epochs[number],
-                cached_until=cached[number],
-                former=tuple(kept.log(number, kept.end) for kept in w.former[number]),
-                cut_epoch=w.cut_epochs.get(number),
-            )
-        )
     return read_history(
         start,
         about.topic_partition,
-        logs,
+        state_logs(w),
         len(w.state),
         known_ids=[i.name for i in (*w.ids.values(), *w.ghosts) if i.pid == start.producer_id],
         confirmed_ids=[i.name for i in w.ids.values() if i.pid == start.producer_id],

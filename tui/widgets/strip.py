@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from eoctl.render.strip import SIGNS, drawn
+from eoctl.render.strip import SIGNS, drawn, kind_of
 from recovery.plurals import counted
 from recovery.rows.strip import StripRow
 from tui.widgets.lines import Line
@@ -35,10 +35,11 @@ def strip_page(s: "Snapshot | None", subject: str | None, width: int) -> list[Li
 
 
 def _line(r: StripRow, lso: int) -> Line:
-    sign, role = SIGNS[r.kind]
+    sign, role = SIGNS[kind_of(r)]
     last = r.end_offset - 1
     span = str(r.first_offset) if last == r.first_offset else f"{r.first_offset} to {last}"
     words = f" {r.outcome} marker" if r.outcome else f" {r.kind}"
+    words += {"ours": ", ours", "foreign": " that nobody decided"}.get(r.origin or "", "")
     if r.producer_id is not None:
         words += f", pid {r.producer_id}"
     if last > r.first_offset:

@@ -106,6 +106,7 @@ class _MarkerScan:
         self._start = about.start_offset or 0
         self._begin = self._first = begin
         self._wrote: bool | None = False if begin == 0 else None  # since the previous marker
+        self._epoch: int | None = None  # of the newest batch since then
         self._found = Markers()
 
     def add(self, h: BatchHeader, chunk: bytes, expected: int) -> None:
@@ -117,10 +118,12 @@ class _MarkerScan:
                 self._first = h.last_offset + 1
             if self._first > self._begin and not self._wrote:
                 self._wrote = None
+        if h.base_offset > expected:
+            self._epoch = None
         if h.producer_id != self.about.producer_id:
             return
         if not h.is_control:
-            self._wrote = True
+            self._wrote, self._epoch = True, h.producer_epoch
             return
         end_marker = marker(chunk, h)
         if (
@@ -138,9 +141,10 @@ class _MarkerScan:
                 timestamp=h.max_timestamp,
                 data=self._wrote,
                 leader_epoch=h.leader_epoch,
+                data_epoch=self._epoch,
             )
         )
-        self._wrote = False
+        self._wrote, self._epoch = False, None
 
     def markers(self, position: int) -> Marked:
         """Return what was found. position: where reading the partition stopped."""

@@ -21,6 +21,7 @@ from recovery.audit.facts import Coverage
 from recovery.audit.request import AuditRequest, AuditResult, Resolved
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, TopicPartition
+from recovery.inspect.lost_markers import OwnMarker
 from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.selectors import Selector
@@ -34,12 +35,15 @@ F = TypeVar("F", bound=AuditResult)
 
 class AuditedRanges(Value):
     """The ranges that an audit reads. missing: what cannot be read. covered: what coordinators
-    decided, if that matters."""
+    decided, if that matters. later: what they had decided once the ends were chosen, where it
+    differs. own: the markers in this host's journal."""
 
     cluster_id: str | None
     ranges: Sequence[Resolved]
     missing: Sequence[Missing]
     covered: Sequence[Coverage] = ()
+    later: Sequence[Coverage] = ()
+    own: Sequence[OwnMarker] = ()
 
     @property
     def offsets(self) -> int:

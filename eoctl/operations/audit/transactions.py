@@ -17,13 +17,17 @@ from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, as_resolved
 from eoctl.operations.inspect.history import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope, selected
+from eoctl.operations.inspect.marker_origins import own_markers
+from eoctl.operations.inspect.source import StateLogs
 from recovery.audit.facts import Coverage, Ending, coverage
 from recovery.audit.request import TransactionsFound, TransactionsRequest
-from recovery.audit.transactions import Torn, judge
+from recovery.audit.transactions import ForeignMarker, Torn, judge, undecided
 from recovery.facts import Missing, TopicPartition
+from recovery.inspect.history import StateLog
 from recovery.plurals import counted
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.audit import AuditTransactionsRow, NamedMarker, TransactionsCovered
+from recovery.rows.strip import MarkerRow
 from recovery.selectors import Selector
 
 
@@ -44,9 +48,18 @@ class TransactionsAudit(Audit[TransactionsFound]):
     async def look(self, cluster: Cluster) -> AuditedRanges:
         logs = await read_state_logs(cluster, None, ())
         missing = [*logs.missing, *unread(logs)]
-        covered = coverage(log for log in logs.logs if log.error is None)
+        covered = coverage(_readable(logs))
         ranges, more = await _ranges(cluster, self.selectors, covered)
-        return AuditedRanges(cluster.cluster_id, ranges, [*missing, *more], covered)
+        # the partitions' ends are chosen: each marker below them has its decision in the log now
+        logs = await read_state_logs(cluster, None, ())
+        missing = list(dict.fromkeys([*missing, *logs.missing, *unread(logs), *more]))
+        known = set(covered)
+        later = [c for c in coverage(_readable(logs)) if c not in known]
+        own = own_markers(cluster.cluster_id)
+        if own is None:
+            text = "the journal cannot be read: a marker that eoctl wrote here counts as foreign"
+            missing.append(Missing("journal", "UNREADABLE", text))
+        return AuditedRanges(cluster.cluster_id, ranges, missing, covered, later, own or ())
 
     async def read(
         self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
@@ -58,16 +71,24 @@ class TransactionsAudit(Audit[TransactionsFound]):
             for pid, ending in transactions.endings():
                 by_id.setdefault(pid, []).append(ending)
         torn = judge(audited.covered, endings, self.skew)
-        return TransactionsFound(
+        found = TransactionsFound(
             failed=failed,
             findings=len(torn),
             markers_without_data=sum(t.repeated_markers for t in whole.values()),
             torn=tuple(torn[: reading.most]),
         )
+        covered = [*audited.covered, *audited.later]
+        return found.with_undecided(undecided(covered, endings, audited.own), reading.most)
 
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> TransactionsRequest:
         asked = self.asked(audited, reading)
-        return TransactionsRequest(**asked, covered=tuple(audited.covered), skew=self.skew)
+        return TransactionsRequest(
+            **asked,
+            covered=tuple(audited.covered),
+            skew=self.skew,
+            later=tuple(audited.later),
+            own=tuple(audited.own),
+        )
 
     def answer(self, audited: AuditedRanges, result: TransactionsFound) -> Answer:
         covered = audited.covered
@@ -84,12 +105,20 @@ class TransactionsAudit(Audit[TransactionsFound]):
                 "transactions": sum(len(c.decisions) for c in covered),
                 "partitions": len(audited.ranges) - len(result.failed),
                 "markers_without_data": result.markers_without_data,
+                "foreign_markers": result.foreign,
+                "own_markers": result.ours,
+                "decisions_gone": result.gone,
+                "markers": [_foreign(m).json_values() for m in result.foreign_markers],
                 "covered": [_covered(c).json_values() for c in covered],
             },
             judging=True,
             finding=result.findings > 0,
             finding_first=not unseen,
         )
+
+
+def _readable(logs: StateLogs) -> list[StateLog]:
+    return [log for log in logs.logs if log.error is None]
 
 
 async def _ranges(
@@ -157,6 +186,15 @@ def _named(topic_partition: TopicPartition, ending: Ending) -> NamedMarker:
         last_offset=data.last if data else None,
         marker=mark.outcome if mark else None,
         marker_offset=mark.offset if mark else None,
+    )
+
+
+def _foreign(foreign: ForeignMarker) -> MarkerRow:
+    return MarkerRow.of(
+        foreign.marker,
+        topic=foreign.topic,
+        partition=foreign.partition,
+        producer_id=foreign.producer_id,
     )
 
 

@@ -7,11 +7,13 @@ from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import state_logs
 from eoctl.operations.diagnose.looking import Look
+from eoctl.operations.inspect.marker_origins import own_markers
 from eoctl.stores.history_cache import StateCache, state_cache
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.chains import wanted_of
-from recovery.inspect.history import History, StateLog, read_history
+from recovery.inspect.history import History, Marker, Markers, StateLog, read_history
+from recovery.inspect.lost_markers import OwnMarker, own_first, past_of, with_origins
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
 from recovery.inspect.topic_sightings import Sightings
 from recovery.values import replace
@@ -111,11 +113,34 @@ async def histories(
     ]
     if uncertain:
         read = await producer_markers.markers(cluster, uncertain, facts)
+        own = own_markers(cluster.cluster_id)
         for w in uncertain:
             if (markers := read.get(w)) is not None:
                 found, first = markers.found, markers.first
+                if w in unowned:  # of a live one, the strip near its start is enough
+                    found = _with_origins(w, histories[w], found, logs, own)
                 histories[w] = replace(histories[w], markers=found, markers_from=first)
     return histories, missing
+
+
+def _with_origins(
+    w: OpenTransaction,
+    history: History,
+    markers: Sequence[Marker],
+    logs: Sequence[StateLog],
+    own: Sequence[OwnMarker] | None,
+) -> Sequence[Marker]:
+    """Return the markers by offset, with the origins of those before the open transaction.
+
+    Later ones may be decided by records that the logs did not hold yet.
+    """
+    if own is None or history.reason == "history-not-read":
+        return markers
+    start = w.start_offset or 0
+    before = [m for m in markers if m.offset < start]
+    judged = with_origins(before, history.decisions, past_of(logs, history.producer_id))
+    judged = own_first(judged, w.topic_partition, history.producer_id, own)
+    return Markers([*judged, *(m for m in markers if m.offset >= start)])
 
 
 def _late(candidates: Sequence[OpenTransaction], look: Look) -> list[OpenTransaction]:

@@ -161,10 +161,13 @@ class Live:
         return Held(buffers, held_range.start, held_range.end, complete=end.error is None)
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
+        from eoctl.operations.inspect.marker_origins import strip_with_origins
         from eoctl.operations.inspect.strip import stretches
 
         rows, missing = await stretches(self.cluster, p, AROUND)
-        return None if missing or not rows else rows
+        if missing or not rows:
+            return None
+        return await strip_with_origins(self.cluster, p.topic_partition, rows)
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         from eoctl.kafka.ask import configs

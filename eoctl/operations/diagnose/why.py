@@ -9,6 +9,7 @@ from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_
 from eoctl.operations.inspect.connect import connect_rows
 from eoctl.operations.inspect.history import history
 from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.inspect.marker_origins import marker_rows
 from eoctl.operations.inspect.source import Source
 from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
@@ -27,6 +28,7 @@ from recovery.quoting import some
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.diagnosis import HistoryRow
 from recovery.rows.row import ConnectRow
+from recovery.rows.strip import StripRow
 from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
 from recovery.values import replace
@@ -34,6 +36,7 @@ from recovery.values import replace
 HISTORY_RECORDS = 8
 WRITTEN_SINCE = 192  # records that may have come since the transaction was judged
 MOST_FIRST = 20  # partitions, and ids, of a first snapshot: a terminal has no room for more
+MOST_FREE_READ = 8  # partitions that nothing holds whose log is read for the markers in it
 _HOST_UNKNOWN = "Kafka does not record its host: look for this id in your deployments"
 
 FirstLook = Callable[[Diagnosis, Sequence[PartitionFacts], Sequence[JudgedId]], None]
@@ -454,13 +457,17 @@ async def _row(
     """Return a partition's story. holder_first: its subject; None = the transaction at the LSO."""
     first = holder_first or _holder(d, p)
     counted = await source.waiting(p, first.about.producer_id if first else None)
+    strip = await source.strip(p)
+    history_of = first.history if first else None
+    known = {} if history_of is None else {history_of.producer_id: history_of.markers}
     return replace(
         _seen_row(context, d, p, first),
         waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
         owner=None
         if first is None
         else _owner(first, facts, await _connect(source, _owner_name(first))),
-        strip=await source.strip(p),
+        strip=strip,
+        markers=marker_rows(p.topic_partition, strip or (), known),
         history=[] if first is None else await _history(source, first),
         groups=[_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
         groups_said=_groups_said(facts, p, first),
@@ -737,6 +744,10 @@ async def _healthy(
     here = facts
     if group is None:
         here, _ = await _groups(source, look.partitions)
+    free = [p for p in look.partitions if p.error is None]
+    strips = {
+        p.topic_partition: await source.strip(p) or () for p in free[:MOST_FREE_READ] if not p.held
+    }
     return [
         replace(
             _first_row(context, d, p, (), None),
@@ -748,7 +759,16 @@ async def _healthy(
             groups_said=_groups_said(here, p),
             samples=1,
             again=_again(context, p, "offsets", "show"),
+            **_by_others(p, strips.get(p.topic_partition, ())),
         )
-        for p in look.partitions
-        if p.error is None
+        for p in free
     ]
+
+
+def _by_others(p: PartitionFacts, strip: Sequence[StripRow]) -> dict[str, Any]:
+    """Return the markers near the end of a free partition that no coordinator decided.
+
+    The log is shown only where there are any.
+    """
+    markers = marker_rows(p.topic_partition, strip, {})
+    return {"strip": list(strip), "markers": markers} if markers else {}

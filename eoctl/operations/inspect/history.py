@@ -1,7 +1,7 @@
 """`txn history`: show `__transaction_state`'s records of transactional ids and producer ids."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
@@ -79,13 +79,14 @@ def unread(state_logs: StateLogs) -> list[Missing]:
 async def read_state_logs(
     cluster: Cluster,
     ids: Sequence[str] | None,
-    producer_ids: Sequence[int],
+    producer_ids: Collection[int],
     newest: int | None = None,
 ) -> StateLogs:
     """Read all logs for these ids and for all ids that had these producer ids. None = all ids.
 
-    newest: so many records of each id are enough; None = all. An id is where its records are: its
-    hash may point elsewhere since partitions were added.
+    producer_ids: as a mapping to `Wanted`, only what histories of those batches need. newest: so
+    many records of each id are enough; None = all. An id is where its records are: its hash may
+    point elsewhere since partitions were added.
     """
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):

@@ -122,7 +122,7 @@ class Source(Protocol):
         ...
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
-        """Return the log around the LSO; None if it could not be read."""
+        """Return the log around the LSO, with who decided its markers; None if unreadable."""
         ...
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:

@@ -16,6 +16,7 @@ from eoctl.render.columns.table import (
 )
 from eoctl.render.tables import Column
 from recovery.plurals import count, counted
+from recovery.quoting import some
 from recovery.rows.answers import Answer
 from recovery.rows.audit import (
     AuditDuplicatesRow,
@@ -25,6 +26,8 @@ from recovery.rows.audit import (
     RecordPlace,
 )
 from recovery.rows.mirror import AuditMirrorRow
+
+MOST_FOREIGN = 3  # markers that nobody decided, in the closing sentence
 
 
 def _with_engine(text: str, answer: Answer) -> str:
@@ -96,6 +99,20 @@ def _transaction_summary(answer: Answer) -> str:
     )
     if unproven := sum(not c["whole"] for c in covered):
         text += f"; {counted(unproven, 'id')} incomplete: compaction removed earlier decisions"
+    if foreign := answer.extra["foreign_markers"]:
+        places = some(
+            [
+                f"{m['outcome']} at offset {m['offset']} of {m['topic']}:{m['partition']}"
+                for m in answer.extra["markers"]
+            ],
+            MOST_FOREIGN,
+            foreign,
+        )
+        text += f"; {counted(foreign, 'marker')} that nobody decided: {places}"
+    if ours := answer.extra["own_markers"]:
+        text += f"; {counted(ours, 'marker')} written by eoctl"
+    if gone := answer.extra["decisions_gone"]:
+        text += f"; {counted(gone, 'marker')} whose decision is no longer in the log"
     return _with_engine(text, answer)
 
 

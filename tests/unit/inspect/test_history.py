@@ -2,7 +2,7 @@
 
 import time
 import tracemalloc
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from recovery.inspect.history import (
     Decision,
     History,
     Marker,
+    MarkerOrigin,
     Markers,
     Source,
     StateLog,
@@ -928,6 +929,8 @@ REQUIRED = (
             timestamp=st.integers(-1, 2**62),
             data=st.sampled_from([True, False, None]),
             leader_epoch=st.integers(-1, 2**31 - 1),
+            data_epoch=st.none() | st.integers(0, 32_767),
+            origin=st.none() | st.sampled_from(get_args(MarkerOrigin)),
         )
     )
 )

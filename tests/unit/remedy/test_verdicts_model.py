@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import Verdict, judge
 from recovery.facts import TopicPartition, TransactionFacts
+from recovery.formats.transaction_state import TransactionValue
+from recovery.inspect.history import Marker
 from recovery.inspect.id_facts import IdFacts
+from recovery.inspect.lost_markers import decisions_on, past_of, with_origins
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.remedy.repairs import commit_refused, marker_for, raise_first, remedy_allowed
 from recovery.values import replace
@@ -30,6 +33,7 @@ from tests.unit.transaction_model import (
     history,
     sample,
     start_batch,
+    state_logs,
 )
 
 NAMES = ("orders", "moves-2", "flink-sink-3-17")
@@ -391,6 +395,91 @@ def test_no_fence_reaches_what_is_not_visible(
         if v.remedy.action == "fence":
             below = [w.logs[tp].producers.get(i.pid) for tp in i.partitions & hidden]
             assert "commit" not in {b.txn.fate for p in below if p for b in p.open}
+
+
+def write_by_hand(w: World, outcome: str) -> set[tuple[TopicPartition, str, int]]:
+    """End whatever is open with Kafka's own tool: the epochs as described. Topic id and offset."""
+    written = set()
+    for o in w.open_transactions():
+        assert o.producer_id is not None
+        log = w.logs[o.topic_partition]
+        p = log.producers[o.producer_id]
+        written.add((o.topic_partition, log.topic_id, log.end))
+        w.marker(o.topic_partition, o.producer_id, p.epoch, outcome, p.coordinator_epoch or 0)
+    return written
+
+
+def with_whose(w: World) -> list[tuple[TopicPartition, int, Marker]]:
+    """Return every marker in the data logs with its origin, and its producer id."""
+    logs = state_logs(w)
+    return [
+        (tp, pid, m)
+        for tp, log in w.logs.items()
+        for pid in {who for who, _ in log.markers}
+        for m in with_origins(
+            [m for who, m in log.markers if who == pid],
+            decisions_on(logs, pid, tp),
+            past_of(logs, pid),
+        )
+    ]
+
+
+@many
+@given(
+    INCIDENTS,
+    # a repeat right away would be of what was written by hand
+    INCIDENTS.map(lambda ops: [op for op in ops[:5] if op[0] != "repeat"]),
+    VERSIONS,
+    EPOCHS,
+    ANY_CLOCK,
+    ANY_CLOCK,
+    st.sampled_from(["commit", "abort"]),
+)
+def test_no_marker_that_a_coordinator_wrote_is_foreign(
+    ops: list[tuple[str, int, int]],
+    then: list[tuple[str, int, int]],
+    versions: tuple[int, ...],
+    epoch: int,
+    coordinator: int,
+    leader: int,
+    outcome: str,
+) -> None:
+    """Compaction, lost and repeated markers, logs cut short and made anew, others' markers too."""
+    w = world(versions, epoch, coordinator, leader, 0)
+    play(w, ops)
+    by_hand = write_by_hand(w, outcome)
+    play(w, then)
+    for tp, _, m in with_whose(w):
+        ours = (tp, w.logs[tp].topic_id, m.offset) in by_hand
+        event(f"{'by hand' if ours else 'by a coordinator'}: {m.origin}")
+        assert ours or m.origin != "foreign"
+
+
+@many
+@given(OPS, OPS, VERSIONS, st.sampled_from(["commit", "abort"]))
+def test_each_marker_that_nobody_decided_is_found_in_a_complete_history(
+    ops: list[tuple[str, int, int]],
+    then: list[tuple[str, int, int]],
+    versions: tuple[int, ...],
+    outcome: str,
+) -> None:
+    """Nothing compacted: foreign, unless its coordinator decided the same at the same epoch."""
+    w = world(versions, 0, 0, 0, 0)
+    play(w, ops, compaction=False)
+    by_hand = write_by_hand(w, outcome)
+    play(w, then, compaction=False)
+    decided = {
+        (r.value.producer_id, r.value.producer_epoch, r.value.state, tp)
+        for records in w.state.values()
+        for r in records
+        if isinstance(r.value, TransactionValue)
+        for tp in r.value.partitions
+    }
+    for tp, pid, m in with_whose(w):
+        if (tp, w.logs[tp].topic_id, m.offset) not in by_hand:
+            assert m.origin == "decided"
+        elif (pid, m.producer_epoch, f"Prepare{m.outcome.title()}", tp) not in decided:
+            assert m.origin == "foreign"
 
 
 def carry_out(w: World, about: OpenTransaction, outcome: str, *, goes_on: bool) -> list[str] | None:

@@ -69,7 +69,10 @@ NOTHING: dict[str, object] = {
     "covered": [],
     "by": "key",
 }
-NUMBERS = ("transactions", "partitions", "records", "without_id", "repeats")
+NUMBERS = (
+    *("transactions", "partitions", "records", "without_id", "repeats"),
+    *("foreign_markers", "own_markers", "decisions_gone"),
+)
 
 
 @pytest.mark.parametrize("view", [SEQUENCES, TRANSACTIONS, DUPLICATES, MIRROR])

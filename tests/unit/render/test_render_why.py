@@ -11,7 +11,7 @@ from eoctl.render.width import cells
 from recovery.diagnose import id_verdicts, verdicts
 from recovery.diagnose.verdicts import VerdictName
 from recovery.rows.diagnosis import EvidenceRow, HistoryRow, RemedyRow, TxnHangingRow
-from recovery.rows.strip import StripKind, StripRow
+from recovery.rows.strip import MarkerRow, StripKind, StripRow
 from recovery.rows.why import OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.values import replace
 
@@ -335,3 +335,71 @@ def test_what_else_the_transaction_holds() -> None:
     text = "orders:4, orders:5, orders:6, orders:7, orders:8, orders:9 and 3 more"
     assert f" also holds   {text}" in page
     assert "also holds" not in labels(lines(page_row()))
+
+
+def marker_row(offset: int, origin: str = "foreign", **more: Any) -> MarkerRow:
+    given: dict[str, Any] = {
+        "topic": "orders",
+        "partition": 3,
+        "offset": offset,
+        "timestamp": NOW,
+        "outcome": "abort",
+        "producer_id": 4001,
+        "producer_epoch": 7,
+        "coordinator_epoch": 0,
+        "origin": origin,
+    }
+    return MarkerRow(**given | more)
+
+
+def test_markers_that_no_coordinator_decided_are_named() -> None:
+    row = page_row(markers=[marker_row(23), marker_row(31, "ours", outcome="commit")])
+    text = " ".join(" ".join(lines(row)).split())
+    assert (
+        "marker ABORT at offset 23, 2023-11-14T22:13:20.000Z, pid 4001 epoch 7, coordinator epoch "
+        "0: no decision of its coordinator fits it, so another tool or a person wrote it"
+    ) in text
+    assert "COMMIT at offset 31" in text
+    assert "written by eoctl, see the journal" in text
+    assert "hides" not in text
+    assert all(cells(line) <= 80 for line in lines(row) if not line.startswith("   eoctl"))
+
+
+def test_a_foreign_marker_hides_what_a_decision_of_version_1_is_about() -> None:
+    held = replace(hanging("unknown", "none"), rule="order-unclear")
+    hidden = "It hides whether the last decision is about the records that are held now."
+    row = page_row(held_by=held, markers=[marker_row(23)])
+    assert hidden in " ".join(" ".join(lines(row)).split())
+    row = page_row(held_by=held, markers=[marker_row(23, "ours")])
+    assert hidden not in " ".join(" ".join(lines(row)).split())
+
+
+def test_only_the_newest_markers_are_listed() -> None:
+    page = lines(page_row(markers=[marker_row(n) for n in (1, 2, 3, 4, 5)]), None)
+    assert [n for n in range(6) if any(f"offset {n}," in line for line in page)] == [3, 4, 5]
+    assert any("and 2 earlier ones that no coordinator decided" in line for line in page)
+
+
+def test_the_log_tells_commit_from_abort_and_whose() -> None:
+    def control(at: int, outcome: str | None, origin: str | None = None) -> StripRow:
+        return StripRow(
+            topic="orders",
+            partition=3,
+            first_offset=at,
+            end_offset=at + 1,
+            kind="control",
+            outcome=outcome,  # type: ignore[arg-type]
+            origin=origin,  # type: ignore[arg-type]
+        )
+
+    strip = [
+        control(0, "commit", "decided"),
+        control(1, "abort"),
+        control(2, "abort", "ours"),
+        control(3, "commit", "decision-gone"),
+        control(4, "commit", "foreign"),
+        control(5, None),
+    ]
+    row = page_row(strip=strip, last_stable_offset=6, high_watermark=6)
+    assert any(line.endswith(" CAAC!|") for line in lines(row))
+    assert any("! marker nobody decided" in line for line in lines(row))
