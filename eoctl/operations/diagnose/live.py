@@ -109,10 +109,11 @@ class Live:
         self, partitions: Sequence[TopicPartition] | None
     ) -> tuple[list[GroupFacts], list[Missing]]:
         from eoctl.kafka.ask import configs, groups
-        from eoctl.kafka.read import committed
+        from eoctl.kafka.read import committed, pending_offsets
 
         listed, missing = await groups.list_groups(self.cluster)
         with_commits, more = await committed.with_offsets(self.cluster, listed, partitions)
+        with_commits = await pending_offsets.groups_with_pending(self.cluster, with_commits)
         if partitions is not None:
             with_commits = [g for g in with_commits if g.offsets]
         described, also = await groups.describe_groups(self.cluster, with_commits)
@@ -121,10 +122,11 @@ class Live:
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
         from eoctl.kafka.ask import configs, groups
-        from eoctl.kafka.read import committed
+        from eoctl.kafka.read import committed, pending_offsets
 
         facts, missing = await groups.find_groups(self.cluster, names)
         with_offsets, more = await committed.with_offsets(self.cluster, facts)
+        with_offsets = await pending_offsets.groups_with_pending(self.cluster, with_offsets)
         with_offsets = await configs.with_isolation(self.cluster, with_offsets)
         return with_offsets, [*missing, *more]
 
