@@ -86,7 +86,7 @@ def _read(
     low = ends.log_start_offset or 0
     if (first := min(t.start_offset or 0 for t in opened)) < low:
         text = f"a transaction began at offset {first}, and the log now begins at {low}"
-        gaps.append(Missing("partition", "RECORDS_DELETED", text, ends.leader, *where))
+        gaps.append(Missing("partition", "OFFSET_OUT_OF_RANGE", text, ends.leader, *where))
     try:
         found = pending_offsets(chunk.records for chunk in chunks)
     except IncompleteError as error:
