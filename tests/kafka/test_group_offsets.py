@@ -264,12 +264,11 @@ def test_a_marker_on_the_output_leaves_the_offset_pending_and_what_is_hidden_is_
         listed = as_user(lab, "operator", "offsets", "show", "--group", group, "-o", "json")
     home = found["on"].split(":")
     assert "group_offsets" not in row
-    [unseen] = row["group_offsets_unseen"]
-    assert (unseen["topic"], str(unseen["partition"])) == (home[0], home[1])
-    assert unseen["error"] == "TOPIC_AUTHORIZATION_FAILED"
-    assert words_of(words, "unseen").startswith(
-        f"There may be more offsets of groups in this transaction: {found['on']}: "
-    )
+    unseen = row["group_offsets_unseen"]
+    assert (home[0], int(home[1])) in {(u["topic"], u["partition"]) for u in unseen}
+    assert {u["error"] for u in unseen} == {"TOPIC_AUTHORIZATION_FAILED"}
+    text = " ".join(words.stdout.split())
+    assert "There may be more offsets of groups in this transaction: " in text
     assert [(r["pending"], r["pending_offset"]) for r in listed.rows] == [(True, None)]
 
     second = abort(*home)

@@ -81,6 +81,7 @@ MODULES: dict[str, Sequence[str]] = {
         "verdict_rows",
         "verdicts_model",
     ),
+    "recovery.remedy.group_offsets": ("group_offsets",),
     "recovery.inspect.id_facts": _IDS,
     "recovery.diagnose.id_remedies": _IDS,
     "recovery.diagnose.id_verdicts": _IDS,

@@ -25,7 +25,8 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.observation import OpenTransaction
 from recovery.values import replace
 
-MOST_CHUNKS = 8  # of a partition of __consumer_offsets, above the first open transaction
+MOST_BYTES = 32 << 20  # of a partition of __consumer_offsets, above the first open transaction
+CHUNK_BYTES = 4 << 20
 
 Pending = dict[OpenTransaction, tuple[PendingOffset, ...]]
 """The offsets that each open transaction holds, the newest last."""
@@ -36,7 +37,7 @@ async def pending_in(
     partitions: Sequence[PartitionMetadata],
     producer_ids: Collection[int] | None = None,
     *,
-    most_chunks: int = MOST_CHUNKS,
+    most_bytes: int = MOST_BYTES,
 ) -> tuple[Pending, list[Missing]]:
     """Return what open transactions on these partitions of `__consumer_offsets` hold.
 
@@ -59,7 +60,10 @@ async def pending_in(
         and (producer_ids is None or p.producer_id in producer_ids)
     )
     ranges = [_range(ends[partition], mine) for partition, mine in opened.items()]
-    chunks, ended = await read_all(cluster, ranges, most_chunks=most_chunks)
+    size = min(CHUNK_BYTES, most_bytes)
+    chunks, ended = await read_all(
+        cluster, ranges, partition_bytes=size, most_chunks=most_bytes // size
+    )
     pending: Pending = {}
     for partition, mine in opened.items():
         by_producer, gaps = _read(ends[partition], mine, chunks[partition], ended[partition])
@@ -96,7 +100,7 @@ def _read(
 
 
 async def _of_groups(
-    cluster: Cluster, names: Collection[str], most_chunks: int = MOST_CHUNKS
+    cluster: Cluster, names: Collection[str], most_bytes: int = MOST_BYTES
 ) -> tuple[Pending, list[Missing]]:
     """Return what open transactions hold on the partitions that keep these groups."""
     homes = await offsets_partitions(cluster) if names else ()
@@ -104,7 +108,7 @@ async def _of_groups(
         return {}, [homes]
     numbers = {coordinator_partition(name, len(homes)) for name in names if homes}
     mine = [p for p in homes if p.partition in numbers]
-    return await pending_in(cluster, mine, most_chunks=most_chunks)
+    return await pending_in(cluster, mine, most_bytes=most_bytes)
 
 
 async def pending_holders(
@@ -125,7 +129,7 @@ async def pending_holders(
 
 
 async def with_pending(
-    cluster: Cluster, offsets: Sequence[GroupOffsetFacts], *, most_chunks: int = MOST_CHUNKS
+    cluster: Cluster, offsets: Sequence[GroupOffsetFacts], *, most_bytes: int = MOST_BYTES
 ) -> list[GroupOffsetFacts]:
     """Return these offsets; a pending one with its value and producer id, as far as they are read.
 
@@ -133,7 +137,7 @@ async def with_pending(
     completely, a newer value may exist, and none is given.
     """
     names = {o.group for o in offsets if o.pending}
-    found, missing = await _of_groups(cluster, names, most_chunks)
+    found, missing = await _of_groups(cluster, names, most_bytes)
     newest: dict[OffsetKey, tuple[TopicPartition, PendingOffset]] = {}
     for transaction, mine in found.items():
         for p in mine:
@@ -152,13 +156,13 @@ async def with_pending(
 
 
 async def groups_with_pending(
-    cluster: Cluster, groups: Sequence[GroupFacts], *, most_chunks: int = MOST_CHUNKS
+    cluster: Cluster, groups: Sequence[GroupFacts], *, most_bytes: int = MOST_BYTES
 ) -> list[GroupFacts]:
     """Return these groups with the values of their pending offsets: see `with_pending`."""
     offsets = [o for g in groups for o in g.offsets]
     if not any(o.pending for o in offsets):
         return list(groups)
     told = grouped(
-        (o.group, o) for o in await with_pending(cluster, offsets, most_chunks=most_chunks)
+        (o.group, o) for o in await with_pending(cluster, offsets, most_bytes=most_bytes)
     )
     return [replace(g, offsets=tuple(told.get(g.group, ()))) for g in groups]

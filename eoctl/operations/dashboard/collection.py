@@ -41,6 +41,7 @@ from recovery.rows.row import BrokerRow, ErrorRow
 from recovery.selectors import parse_selector
 from recovery.values import replace
 
+PENDING_BYTES = 256 << 10  # read of a partition of __consumer_offsets in each round
 Parts = dict[str, object]
 """Fields of Snapshot."""
 
@@ -301,7 +302,7 @@ async def _checkpoint(cluster: Cluster | None, path: str) -> Parts:
 async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
     listed, missing = await groups.list_groups(cluster)
     with_commits, more = await committed.with_offsets(cluster, listed)
-    with_commits = await groups_with_pending(cluster, with_commits, most_chunks=1)
+    with_commits = await groups_with_pending(cluster, with_commits, most_bytes=PENDING_BYTES)
     return with_commits, [*missing, *more]
 
 

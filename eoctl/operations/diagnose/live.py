@@ -109,11 +109,10 @@ class Live:
         self, partitions: Sequence[TopicPartition] | None
     ) -> tuple[list[GroupFacts], list[Missing]]:
         from eoctl.kafka.ask import configs, groups
-        from eoctl.kafka.read import committed, pending_offsets
+        from eoctl.kafka.read import committed
 
         listed, missing = await groups.list_groups(self.cluster)
         with_commits, more = await committed.with_offsets(self.cluster, listed, partitions)
-        with_commits = await pending_offsets.groups_with_pending(self.cluster, with_commits)
         if partitions is not None:
             with_commits = [g for g in with_commits if g.offsets]
         described, also = await groups.describe_groups(self.cluster, with_commits)
