@@ -34,7 +34,6 @@ from recovery.facts import TopicPartition as Partition
 from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.rights import as_user, rights
-from tests.kafka.test_reach import words_of
 
 OFFSETS = "__consumer_offsets"
 
