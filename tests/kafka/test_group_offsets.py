@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    OFFSET_STORED,
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -53,22 +54,27 @@ def written(lab: Lab, topic: str) -> None:
             aborts.abort_transaction(20)
 
 
-def consumed(lab: Lab, topic: str, **settings: object) -> list[int]:
-    """The offsets that a read_committed consumer gets up to the end, one by one."""
+def consumed(
+    lab: Lab, topic: str, start: int = OFFSET_STORED, group: str = "oracle", reset: str = "error"
+) -> list[int]:
+    """The offsets that a read_committed consumer gets up to the end, one by one.
+
+    start: without one, where its group and its auto.offset.reset have it begin.
+    """
     consumer = Consumer(
         lab.client_properties()
         | {
-            "group.id": "oracle",
+            "group.id": group,
             "isolation.level": "read_committed",
             "enable.partition.eof": "true",
             "enable.auto.commit": "false",
             "fetch.wait.max.ms": 20,
-            **settings,
+            "auto.offset.reset": reset,
         }
     )
-    consumer.assign([TopicPartition(topic, 0)])
+    consumer.assign([TopicPartition(topic, 0, start)])
     offsets: list[int] = []
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         message = consumer.poll(0.5)
         assert time.monotonic() < end
@@ -119,7 +125,7 @@ def test_a_fence_ends_the_only_commit_of_one_group_and_the_newest_of_another(
     lab, source_topic, output = lab1, topic(lab1), topic(lab1)
     name, pending = f"{output}-id", 50
     written(lab, source_topic)
-    visible = consumed(lab, source_topic, **{"auto.offset.reset": "earliest"})
+    visible = consumed(lab, source_topic, 0)
     before = sum(offset < pending for offset in visible)
     after = len(visible) - before
     assert len(visible) == 60
@@ -174,7 +180,7 @@ def test_a_fence_ends_the_only_commit_of_one_group_and_the_newest_of_another(
     assert eoctl(*fence, "--execute", "--yes", lab=lab).status == 0
     assert (committed(lab, only, source_topic), committed(lab, earlier, source_topic)) == (None, 20)
     begins = {
-        reset: consumed(lab, source_topic, **{"group.id": only, "auto.offset.reset": reset})
+        reset: consumed(lab, source_topic, group=only, reset=reset)
         for reset in ("earliest", "latest")
     }
     assert sum(offset < pending for offset in begins["earliest"]) == before
@@ -182,13 +188,17 @@ def test_a_fence_ends_the_only_commit_of_one_group_and_the_newest_of_another(
 
     line = first.split("To set one afterwards: ")[1].removesuffix(" (or --to-offset N)")
     command = shlex.split(line)[1:]
-    restart = eoctl(*command, "--execute", "--yes")
-    assert restart.status == 0, restart.stdout + restart.stderr
-    assert committed(lab, only, source_topic) == 0
     at = ("--to-offset", str(pending))
-    again = eoctl(*command[: command.index("--to-earliest")], *at, "--execute", "--yes")
-    assert again.status == 0, again.stdout + again.stderr
-    assert committed(lab, only, source_topic) == pending
+    for words, offset in (
+        (command, 0),
+        ([*command[: command.index("--to-earliest")], *at], pending),
+    ):
+        planned = tmp_path / f"{offset}.json"
+        made = eoctl(*words, "--out", str(planned))
+        assert made.status == 0, made.stdout + made.stderr
+        applied = eoctl("restart", "apply", str(planned), "--execute", "--yes", lab=lab)
+        assert applied.status == 0, applied.stdout + applied.stderr
+        assert committed(lab, only, source_topic) == offset
 
 
 def test_a_commit_makes_the_pending_offset_count(start_lab: Callable[[LabSpec], Lab]) -> None:
