@@ -14,6 +14,7 @@ from recovery.remedy.group_offsets import (
     GroupOffset,
     Outcome,
     outcomes,
+    partitions_named,
     row_fields,
 )
 from tests.unit.change.test_plan import make
@@ -160,6 +161,23 @@ def test_groups_that_keep_nothing_come_first_and_the_rest_is_counted() -> None:
     assert named == ["z", *(f"g{n:02}" for n in range(MOST_NAMED - 1))]
     assert fields["group_offsets_more"] == 27 - MOST_NAMED
     assert row_fields([], ()) == {}
+    gaps = [Missing("partition", "NOT_SEEN", "silent", None, "t", n) for n in range(5)]
+    unseen = row_fields([held()], gaps)
+    assert unseen["group_offsets_more"] == 0
+    assert [u["partition"] for u in unseen["group_offsets_unseen"]] == [0, 1, 2]
+    assert unseen["group_offsets_unseen_more"] == 2
+    assert row_fields([], gaps[:2])["group_offsets_unseen_more"] == 0
+
+
+def test_a_group_is_counted_from_the_newest_position_that_it_had() -> None:
+    assert held(committed_offset=20).position == 50
+    assert held(committed_offset=20, pending_offset=None).position == 20
+
+
+def test_a_marker_ends_its_target_and_a_fence_what_its_record_names() -> None:
+    assert partitions_named(step("write-marker", outcome="abort", partitions=["t:0"])) is None
+    assert partitions_named(step("fence", partitions=["t:0", HOME])) == {"t:0", HOME}
+    assert partitions_named(step("fence")) == set()
 
 
 def test_the_harm_asks_the_owner_and_has_the_way_out() -> None:
