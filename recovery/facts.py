@@ -182,7 +182,8 @@ class GroupOffsetFacts(HasPartition, Value):
     """A group's committed offset for one partition (OffsetFetch).
 
     pending: a transaction holds a newer, undecided commit (UNSTABLE_OFFSET_COMMIT);
-    committed_offset is then the last stable one.
+    committed_offset is then the last stable one. pending_offset, pending_producer_id: of the newest
+    such commit, read from `__consumer_offsets`; None: not read, or the commit deletes the offset.
     is_share: the offset is the start offset of a share group (KIP-932), and lag, in records, is
     Kafka's own value (KIP-1226); None: Kafka gives none.
     """
@@ -197,6 +198,8 @@ class GroupOffsetFacts(HasPartition, Value):
     error: str | None = None
     is_share: bool = False
     lag: int | None = None
+    pending_offset: int | None = None
+    pending_producer_id: int | None = None
 
 
 class ConnectTask(NamedTuple):

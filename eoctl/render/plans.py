@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eoctl.render.group_offset_words import offset_lines
 from eoctl.render.words import MOST_PARTITIONS_SHOWN, not_seen, size
 from recovery.change.plan import Plan, Step
 from recovery.plurals import counted
@@ -27,6 +28,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     unseen: set[tuple[str, str]] = set()  # shown once, not with each of a thousand steps
     for number, step in enumerate(plan.steps, 1):
         yield f"step {number}", step.does
+        yield from _group_offsets(step)
         yield from _judged(step)
         yield from _reach(step)
         yield from _life(step)
@@ -54,6 +56,15 @@ def subject(row: Mapping[str, Any]) -> str:
 def _left_out(plan: Plan) -> list[Mapping[str, Any]]:
     details = plan.details
     return list(details.get("left_out", ())) if isinstance(details, Mapping) else []
+
+
+def _group_offsets(step: Step) -> Iterator[tuple[str, str]]:
+    """Say which groups' offsets the transaction holds, and what stands of them afterwards."""
+    more = sum(row.get("group_offsets_more", 0) for row in step.about)
+    for offset in (o for row in step.about for o in row.get("group_offsets", ())):
+        yield from zip(("groups", ""), offset_lines(offset), strict=True)
+    if more:
+        yield "", f"and {counted(more, 'more offset')} of groups"
 
 
 def _judged(step: Step) -> Iterator[tuple[str, str]]:
@@ -152,7 +163,11 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _unseen(step: Step) -> Iterator[tuple[str, str]]:
     """Say what of this evidence could not be seen: more may exist."""
-    for field, what in (("partitions_unseen", "partitions"), ("groups_unseen", "groups")):
+    for field, what in (
+        ("partitions_unseen", "partitions"),
+        ("groups_unseen", "groups"),
+        ("group_offsets_unseen", "offsets of groups in this transaction"),
+    ):
         for row in step.about:
             errors = [not_seen(ErrorRow.read(e)) for e in row.get(field, ())]
             more = row.get(f"{field}_more", 0)

@@ -5,13 +5,16 @@ GroupMetadataValue.json (values of versions 0 to 4; KIP-211) and the group coord
 CoordinatorRecordType (4.3); KIP-848 and KIP-932 for the newer kinds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from recovery.facts import TopicPartition
-from recovery.formats.reader import Reader, UnknownVersion
+from recovery.facts import TopicPartition, known
+from recovery.formats.batches import BatchHeader, batch_headers
+from recovery.formats.reader import Buffer, CorruptError, Reader, UnknownVersion
+from recovery.formats.records import ControlType, Record, marker, records
 from recovery.plurals import counted
+from recovery.values import Value, replace
 
 V = TypeVar("V")
 
@@ -54,6 +57,25 @@ class OffsetKey(NamedTuple):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+
+class PendingOffset(Value):
+    """An offset in a transaction that no marker has ended: it counts once that is committed.
+
+    offset None: the transaction deletes the group's offset, or its value cannot be decoded.
+    overtaken: a later commit of this key counts already. Kafka keeps the one that is higher in the
+    log, so the end of the transaction, commit or abort, changes nothing for this key.
+    """
+
+    key: OffsetKey
+    offset: int | None
+    at: int  # its record's offset in `__consumer_offsets`
+    producer_id: int
+    producer_epoch: int
+    leader_epoch: int | None = None
+    metadata: str | None = None
+    deleted: bool = False
+    overtaken: bool = False
 
 
 class GroupKey(NamedTuple):
@@ -179,3 +201,46 @@ def _skip_member(reader: Reader, version: int) -> None:
         reader.take(reader.uvarint() - 1 if compact else reader.int32())
     if compact:
         reader.tags()
+
+
+def pending_offsets(buffers: Iterable[Buffer]) -> list[PendingOffset]:
+    """Return the newest pending offset of each key and producer, in the order of their records.
+
+    buffers: batches of one partition of `__consumer_offsets` in order, from the first open
+    transaction that matters up to the high watermark. Raises CorruptError for a damaged batch or
+    key.
+    """
+    pending: dict[int, dict[OffsetKey, PendingOffset]] = {}
+    decided: dict[OffsetKey, int] = {}
+    for buffer in buffers:
+        for header in batch_headers(buffer):
+            mine = pending.setdefault(header.producer_id, {})
+            if header.is_control:
+                end = marker(buffer, header)
+                if end is not None and end.type is ControlType.COMMIT:
+                    decided |= {k: max(p.at, decided.get(k, -1)) for k, p in mine.items()}
+                mine.clear()
+                continue
+            for record in records(buffer, header):
+                key = decode_key(record.key) if record.key is not None else None
+                if isinstance(key, OffsetKey) and header.is_transactional:
+                    mine[key] = _pending(key, record, header)
+                elif isinstance(key, OffsetKey):
+                    decided[key] = record.offset
+    newest = [p for mine in pending.values() for p in mine.values()]
+    newest.sort(key=lambda p: p.at)
+    return [replace(p, overtaken=decided.get(p.key, -1) > p.at) for p in newest]
+
+
+def _pending(key: OffsetKey, record: Record, header: BatchHeader) -> PendingOffset:
+    pending = PendingOffset(key, None, record.offset, header.producer_id, header.producer_epoch)
+    try:
+        value = decode_value(record.value)
+    except CorruptError:
+        return pending
+    if not isinstance(value, OffsetValue):
+        return replace(pending, deleted=value is None)
+    epoch = known(value.leader_epoch)
+    return replace(
+        pending, offset=value.offset, leader_epoch=epoch, metadata=value.metadata or None
+    )

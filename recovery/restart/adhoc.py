@@ -97,7 +97,7 @@ def decide_adhoc(
         )
     except Unobserved as question:
         raise IncompleteError(f"not looked at: {question}") from None
-    guarantee, because = _guarantee(target, inputs)
+    guarantee, because = _guarantee(target, inputs, observed)
     checks = [c for decision in inputs for c in decision.checks] + list(_pairs(observed, inputs))
     if target.kind == "from-store":
         checks.append(results_belong(target.source))
@@ -135,12 +135,20 @@ def _move(target: Target, partition: TopicPartition, observed: Observed) -> Inpu
     return moved(current, offset, log, "read_committed", observed, checks)
 
 
-def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarantee, str]:
+def _guarantee(
+    target: Target, inputs: Sequence[InputDecision], observed: Observed
+) -> tuple[Guarantee, str]:
     """Return the guarantee and why: markers alone do not count, an unknown number does."""
     skips = [i for i in inputs if i.direction == "skip" and i.records != 0]
     rewinds = [i for i in inputs if i.direction == "rewind" and i.records != 0]
-    # Without a commit, the records below the new offset may never have been read.
-    begins = [i for i in inputs if i.current_offset is None and target.kind != "to-earliest"]
+    # Without a commit, the records below the new offset may never have been read. This is judged by
+    # the offset, not by --to-earliest: an applied plan is decided again from its offsets alone.
+    begins = [
+        i
+        for i in inputs
+        if i.current_offset is None
+        and i.restart_offset != observed.log(i.topic_partition).log_start_offset
+    ]
     if skips or begins or target.kind in ("to-latest-stable", "to-lso"):
         skipped = [_sentence(i) for i in skips] + [
             f"{named(i.topic_partition)} begins at {i.restart_offset}" for i in begins

@@ -6,14 +6,11 @@ from recovery.facts import GroupOffsetFacts, PartitionFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.rows.offsets import OffsetsCountRow, OffsetsShowRow
 
-GroupPartition = tuple[str, str, int]
-
 
 def offsets_show_rows(
     offsets: Iterable[GroupOffsetFacts],
     partitions: Mapping[TopicPartition, PartitionFacts],
     *,
-    pending_producers: Mapping[GroupPartition, int],
     data_records: Mapping[TopicPartition, Mapping[int, int]],
 ) -> list[OffsetsShowRow]:
     """One row per committed offset, by group, topic, partition.
@@ -29,7 +26,6 @@ def offsets_show_rows(
             OffsetsShowRow.of(
                 o,
                 committed_offset=committed,
-                pending_producer_id=pending_producers.get((o.group, o.topic, o.partition)),
                 last_stable_offset=stable,
                 high_watermark=high,
                 lag=_lag(o, stable),

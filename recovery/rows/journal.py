@@ -58,9 +58,13 @@ class PlanStepRow(Row):
     remedy was judged from, one per partition: transactional_id, partition, producer_id,
     start_offset, verdict, rule, evidence, records, bytes, dropped, freed; also_holds: the other
     partitions that its producer id holds; groups_beyond: {group, committed_offset} of the groups
-    past start_offset; partitions_unseen, groups_unseen: why there may be more, as in `errors`. Of
-    each the first are listed here, and NAME_more says how many more there are. harms: who is
-    harmed, a sentence each.
+    past start_offset; group_offsets: the offsets of groups that the transaction holds, each with
+    on (the partition of __consumer_offsets), ends (this step ends it there), committed_offset,
+    pending_offset, and after: outcome → {offset, known}, offset null for none; records_before and
+    records_after the pending one, counted where an outcome leaves none; partitions_unseen,
+    groups_unseen, group_offsets_unseen: why there may be more, as in `errors`. Of each the first
+    are listed here, and NAME_more says how many more there are. harms: who is harmed, a sentence
+    each.
     """
 
     step: int

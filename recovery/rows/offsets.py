@@ -61,6 +61,13 @@ class OffsetsShowRow(HasPartition, Row):
             "a broker"
         ),
     ]
+    pending_offset: Annotated[
+        int | None,
+        Meta(
+            description="the value of that commit, the newest of several; null where "
+            "__consumer_offsets was not read, or the commit deletes the offset"
+        ),
+    ] = None
     pending_producer_id: Annotated[
         int | None, Meta(description="of that transaction; null where __consumer_offsets is hidden")
     ] = None

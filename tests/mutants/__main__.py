@@ -103,6 +103,7 @@ MODULES: dict[str, Sequence[str]] = {
         "remedy_plan",
         "verdicts_model",
     ),
+    "recovery.remedy.group_offsets": ("group_offsets",),
     "recovery.inspect.id_facts": _IDS,
     "recovery.diagnose.id_remedies": _IDS,
     "recovery.diagnose.id_verdicts": _IDS,

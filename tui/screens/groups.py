@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
 
 
+PENDING_WIDTH = 7
 _group = Picked(inspect.OFFSETS)
 COLUMNS = (
     MARK,
@@ -24,7 +25,7 @@ COLUMNS = (
     _group("last_stable_offset", (0, 0, 14), "L"),
     _group("lag", (6, 7, 10), "N"),
     _group("lag_hw", (6, 7, 10), "H"),
-    _group("pending", (7, 7, 7), "X"),
+    _group("pending", (PENDING_WIDTH,) * 3, "X"),
     Column("state", "STATE", widths=(7, 8, 12), letter="S"),
 )
 
@@ -54,6 +55,8 @@ def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> Ta
     """Return the row of a group on a partition."""
     name = str(g.topic_partition)
     words = "yes" if g.pending else "-" if g.pending is None else "no"
+    if g.pending_offset is not None and len(value := str(g.pending_offset)) <= PENDING_WIDTH:
+        words = value  # a longer one would be cut, which no number may be
     said = g.error or state or "-"
     cells = cells_of(COLUMNS, g, text, pending=(words, words), state=(said, state))
     return table_row(f"{g.group}\0{name}", sign, cells, g, ("why", name))

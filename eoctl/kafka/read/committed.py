@@ -1,4 +1,4 @@
-"""Read the offsets that groups committed (OffsetFetch), and those pending.
+"""Read the offsets that groups committed (OffsetFetch), and whether newer ones are pending.
 
 Every offset is asked twice, without and with `require_stable` (KIP-447): a commit that waits in an
 open transaction answers UNSTABLE_OFFSET_COMMIT the second time, and the first answer is the last
@@ -14,13 +14,8 @@ from eoctl.kafka.ask import collect
 from eoctl.kafka.ask.groups import NOT_FOUND, GroupAnswers, at_coordinators, offsets_partitions
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, refuse_short
-from eoctl.kafka.read.fetch import Range, read_all
 from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, TopicPartition, known
-from recovery.formats.batches import batch_headers
-from recovery.formats.consumer_offsets import OffsetKey, decode_key
 from recovery.formats.coordinator import coordinator_partition
-from recovery.formats.records import records
-from recovery.inspect.observation import OpenTransaction
 from recovery.quoting import quoted
 from recovery.values import replace
 
@@ -29,7 +24,6 @@ Rows = dict[TopicPartition, tuple[str, Any]]
 
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 SEVERAL_GROUPS = 8  # from this version of OffsetFetch on (KIP-709)
-MOST_CHUNKS = 8  # of a partition of __consumer_offsets, above its LSO
 STABLE = 7  # below this version, require_stable is silently not sent
 
 
@@ -276,66 +270,4 @@ async def _share_offsets(
             ],
         )
         for g in answer.groups
-    }
-
-
-CommitKey = tuple[str, str, int]
-"""A group's commit: group, topic, partition."""
-
-
-async def pending_holders(
-    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[CommitKey, tuple[OpenTransaction, ...]]:
-    """Return open transactions on `__consumer_offsets` that hold newer commits of these partitions.
-
-    Read from the open batches of each producer, from the first offset of its transaction on: one
-    partition serves many groups, so an open transaction there proves nothing on its own, and the
-    same producer id may be open elsewhere. Without READ on that topic, or with much above the LSO,
-    some are left out.
-    """
-    homes = await offsets_partitions(cluster) if pending else ()
-    if isinstance(homes, Missing) or not homes:
-        return {}
-    numbers = {coordinator_partition(o.group, len(homes)) for o in pending}
-    partitions = [p for p in homes if p.partition in numbers]
-    offsets, _ = await collect.partition_offsets(cluster, (), partitions)
-    states, _ = await collect.producers(cluster, partitions)
-    opened = {
-        (p.topic, p.partition, p.producer_id): p.current_txn_start_offset
-        for rows in states.values()
-        for p in rows
-        if p.current_txn_start_offset is not None
-    }
-    ranges = [
-        Range(f.topic, f.partition, f.last_stable_offset, f.high_watermark)
-        for f in offsets
-        if f.last_stable_offset is not None and f.high_watermark is not None
-    ]
-    chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
-    named = {(o.group, o.topic, o.partition) for o in pending}
-    by_commit: dict[CommitKey, dict[OpenTransaction, None]] = {}
-    for where, mine in chunks.items():
-        for chunk in mine:
-            for header in batch_headers(chunk.records):
-                start = opened.get((*where, header.producer_id))
-                if header.is_control or start is None or header.base_offset < start:
-                    continue
-                for record in records(chunk.records, header):
-                    key = decode_key(record.key or b"")
-                    if not isinstance(key, OffsetKey):
-                        continue
-                    commit = (key.group, key.topic, key.partition)
-                    if commit in named:
-                        holder = OpenTransaction(*where, header.producer_id, start)
-                        by_commit.setdefault(commit, {})[holder] = None
-    return {commit: tuple(holders) for commit, holders in by_commit.items()}
-
-
-async def pending_producers(
-    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[CommitKey, int]:
-    """Return the producer id of the newest open transaction that holds each of these commits."""
-    by_commit = await pending_holders(cluster, pending)
-    return {
-        p: pid for p, holders in by_commit.items() if (pid := holders[-1].producer_id) is not None
     }

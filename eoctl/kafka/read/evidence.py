@@ -13,9 +13,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.fetch import ENOUGH, Chunk, Ended, Range, read_all
 from recovery.facts import Missing, PartitionFacts, TopicPartition, known
 from recovery.formats.batches import BatchHeader, batch_headers
-from recovery.formats.consumer_offsets import OffsetKey
-from recovery.formats.consumer_offsets import decode_key as decode_group_key
-from recovery.formats.records import records
+from recovery.formats.consumer_offsets import pending_offsets
 from recovery.inspect.observation import OpenTransaction, StartBatch
 from recovery.values import replace
 
@@ -246,13 +244,5 @@ def _of_header(
 
 def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
     """Return the groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
-    names: set[str] = set()
-    for chunk in chunks:
-        for h in batch_headers(chunk.records):
-            if h.producer_id != w.producer_id or h.is_control or not h.is_transactional:
-                continue
-            for r in records(chunk.records, h):
-                key = decode_group_key(r.key) if r.key is not None else None
-                if isinstance(key, OffsetKey):
-                    names.add(key.group)
-    return tuple(sorted(names))
+    found = pending_offsets(chunk.records for chunk in chunks)
+    return tuple(sorted({p.key.group for p in found if p.producer_id == w.producer_id}))

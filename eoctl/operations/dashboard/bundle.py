@@ -9,6 +9,7 @@ from pathlib import Path
 from eoctl import __version__
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.why import holder_of
 from eoctl.operations.inspect.history import read_state_logs, unread
@@ -59,6 +60,7 @@ async def collect(
     rest, opened, looks = without_verdicts(d)
     begins("looking at groups, settings and history")
     groups, groups_missing = await live.groups(None)
+    groups = await groups_with_pending(cluster, groups)
     configs, configs_missing = await live.topic_configs(sorted({p.topic for p in d.partitions}))
     expirations, expirations_missing = await live.expirations()
     return Bundle(

@@ -15,6 +15,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
+from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.change import changes
 from eoctl.operations.dashboard import bundle
 from eoctl.operations.dashboard.ends import EndsCount
@@ -40,6 +41,7 @@ from recovery.rows.row import BrokerRow, ErrorRow
 from recovery.selectors import parse_selector
 from recovery.values import replace
 
+PENDING_BYTES = 256 << 10  # read of a partition of __consumer_offsets in each round
 Parts = dict[str, object]
 """Fields of Snapshot."""
 
@@ -300,6 +302,7 @@ async def _checkpoint(cluster: Cluster | None, path: str) -> Parts:
 async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
     listed, missing = await groups.list_groups(cluster)
     with_commits, more = await committed.with_offsets(cluster, listed)
+    with_commits = await groups_with_pending(cluster, with_commits, most_bytes=PENDING_BYTES)
     return with_commits, [*missing, *more]
 
 
@@ -310,7 +313,6 @@ def _groups(
     rows = offsets_show_rows(
         [o for g in groups for o in g.offsets],
         {p.topic_partition: p for p in facts.partitions},
-        pending_producers={},
         data_records={},
     )
     listed = [{"group": g.group, "type": g.type, "state": g.state} for g in groups]

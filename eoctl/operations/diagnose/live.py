@@ -121,10 +121,11 @@ class Live:
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
         from eoctl.kafka.ask import configs, groups
-        from eoctl.kafka.read import committed
+        from eoctl.kafka.read import committed, pending_offsets
 
         facts, missing = await groups.find_groups(self.cluster, names)
         with_offsets, more = await committed.with_offsets(self.cluster, facts)
+        with_offsets = await pending_offsets.groups_with_pending(self.cluster, with_offsets)
         with_offsets = await configs.with_isolation(self.cluster, with_offsets)
         return with_offsets, [*missing, *more]
 

@@ -7,13 +7,13 @@ which a fence would end, while a lost marker or a batch without an owner holds t
 from collections.abc import Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.committed import CommitKey
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.verdict_rows import remedy_argv
 from eoctl.operations.inspect.lists import Scope
 from eoctl.render.shell import command
 from recovery.diagnose.verdicts import Verdict
 from recovery.facts import GroupOffsetFacts
+from recovery.formats.consumer_offsets import OffsetKey
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.restart.observed import PendingCommit
 from recovery.selectors import parse_selector
@@ -24,7 +24,7 @@ OWNED = ("open", "long", "overdue", "two-phase")
 async def judged(
     cluster: Cluster,
     pending: Sequence[GroupOffsetFacts],
-    holders: Mapping[CommitKey, Sequence[OpenTransaction]],
+    holders: Mapping[OffsetKey, Sequence[OpenTransaction]],
 ) -> tuple[PendingCommit, ...]:
     """Return each pending commit with its proven owner, or with the way out."""
     names = sorted({h.name for holders_here in holders.values() for h in holders_here})
@@ -35,7 +35,7 @@ async def judged(
         verdicts = {j.about: j.verdict for j in diagnosis.judged}
     commits: list[PendingCommit] = []
     for o in pending:
-        mine = holders.get((o.group, o.topic, o.partition), ())
+        mine = holders.get(OffsetKey(o.group, o.topic, o.partition), ())
         if not mine:
             commits.append(PendingCommit(o.topic, o.partition, None, None))
         for holder in mine:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import committed
+from eoctl.kafka.read import committed, pending_offsets
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.read.pump import Reading as Reading
 from eoctl.operations.inspect.lists import Scope, selected
@@ -133,7 +133,7 @@ async def against_logs(
     """Return the rows of `offsets show`. missing: what could not be seen of the offsets."""
     facts, more = await _partitions_of(cluster, offsets)
     missing += more
-    pending = await committed.pending_producers(cluster, [o for o in offsets if o.pending])
+    offsets = await pending_offsets.with_pending(cluster, offsets)
     records: dict[TopicPartition, dict[int, int]] = {}
     if counting is not None:
         records, more = await _waiting(cluster, offsets, facts, counting)
@@ -142,7 +142,7 @@ async def against_logs(
         "offsets-show",
         cluster.cluster_id,
         now_ms(),
-        offsets_show_rows(offsets, facts, pending_producers=pending, data_records=records),
+        offsets_show_rows(offsets, facts, data_records=records),
         error_rows(missing),
         extra=extra,
     )

@@ -24,7 +24,7 @@ from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.checkpoint import Fate, Seen
-from eoctl.operations.remedy.living import with_life
+from eoctl.operations.remedy.living import with_evidence
 from eoctl.operations.remedy.plan import (
     Planned,
     RemedyRequest,
@@ -32,7 +32,6 @@ from eoctl.operations.remedy.plan import (
     step_evidence,
     told_of_id,
 )
-from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
 from eoctl.stores import flink_checkpoint
 from eoctl.stores.flink_checkpoint import CheckpointFolder
@@ -138,7 +137,7 @@ async def plan(
         independent=True,
         all_or_none=True,
     )
-    return Planned(await with_life(cluster, await with_reach(cluster, plan_), interval))
+    return Planned(await with_evidence(cluster, plan_, interval))
 
 
 def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending) -> str:

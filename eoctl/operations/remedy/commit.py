@@ -38,11 +38,12 @@ from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition, TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
+from recovery.remedy.group_offsets import COMMIT_OPEN
 from recovery.remedy.repairs import commit_refused, remedy_allowed
 from recovery.selectors import parse_selector
 from recovery.times import format_duration
 
-ACTION = "commit-open"
+ACTION = COMMIT_OPEN
 
 
 async def plan(

@@ -12,6 +12,8 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.pause import refuse_pause
+from eoctl.operations.remedy.group_offsets import with_group_offsets
+from eoctl.operations.remedy.reach import with_reach
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.case import named_after
 from recovery.errors import RefusedError
@@ -30,6 +32,13 @@ from recovery.values import Value
 
 MOST_MEMBERS = 5
 Rows = Mapping[TopicPartition, Sequence[ProducerFacts]]
+
+
+async def with_evidence(cluster: Cluster, plan: Plan, interval: float) -> Plan:
+    """Return the plan with all that its reader must know: how far it reaches, where groups stand
+    afterwards, whether its owners live. Raises IncompleteError as `with_life`."""
+    reaching = await with_reach(cluster, plan)
+    return await with_life(cluster, await with_group_offsets(cluster, reaching), interval)
 
 
 async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:

@@ -9,9 +9,8 @@ from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.fence_many import plan_each
-from eoctl.operations.remedy.living import with_life
+from eoctl.operations.remedy.living import with_evidence
 from eoctl.operations.remedy.plan import RemedyRequest, amounts, judged_with
-from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Diagnosis, Judged
@@ -104,7 +103,7 @@ async def plan_many(
         hits=f"{len(steps)}-{_worst(steps.values())}",
         independent=True,
     )
-    plan = await with_life(cluster, await with_reach(cluster, plan), pause)
+    plan = await with_evidence(cluster, plan, pause)
     return Many(plan, tuple(left_out))
 
 

@@ -65,8 +65,8 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
         and topic_partition[0] != groups.CONSUMER_OFFSETS
     }
     (holds, holds_missing), (offsets, offsets_missing) = await asyncio.gather(
-        _or_missing(_open_partitions(cluster, producer_ids), {}),
-        _or_missing(_offsets(cluster, sorted(partitions)), {}),
+        or_missing(_open_partitions(cluster, producer_ids), {}),
+        or_missing(_offsets(cluster, sorted(partitions)), {}),
     )
     look = _Look(holds, _by_partition(holds_missing), offsets, _by_partition(offsets_missing))
     steps = tuple(
@@ -116,7 +116,7 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
     )
 
 
-async def _or_missing(look: Awaitable[Seen[V]], nothing: V) -> Seen[V]:
+async def or_missing(look: Awaitable[Seen[V]], nothing: V) -> Seen[V]:
     """Return what a snapshot gives; if nothing answers at all, only that fact."""
     try:
         return await look

@@ -16,9 +16,8 @@ from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy.living import refuse_new_writes, with_life
+from eoctl.operations.remedy.living import refuse_new_writes, with_evidence
 from eoctl.operations.remedy.plan import Planned, RemedyRequest, is_for
-from eoctl.operations.remedy.reach import with_reach
 from eoctl.operations.remedy.shutting_out import ShutOut, described
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
@@ -43,12 +42,12 @@ async def plan(
         if (done := await remedy_fence.done_before(cluster, request)) is not None:
             return Planned(None, done)
         fence_plan = await remedy_fence.plan(cluster, context, request, settings, pause)
-        return Planned(await with_life(cluster, await with_reach(cluster, fence_plan), pause))
+        return Planned(await with_evidence(cluster, fence_plan, pause))
     of_marker = remedy_commit.plan if request.owner_is_gone else remedy_marker.plan
     planned = await of_marker(cluster, context, request, settings, pause)
     if planned.plan is None:
         return planned
-    return Planned(await with_life(cluster, await with_reach(cluster, planned.plan), pause))
+    return Planned(await with_evidence(cluster, planned.plan, pause))
 
 
 class RemedyOperation:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from eoctl.kafka.ask import collect, configs
 from eoctl.kafka.ask.log_ends import read_ends
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
-from eoctl.kafka.read import committed, group_commits, log_search, positions
+from eoctl.kafka.read import group_commits, log_search, pending_offsets, positions
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.operations.diagnose import pending_owners
 from eoctl.operations.inspect.history import read_state_logs
@@ -218,7 +218,7 @@ class _Observer:
         ]
         if not pending:
             return ()
-        holders = await committed.pending_holders(self._cluster, pending)
+        holders = await pending_offsets.pending_holders(self._cluster, pending)
         return await pending_owners.judged(self._cluster, pending, holders)
 
     async def _answered(self, observed: Observed) -> Observed:

@@ -243,8 +243,13 @@ def _group_mark(row: OffsetsShowRow) -> str | None:
 
 
 def _pending(row: OffsetsShowRow) -> str | None:
-    pid = row.pending_producer_id
-    return row.error or (f"pid {pid}" if pid is not None else "yes" if row.pending else None)
+    """Return `50 by pid 4007`, or what of that is known."""
+    if row.error or not row.pending:
+        return row.error
+    offset, pid = row.pending_offset, row.pending_producer_id
+    if pid is None:
+        return "yes"
+    return f"pid {pid}" if offset is None else f"{offset} by pid {pid}"
 
 
 def _show_summary(answer: Answer) -> str:

@@ -11,12 +11,15 @@ from msgspec import structs
 import eoctl.render.columns
 from eoctl.cli.commands.lab.kafka import TRUTHS
 from eoctl.render.columns.audit import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
+from eoctl.render.columns.inspect import OFFSETS
 from eoctl.render.columns.state import SHOW
 from eoctl.render.columns.table import Table
 from recovery.rows.answers import Answer
 from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
+from recovery.rows.offsets import OffsetsShowRow
 from recovery.rows.row import Row
 from recovery.rows.state import StateShowRow
+from recovery.values import replace
 
 OWN_LINES = {"restart.PLAN", "change.PLAN", "diagnose.WHY"}  # shown as pages
 TABLES = {
@@ -114,3 +117,18 @@ def test_an_entrys_time_is_told_as_a_time() -> None:
         extra={},
     )
     assert SHOW.cells(row)["timestamp"] == "2023-11-14T22:13:20.123Z"
+
+
+@pytest.mark.parametrize(
+    ("known", "cell"),
+    [
+        ({}, None),
+        ({"pending": True}, "yes"),
+        ({"pending": True, "pending_producer_id": 4007}, "pid 4007"),
+        ({"pending": True, "pending_producer_id": 4007, "pending_offset": 0}, "0 by pid 4007"),
+        ({"error": "NOT_COORDINATOR"}, "NOT_COORDINATOR"),
+    ],
+)
+def test_a_pending_offset_and_who_holds_it(known: dict[str, Any], cell: str | None) -> None:
+    row = replace(example(OffsetsShowRow, full=False), **({"pending": False} | known))
+    assert OFFSETS.cells(row)["pending"] == cell

@@ -328,6 +328,16 @@ def test_without_a_commit() -> None:
     assert plan.because == "records may be left out: in:0 begins at 4"
 
 
+def test_a_plan_from_the_log_start_is_decided_the_same_when_it_is_applied() -> None:
+    """A plan keeps offsets, not --to-earliest: a changed guarantee would refuse it."""
+    first = adhoc(world(None), Target("to-earliest"))
+    [i] = first.inputs
+    assert i.restart_offset == 2
+    kept = Target("from-file", offsets={PARTITION: 2})
+    again = adhoc(world(None), kept)
+    assert (again.guarantee, again.because) == (first.guarantee, first.because)
+
+
 def test_a_commit_that_lies_outside_of_the_log() -> None:
     plan = adhoc(world(1), Target("to-earliest"))
     (i,) = plan.inputs
