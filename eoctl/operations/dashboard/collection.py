@@ -254,7 +254,6 @@ async def _why(
         source,
         context,
         named,
-        None,
         settings,
         pause=pause,
         transactional_id=name,
