@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from eoctl.render.sanitise import visible
-from eoctl.render.width import LABEL, cells, labelled
 from eoctl.render.why import first_lines
+from eoctl.render.width import LABEL, cells, cut_middle, labelled
 from eoctl.render.words import age, spoken_age
 from recovery.diagnose.group_verdict import stops
 from recovery.plurals import counted
@@ -61,10 +61,11 @@ def group_lines(
         if cells(label) < LABEL - 1:
             lines += labelled(label, text, width, dots)
         else:  # a name on its own line
-            lines += [f" {label}", *labelled("", text, width, dots)]
-    if more := len(s.partitions) - MOST_SHOWN:
-        if more > 0:
-            lines += labelled("", f"{counted(more, 'partition')} more: offsets show", width, dots)
+            name = label if width is None else cut_middle(label, max(width - 2, 20), dots)
+            lines += [f" {name}", *labelled("", text, width, dots)]
+    if (more := len(s.partitions) - MOST_SHOWN) > 0:
+        text = f"{counted(more, 'partition')} more: eoctl offsets show --group lists all"
+        lines += labelled("", text, width, dots)
     for label, text in _standstill(s, collected_at):
         lines += labelled(label, shown(text), width, dots)
     for step in s.next:
@@ -103,7 +104,7 @@ def _up_to_date(s: GroupStoryRow) -> str:
     held = sum(r.held or 0 for r in s.partitions)
     text = "nothing waits for it"
     if held:
-        text = f"{counted(held, 'offset')} more in transactions that end by themselves"
+        text = f"{counted(held, 'more offset')} in transactions that end by themselves"
     return f"{text}; nobody runs it" if s.members == [] and not s.never_had_members else text
 
 
@@ -194,7 +195,7 @@ def _lag(r: GroupPartitionRow, now: int) -> str:
     if r.oldest_timestamp is not None:
         text += f", oldest ~{age(max(0, now - r.oldest_timestamp) / 1000)}"
     if r.held:
-        text += f"; {counted(r.held, 'offset')} more held"
+        text += f"; {counted(r.held, 'more offset')} held"
         if r.verdict is not None:
             text += f" ({r.verdict})"
     elif r.held is None and r.committed_offset is not None:
@@ -210,14 +211,24 @@ def _standstill(s: GroupStoryRow, now: int) -> Iterator[tuple[str, str]]:
     times = [r.since for r in rows if r.since is not None]
     if times:
         first, last = _for(min(times), now), _for(max(times), now)
-        text = f"for at least {last}" if first == last else f"for at least {last} to {first}"
-        label = "moved last" if s.verdict == "catching-up" else "not moved"
-        yield label, text if label == "not moved" else f"{last} ago"
+        if s.verdict == "catching-up":
+            yield "moved last", f"{last} ago"
+        else:
+            text = f"for at least {last}" if first == last else f"for at least {last} to {first}"
+            yield "not moved", text + _same_again(rows, max(times), now)
     elif s.since_unseen is not None:
         yield "not moved", f"since when is not known: {s.since_unseen}"
     if s.looks_seconds is not None:
         moved = "moved" if any(r.moved for r in rows) else "did not move"
         yield "", f"{moved} between two looks {spoken_age(s.looks_seconds)} apart"
+
+
+def _same_again(rows: Sequence[GroupPartitionRow], moved: int, now: int) -> str:
+    """Say that its process commits the same offsets again and again: it lives."""
+    newest = max((r.committed_at for r in rows if r.committed_at is not None), default=moved)
+    if newest - moved < 1000:
+        return ""
+    return f"; its newest commit, {_ago(newest, now)}, is of the same offset"
 
 
 def _for(then: int, now: int) -> str:
@@ -238,8 +249,9 @@ def _next(s: GroupStoryRow, step: GroupStepRow) -> str:
         return "watch whether it moves"
     if step.action == "choose-start":
         where = f"ask its owner where it may start again on {step.partition}"
-        decides = "a member that starts now goes where auto.offset.reset says"
-        return f"{where}; {decides}"
+        if s.members:
+            return f"{where}, and stop its members first"
+        return f"{where}; a member that starts now goes where auto.offset.reset says"
     return "grant or restore what was not seen (the lines with ?), and ask again"
 
 

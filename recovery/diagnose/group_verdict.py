@@ -11,7 +11,6 @@ from recovery.diagnose.verdicts import FINDINGS
 from recovery.rows.why import GroupPartitionRow, GroupVerdictName
 from recovery.values import Value
 
-
 Problem = Literal["below-log-start", "above-end"]
 
 

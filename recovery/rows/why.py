@@ -168,11 +168,14 @@ class GroupPartitionRow(HasPartition, Row):
         return (self.lag or 0) > 0 if self.records is None else self.records > 0
 
 
+Action = Literal["start", "look-at-members", "why", "watch", "choose-start", "see-more"]
+
+
 class GroupStepRow(Row):
     """What to do next. action: start its process, look at its members, free what holds it (`why`),
     watch it, choose where it starts again, or grant what was not seen."""
 
-    action: Literal["start", "look-at-members", "why", "watch", "choose-start", "see-more"]
+    action: Action
     partition: str | None = None
     argv: list[str] | None = None
     command: str | None = None

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
 from eoctl.operations.diagnose.why import (
@@ -39,7 +38,7 @@ from recovery.facts import (
 )
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer
-from recovery.rows.why import GroupPartitionRow, GroupStepRow, GroupStoryRow, WhyRow
+from recovery.rows.why import Action, GroupPartitionRow, GroupStepRow, GroupStoryRow, WhyRow
 from recovery.selectors import Selector, parse_selector
 from recovery.values import Value, replace
 
@@ -370,9 +369,6 @@ def _offset(g: GroupFacts, row: GroupPartitionRow) -> GroupOffsetFacts | None:
     return next((o for o in g.offsets if o.topic_partition == row.topic_partition), None)
 
 
-Action = Literal["start", "look-at-members", "why", "watch", "choose-start", "see-more"]
-
-
 def _steps(
     context: Context,
     g: GroupFacts,
@@ -381,45 +377,34 @@ def _steps(
     own: TopicPartition | None,
 ) -> list[GroupStepRow]:
     """Return what to do next, in order. own: its partition of `__consumer_offsets`, if stuck."""
-
-    def step(action: Action, partition: str | None, *words: str) -> GroupStepRow:
-        argv = ["eoctl", *context.argv, *words] if words else None
-        return GroupStepRow(
-            action=action,
-            partition=partition,
-            argv=argv,
-            command=None if argv is None else command(argv),
-        )
-
     held = [str(own)] if own is not None else []
     held += [str(r.topic_partition) for r in rows if r.held and stops(r.verdict)]
-    free = [step("why", where, "why", "--", where) for where in held]
-    watch = step("watch", None, "offsets", "show", "--watch", "--group", g.group)
-    kind = (g.type or "classic").lower()
-    if verdict.name == "out-of-range":
-        movable = kind not in _NOT_MOVABLE
-        choose = [
-            step(
-                "choose-start",
-                str(r.topic_partition),
-                *(
-                    ("restart", "plan", "--group", g.group, "--topic", str(r.topic_partition))
-                    + ("--to-earliest" if r.problem == "below-log-start" else "--to-latest",)
-                    if movable
-                    else ()
-                ),
-            )
-            for r in verdict.about
-        ]
-        return [*choose, *free]
-    if verdict.name == "not-running":
-        return [step("start", None), *free]
-    if verdict.name == "not-moving":
-        return [step("look-at-members", None), watch, *free]
-    if verdict.name == "held" and g.members == () and not _never_had_members(g):
-        return [*free, step("start", None)]
-    if verdict.name in ("catching-up", "held"):
-        return [*free, *([watch] if verdict.name == "catching-up" or not free else [])]
-    if verdict.name == "not-known":
-        return [step("see-more", None), *free]
-    return free
+    free = [_step(context, "why", where, "why", "--", where) for where in held]
+    watch = _step(context, "watch", None, "offsets", "show", "--watch", "--group", g.group)
+    by_verdict: dict[str, list[GroupStepRow]] = {
+        "out-of-range": [_choose_start(context, g, r) for r in verdict.about],
+        "not-running": [_step(context, "start", None)],
+        "not-moving": [_step(context, "look-at-members", None), watch],
+        "catching-up": [watch],
+        "not-known": [_step(context, "see-more", None)],
+    }
+    if verdict.name == "held":
+        nobody = g.members == () and not _never_had_members(g)
+        return [*free, *([_step(context, "start", None)] if nobody else [])] or [watch]
+    return [*by_verdict.get(verdict.name, []), *free]
+
+
+def _choose_start(context: Context, g: GroupFacts, r: GroupPartitionRow) -> GroupStepRow:
+    """Return the plan of a new start, if `restart` can write it."""
+    where = str(r.topic_partition)
+    if (g.type or "classic").lower() in _NOT_MOVABLE:
+        return _step(context, "choose-start", where)
+    to = "--to-earliest" if r.problem == "below-log-start" else "--to-latest"
+    words = ("restart", "plan", "--group", g.group, "--topic", where, to)
+    return _step(context, "choose-start", where, *words)
+
+
+def _step(context: Context, action: Action, partition: str | None, *words: str) -> GroupStepRow:
+    argv = ["eoctl", *context.argv, *words] if words else None
+    line = None if argv is None else command(argv)
+    return GroupStepRow(action=action, partition=partition, argv=argv, command=line)

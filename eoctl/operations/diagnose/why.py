@@ -18,7 +18,7 @@ from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.prospect import prospect
 from recovery.diagnose.reach import READ_COMMITTED, also_holds, is_beyond, share_held_up
 from recovery.diagnose.waiting import Waiting
-from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
+from recovery.facts import GroupFacts, Missing, PartitionFacts
 from recovery.inspect.group_life import own_process
 from recovery.inspect.inspection import blocking_producer
 from recovery.inspect.observation import Settings

@@ -43,7 +43,10 @@ async def unread(
     partitions: Sequence[PartitionFacts],
     seconds: float = SECONDS,
 ) -> dict[TopicPartition, Unread]:
-    """Return what is visible from each offset up to the LSO. A log that was not read is left out."""
+    """Return what is visible from each offset up to the LSO.
+
+    A partition whose log was not read is left out.
+    """
     until = time.monotonic() + seconds
     gaps = {
         p.topic_partition: _Gap(p, offsets[p.topic_partition], p.last_stable_offset)
