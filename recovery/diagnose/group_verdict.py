@@ -101,7 +101,7 @@ def judge_group(seen: GroupSeen) -> GroupVerdict:
 
 
 def _of_waiting(seen: GroupSeen, waiting: Sequence[GroupPartitionRow]) -> GroupVerdict:
-    """Judge a group with records to read: does it read them?"""
+    """Judge a group with records to read by whether it reads them."""
     stand = [r for r in waiting if may_stand(r, seen.now, seen.stuck_after) and not r.moved]
     still = tuple(r for r in stand if r.moved is False)
     if seen.members == 0 and (not seen.commits_alone or len(stand) == len(waiting)):
