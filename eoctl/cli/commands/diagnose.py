@@ -169,7 +169,7 @@ def runbook(
     output: Format,
     limits: Limits,
     page: Annotated[
-        str | None, argument("[NAME]", "a page of the documentation, such as readers-stuck")
+        str | None, argument("NAME", "a page of the documentation, such as readers-stuck")
     ] = None,
 ) -> int:
     """This cluster, now, as one checklist in Markdown: what is safe, whom to ask, what to leave.

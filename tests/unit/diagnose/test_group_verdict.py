@@ -29,8 +29,8 @@ def seen(*rows: GroupPartitionRow, **more: Any) -> tuple[str, list[int]]:
     return verdict.name, [r.partition for r in verdict.about]
 
 
-OLD = {"records": 5, "since": 90, "oldest": 90}
-HELD = {"held": 6, "verdict": "orphan"}
+OLD: dict[str, Any] = {"records": 5, "since": 90, "oldest": 90}
+HELD: dict[str, Any] = {"held": 6, "verdict": "orphan"}
 
 
 @pytest.mark.parametrize(
