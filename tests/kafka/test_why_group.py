@@ -213,8 +213,8 @@ def test_a_group_that_an_orphan_holds(lab1: Lab, topic: MakeTopic) -> None:
     assert (step["action"], step["partition"]) == ("why", where)
     # its command, as it stands, is the story with the remedy; nobody is in the group any more
     words = step["argv"][1:]
-    remedy = eoctl(*words, *FAST)
-    assert (remedy.status, "txn abort" in remedy.stdout) == (1, True)
+    remedy = eoctl(*words[:-2], *FAST, *words[-2:])
+    assert (remedy.status, "txn abort" in remedy.stdout) == (1, True), remedy.stderr
     shown = page(lab1, group, *FAST)
     assert shown.stdout.startswith(f"{group}  HELD  by orphan on {where}")
     assert "start its process" in shown.text
@@ -274,7 +274,7 @@ def test_a_group_whose_records_were_deleted(lab1: Lab, topic: MakeTopic) -> None
     [step] = story["next"]
     planned = eoctl(*step["argv"][1:], "--pause", "0.3s", "-o", "json")
     assert planned.status == 0, planned.text
-    assert [r["inputs"][0]["to"] for r in planned.rows] == [5]
+    assert [r["inputs"][0]["restart_offset"] for r in planned.rows] == [5]
     commit(lab1, group, name, 50)
     story = why(lab1, group, *FAST)
     assert (story["verdict"], story["partitions"][0]["problem"]) == ("out-of-range", "above-end")
