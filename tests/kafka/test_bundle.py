@@ -196,8 +196,10 @@ def test_a_bundle_tells_of_a_group_all_but_what_its_logs_hold(
     scene: Scene,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Records are not counted, and there is no second look: it says so."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # as when the bundle was made
     monkeypatch.setattr(time, "time_ns", lambda: scene.now)
     monkeypatch.setattr(clocks, "_ahead", agree)
     words = ("why", "--group", "billing", "--sample-interval", "300ms")

@@ -397,7 +397,8 @@ def test_why_of_a_group_follows_its_own_partition(lab1: Lab, kind: str) -> None:
     assert story["verdict"] == ("held" if stuck else "catching-up")  # it committed just now
     where = f"{truth.topic}:{truth.partition}"
     assert (story["own_partition"], story["own_verdict"]) == (where, truth.verdict)
-    assert [s["partition"] for s in story["next"]] == ([where] if stuck else [])
+    steps = [(s["action"], s["partition"]) for s in story["next"]]
+    assert steps == ([("why", where)] if stuck else [("watch", None)])
     page = eoctl("why", "--group", group, *QUICKLY, lab=lab1).stdout
     assert "NOT HELD" not in page
     assert f"{where}  " in page  # its own story stands below the group's
