@@ -116,7 +116,11 @@ _BUNDLE = Envelope(
 ENVELOPES: Mapping[str, Envelope] = {
     "status": Envelope(rows_diagnosis.StatusRow, _STATUS),
     "runbook": Envelope(rows_why.WhyRow, {**_STATUS, "left_out": int}),
-    "why": Envelope(rows_why.WhyRow, {"group": str | None}),
+    "why": Envelope(
+        rows_why.WhyRow,
+        {"group": str | None},
+        {"group_story": rows_why.GroupStoryRow | None},  # --group
+    ),
     "lso": Envelope(rows.LsoRow, _SCANNED, _SEVERAL),
     "txn-list": Envelope(
         rows.TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}

@@ -265,12 +265,16 @@ class GroupTimes(Value):
     clock; members: how many it then had. members None: its last record is older than the instant,
     or the group is of another kind; only state_since None: Kafka before 2.1 wrote no time.
     commits: the last commit that counts of each partition, None if the offset was deleted; a
-    missing partition had none since the instant.
+    missing partition had none since the instant. unmoved_since: since when at least each offset
+    that counts has been the same. last_clients: (client id, host) of a classic group's last
+    members; () = no record tells them.
     """
 
     state_since: int | None = None
     members: int | None = None
     commits: Mapping[TopicPartition, CommitTime | None] = {}
+    unmoved_since: Mapping[TopicPartition, int] = {}
+    last_clients: tuple[tuple[str, str], ...] = ()
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

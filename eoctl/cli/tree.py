@@ -40,7 +40,7 @@ TREE = Branch(
         ),
         "runbook": Leaf(
             "diagnose:runbook",
-            "this cluster, now, as a checklist: safe now, whom to ask, what to leave",
+            "this cluster, now, as a checklist; NAME: a page for the night",
             "eoctl runbook > runbook.md",
         ),
         "lso": Leaf(

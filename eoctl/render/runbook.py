@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eoctl.render.explain import what_to_do
+from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.runbook_answers import questions
 from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, code, stamp
 from eoctl.render.sanitise import visible
@@ -25,7 +25,8 @@ def runbook_lines(
     """
     items = _items(answer)
     told = {
-        name: [i for i in items if i.section == name] for name in ("safe", "ask", "leave", "look")
+        name: [i for i in items if i.section == name]
+        for name in ("safe", "ask", "escalate", "leave", "look")
     }
     told["safe"].sort(key=lambda i: i.rank)
     look = told["look"]
@@ -43,6 +44,7 @@ def runbook_lines(
         ("Not known yet", list(_to_look(look, answer))),
         ("Safe now", list(_safe(told["safe"], run))),
         ("Needs a person's answer", list(questions(told["ask"], run))),
+        ("Escalate", list(_escalated(told["escalate"]))),
         ("Leave alone", list(_left(told["leave"]))),
         ("Order across the partitions of one id", list(_order(items))),
         ("Verify", list(_verify(items, run))),
@@ -130,6 +132,22 @@ def _does(i: Item) -> str:
     return text
 
 
+def _escalated(items: Sequence[Item]) -> Iterator[str]:
+    """Yield what is stuck without a safe way from here: why, and whom to ask what."""
+    if not items:
+        return
+    yield "Stuck, and no command here is safe now. Give each, with the bundle, to whoever is named."
+    yield ""
+    for i in items:
+        yield f"- [ ] {i.title}: {visible('; '.join((i.h.remedy.does, *i.h.remedy.caveats)))}."
+        yield f"  - Ask: {whom_to_ask(i.h) or _BROKERS}"
+        if i.row.if_you_wait is not None:
+            yield f"  - If you wait: {visible(i.row.if_you_wait.said)}."
+
+
+_BROKERS = 'whoever runs the brokers: "Who can end this transaction, and what do you need to see?"'
+
+
 def _left(items: Sequence[Item]) -> Iterator[str]:
     for i in items:
         h = i.h
@@ -141,22 +159,20 @@ def _left(items: Sequence[Item]) -> Iterator[str]:
                     ", and its records are lost then: it is named as a Flink sink's, so restore "
                     "its job from the last checkpoint before, if that job is down"
                 )
-        elif h.verdict == "prepare":
-            until = "until its markers are written: some seconds"
         else:
-            until = visible("; ".join((h.remedy.does, *h.remedy.caveats)))
+            until = "until its markers are written: some seconds"
         yield f"- {i.title}: {until}."
 
 
 def _order(items: Sequence[Item]) -> Iterator[str]:
-    ranks = {"look": 0, "safe": 1, "ask": 2, "leave": 3}
+    ranks = {"look": 0, "safe": 1, "ask": 2, "escalate": 3, "leave": 4}
     for name, mine in by_id(items).items():
         if len(mine) < 2:
             continue
         ordered = sorted(mine, key=lambda i: (ranks[i.section], i.rank))
         steps = ", then ".join(f"{code(i.h.where)} ({i.h.verdict})" for i in ordered)
         yield f"- {code(name)}: {steps}. Run `eoctl runbook` again after each step."
-    if any(i.h.verdict == "orphan" and i.section == "leave" for i in items):
+    if any(i.h.verdict == "orphan" and i.section == "escalate" for i in items):
         yield "- An orphan whose id is open elsewhere comes after that id's own transaction."
 
 
@@ -208,7 +224,8 @@ def ticket_lines(answer: Answer, journal: Sequence[JournalRow], bundle: str) -> 
     yield f"seen        {rfc3339(answer.collected_at)}, {up}"
     held = f"{counted(e['held_back'], 'partition')}, {counted(e['held_offsets'], 'offset')}"
     yield f"held back   {held}"
-    for section, name in (("safe", "safe now"), ("ask", "to be asked"), ("look", "not seen")):
+    told = {"safe": "safe now", "ask": "to be asked", "escalate": "escalated", "look": "not seen"}
+    for section, name in told.items():
         for i in (i for i in items if i.section == section):
             yield f"{name:<11} {visible(i.h.where)} {i.h.verdict} ({i.h.rule}), {_numbers(i)}"
     for entry in journal:

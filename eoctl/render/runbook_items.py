@@ -14,6 +14,9 @@ MARKERS = ("resolve", "write-prepared-marker")
 SAFE = (*MARKERS, "restore-leader", "restart-coordinator", "abort")
 """Remedies that destroy nothing that was decided, whoever lives: nobody need be asked first."""
 
+MOVING = ("open", "prepare")
+"""Verdicts on what ends by itself: there is nothing to do."""
+
 
 class Item(Value):
     """One judged transaction of a partition, or an id that holds none. first: it is at the LSO."""
@@ -24,13 +27,18 @@ class Item(Value):
 
     @property
     def section(self) -> str:
-        """Return the item's section: safe, ask, leave; look: something must be checked first."""
+        """Return the item's section: safe, ask, leave; look: something must be checked first.
+
+        escalate: it is stuck, and nothing that eoctl offers is safe now.
+        """
         if self.h.verdict == "unknown":
             return "look" if whom_to_ask(self.h) is None else "ask"
         if self.h.remedy.action in SAFE:
             return "safe"
         asks = self.h.mixed or self.h.verdict in ("overdue", "long", "two-phase")
-        return "ask" if asks else "leave"
+        if asks:
+            return "ask"
+        return "leave" if self.h.verdict in MOVING else "escalate"
 
     @property
     def rank(self) -> int:

@@ -34,7 +34,7 @@ def why_lines(
     clock = (rfc3339(collected_at) or "")[11:19] + "Z"
     looked_at = f"{context}  {clock}  saw {row.brokers_up}/{row.brokers_known} brokers"
     dots = "..." if ascii_only else "…"
-    lines = _first(
+    lines = first_lines(
         visible(title, ascii_only=ascii_only),
         visible(looked_at, ascii_only=ascii_only),
         width,
@@ -68,7 +68,7 @@ def _log(row: WhyRow, width: int | None) -> list[str]:
     ]
 
 
-def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str]:
+def first_lines(title: str, looked_at: str, width: int | None, dots: str) -> list[str]:
     """Return the subject and how it was seen: on one line, or on two if that is too long."""
     line = f"{title}    {looked_at}"
     if width is None or cells(line) <= width:

@@ -110,11 +110,17 @@ class GroupValue(NamedTuple):
 
     protocol_type: empty for a group that never had a member. state_timestamp: since when the group
     has been empty or stable, in milliseconds since 1970; -1 = not written (Kafka before 2.1).
+    clients: (client id, host) of each member, in the record's order.
     """
 
     protocol_type: str
     state_timestamp: int
-    members: int
+    clients: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def members(self) -> int:
+        """Return how many members the group had."""
+        return len(self.clients)
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | OtherKey:
@@ -181,19 +187,19 @@ def _group_value(reader: Reader, version: int) -> GroupValue:
     reader.nullable_string(compact=compact)  # protocol
     reader.nullable_string(compact=compact)  # leader
     state_timestamp = reader.int64() if version >= 2 else -1
-    members = reader.array(lambda: _skip_member(reader, version), compact=compact)
+    members = reader.array(lambda: _client(reader, version), compact=compact)
     if compact:
         reader.tags()
-    return GroupValue(protocol_type, state_timestamp, len(members or ()))
+    return GroupValue(protocol_type, state_timestamp, tuple(members or ()))
 
 
-def _skip_member(reader: Reader, version: int) -> None:
+def _client(reader: Reader, version: int) -> tuple[str, str]:
     compact = version >= 4
     reader.string(compact=compact)  # its id
     if version >= 3:
         reader.nullable_string(compact=compact)  # instance id of a static member
-    reader.string(compact=compact)  # client id
-    reader.string(compact=compact)  # host
+    client = reader.string(compact=compact)
+    host = reader.string(compact=compact).removeprefix("/")
     if version >= 1:
         reader.int32()  # rebalance timeout
     reader.int32()  # session timeout
@@ -201,6 +207,7 @@ def _skip_member(reader: Reader, version: int) -> None:
         reader.take(reader.uvarint() - 1 if compact else reader.int32())
     if compact:
         reader.tags()
+    return client, host
 
 
 def pending_offsets(buffers: Iterable[Buffer]) -> list[PendingOffset]:

@@ -71,7 +71,9 @@ class LastCommits:
         # producer id → its commits without a marker yet
         self._open: dict[int, dict[OffsetKey, GroupCommit]] = {}
         self._last_marker: dict[int, int] = {}
+        self._since: dict[OffsetKey, int] = {}
         self._states: dict[str, GroupValue | None] = {}
+        self._clients: dict[str, tuple[tuple[str, str], ...]] = {}
         self.unreadable: set[str] = set()  # groups with a record of an unknown version
 
     def add(self, buffer: Buffer) -> None:
@@ -104,6 +106,17 @@ class LastCommits:
         """Return a classic group's last state; None: none was read, or its version is unknown."""
         return self._states.get(group)
 
+    @property
+    def since(self) -> Mapping[OffsetKey, int]:
+        """Return since when each offset that counts has been committed, by an unbroken run of
+        records with this offset: ms, the coordinator's clock. Compaction takes the first of them
+        away, so it may be longer."""
+        return {key: self._since[key] for key, commit in self._counts.items() if commit is not None}
+
+    def last_clients(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Return the (client id, host) of a classic group's last members that the log tells."""
+        return self._clients.get(group, ())
+
     def _may_be_mine(self, buffer: Buffer, header: BatchHeader) -> bool:
         """Return False if a batch cannot be about the group: most batches need not be opened."""
         if header.attributes & CODEC_MASK or len(self._needles) != 1:
@@ -119,6 +132,8 @@ class LastCommits:
                 self._states[key.group] = state if isinstance(state, GroupValue) else None
                 if isinstance(state, UnknownVersion):
                     self.unreadable.add(key.group)
+                elif state is not None and state.clients:
+                    self._clients[key.group] = state.clients
             if not isinstance(key, OffsetKey) or key.group not in self._groups:
                 continue
             value = decode_value(record.value)
@@ -140,7 +155,13 @@ class LastCommits:
                 commit = replace(commit, producer_id=pid, producer_epoch=header.producer_epoch)
                 self._open.setdefault(pid, {})[key] = commit
             else:
-                self._counts[key] = commit
+                self._count(key, commit)
+
+    def _count(self, key: OffsetKey, commit: GroupCommit) -> None:
+        before = self._counts.get(key)
+        if before is None or before.offset != commit.offset:
+            self._since[key] = commit.timestamp
+        self._counts[key] = commit
 
     def _end(self, buffer: Buffer, header: BatchHeader) -> None:
         end_marker = marker(buffer, header)
@@ -153,9 +174,8 @@ class LastCommits:
         for key, commit in mine.items():
             before = self._counts.get(key)
             if before is None or before.at < commit.at:
-                self._counts[key] = replace(
-                    commit, marker_at=header.base_offset, marker_epoch=header.producer_epoch
-                )
+                epoch = header.producer_epoch
+                self._count(key, replace(commit, marker_at=header.base_offset, marker_epoch=epoch))
 
 
 class OutputEvidence(StrEnum):

@@ -1,7 +1,10 @@
 """The row of `why`: the story of one partition."""
 
+from typing import Literal
+
 from msgspec import field
 
+from recovery.facts import HasPartition
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, partition_or_id
 from recovery.rows.row import ConnectRow, Row, Timestamp
 from recovery.rows.strip import MarkerRow, StripRow
@@ -116,3 +119,97 @@ class WhyRow(Row):
     def where(self) -> str:
         """Return what it is about: `orders:3`, or `id NAME` of one that holds no partition."""
         return partition_or_id(self.topic, self.partition, self.transactional_id)
+
+
+GroupVerdictName = Literal[
+    "held",
+    "out-of-range",
+    "not-running",
+    "not-moving",
+    "catching-up",
+    "up-to-date",
+    "nothing-committed",
+    "not-known",
+]
+
+
+class GroupPartitionRow(HasPartition, Row):
+    """Where a group is on one partition.
+
+    lag: offsets from committed_offset to the LSO, markers included; of a share group Kafka's own.
+    records: those of them that a read_committed reader gets, null where they were not counted;
+    at_least: more were not counted. oldest_timestamp: of the first of these records, by the
+    producer's clock. held: offsets beyond the LSO that this group has to wait for; 0 for readers
+    of uncommitted records. verdict: on the transaction at the LSO. committed_at: its newest commit;
+    since: since when at least it has committed this same offset; both by the coordinator's clock,
+    null where `__consumer_offsets` was not read. moved: between two looks, null with one.
+    problem: its offset is not in the log, `below-log-start` or `above-end`.
+    """
+
+    topic: str
+    partition: int
+    committed_offset: int | None
+    log_start_offset: int | None = None
+    last_stable_offset: int | None = None
+    high_watermark: int | None = None
+    lag: int | None = None
+    records: int | None = None
+    at_least: bool = False
+    oldest_timestamp: Timestamp = None
+    held: int | None = None
+    verdict: str | None = None
+    pending: bool | None = None
+    committed_at: Timestamp = None
+    since: Timestamp = None
+    moved: bool | None = None
+    problem: Literal["below-log-start", "above-end"] | None = None
+    error: str | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Return True if records wait that the group may read now; uncounted offsets may be."""
+        return (self.lag or 0) > 0 if self.records is None else self.records > 0
+
+
+Action = Literal["start", "look-at-members", "why", "watch", "choose-start", "see-more"]
+
+
+class GroupStepRow(Row):
+    """What to do next. action: start its process, look at its members, free what holds it (`why`),
+    watch it, choose where it starts again, or grant what was not seen."""
+
+    action: Action
+    partition: str | None = None
+    argv: list[str] | None = None
+    command: str | None = None
+
+
+class GroupStoryRow(Row):
+    """Why a group does not move, or that it does.
+
+    verdict: `not-running`: records wait, and it has no members; `not-moving`: it has; `held`: all
+    that waits is in transactions that do not end as they should. about: the partitions for which
+    that is so. members: `client id at host`, null where they were not seen. empty_since: since
+    when a classic group has had none; last_members: who was in it before. Both as far as its log
+    tells. never_had_members: what commits for it assigns its partitions itself, as Flink and
+    Spark do. own_partition: of `__consumer_offsets`, own_verdict: on the transaction in which its
+    newest commit waits there. looks_seconds: between two looks, null with one. since_unseen: why
+    its commits' times are not known.
+    """
+
+    group: str
+    type: str | None
+    state: str | None
+    isolation: str | None
+    verdict: GroupVerdictName
+    about: list[str]
+    members: list[str] | None
+    never_had_members: bool
+    empty_since: Timestamp
+    last_members: list[str]
+    own_partition: str | None
+    own_verdict: str | None
+    looks_seconds: float | None
+    since_unseen: str | None
+    partitions: list[GroupPartitionRow]
+    next: list[GroupStepRow]

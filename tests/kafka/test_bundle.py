@@ -6,6 +6,7 @@ nothing else of the two runs is evened out.
 
 import gzip
 import html
+import json
 import re
 import shlex
 import time
@@ -128,7 +129,6 @@ QUESTIONS: list[tuple[str, ...]] = [
     ("why", "hostile"),
     ("why", "__consumer_offsets"),
     ("why", "{zombie.topic}"),
-    ("why", "--group", "billing"),
     ("why", "--group", "nobody"),
     ("txn", "list"),
     ("txn", "list", "--state", "ongoing"),
@@ -187,6 +187,39 @@ def test_live_and_bundle_say_the_same(
         assert kept == live
         assert live.status in ((0, 2, 3) if "--nagios" in question else (0, 1, 3))
         assert live.out or live.err
+
+
+FROM_LOGS = ("records", "at_least", "oldest_timestamp", "committed_at", "since", "moved")
+
+
+def test_a_bundle_tells_of_a_group_all_but_what_its_logs_hold(
+    scene: Scene,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Records are not counted, and there is no second look: it says so."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # as when the bundle was made
+    monkeypatch.setattr(time, "time_ns", lambda: scene.now)
+    monkeypatch.setattr(clocks, "_ahead", agree)
+    words = ("why", "--group", "billing", "--sample-interval", "300ms")
+    live = run(capsys, *words, "-o", "json", "--bootstrap-server", scene.lab.bootstrap_servers)
+    kept = run(capsys, *words, "-o", "json", "--from", str(scene.bundle))
+    assert kept.status == live.status
+    told, known = json.loads(live.out), json.loads(kept.out)
+    story, saw = told.pop("group_story"), known.pop("group_story")
+    assert known == told
+    assert "not in a bundle" in saw["since_unseen"]
+    for row, seen in zip(story["partitions"], saw["partitions"], strict=True):
+        assert [seen[name] for name in FROM_LOGS] == [None, False, None, None, None, None]
+        assert {**row, **{name: seen[name] for name in FROM_LOGS}} == seen
+    of_log = ("partitions", "empty_since", "last_members", "since_unseen")
+    assert {k: v for k, v in saw.items() if k not in of_log} == {
+        k: v for k, v in story.items() if k not in of_log
+    }
+    page = run(capsys, *words, "--from", str(scene.bundle)).out
+    assert page.startswith("billing  ")
+    assert "records not counted" in page
 
 
 def test_the_runbook_tells_each_trouble_in_its_place(

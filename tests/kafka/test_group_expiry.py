@@ -218,10 +218,17 @@ def test_records_of_groups_are_what_kafkas_own_formatter_prints(
         mine = asyncio.run(decoded(lab1))
         for name in (left, stands):
             told = [
-                value and (value["protocolType"], value["currentStateTimestamp"], value["members"])
+                value
+                and (
+                    value["protocolType"],
+                    value["currentStateTimestamp"],
+                    tuple(
+                        (m["clientId"], m["clientHost"].removeprefix("/")) for m in value["members"]
+                    ),
+                )
                 for value in printed[name]
             ]
-            assert mine[name] == [v and (v[0], v[1], len(v[2])) for v in told]
+            assert mine[name] == told
             assert abs(told[-1][1] / 1000 - time.time()) < 300
     finally:
         first.close()
@@ -247,8 +254,8 @@ def formatted(lab: Lab) -> dict[str, list[Any]]:
     return groups
 
 
-async def decoded(lab: Lab) -> dict[str, list[tuple[str, int, int] | None]]:
-    """Group → (protocol type, time, number of members) of its records, read and decoded here."""
+async def decoded(lab: Lab) -> dict[str, list[tuple[Any, ...] | None]]:
+    """Group → (protocol type, time, its members' clients) of its records, read and decoded here."""
     async with Cluster(client_settings(lab.client_properties()), Deadline(60)) as cluster:
         there = (await cluster.metadata([OFFSETS])).topics[OFFSETS].partitions
         ranges = []
@@ -258,7 +265,7 @@ async def decoded(lab: Lab) -> dict[str, list[tuple[str, int, int] | None]]:
             ranges.append(Range(OFFSETS, p.partition, low, high))
         admin.close()
         chunks, _ = await read_all(cluster, ranges)
-    groups: dict[str, list[tuple[str, int, int] | None]] = {}
+    groups: dict[str, list[tuple[Any, ...] | None]] = {}
     for some in chunks.values():
         for chunk in some:
             for header in batch_headers(chunk.records):

@@ -305,6 +305,7 @@ def runbooks(night: Trainee) -> None:
     with night.reading("README", {}) as it:
         it.next("runbook", None, *FAST)
         assert Path("runbook.md").read_text(encoding="utf-8").startswith("# ")
+        assert it.run("runbook readers-stuck", 0).stdout.startswith("READERS STUCK")
         it.next("bundle create", None, *FAST)
         assert Path("incident.eoctl").stat().st_size
 

@@ -392,8 +392,17 @@ def test_why_of_a_group_follows_its_own_partition(lab1: Lab, kind: str) -> None:
     assert (held["verdict"], held["groups"]) == (truth.verdict, [group])
     assert held["offsets_pending"]
     assert group in row["groups_said"]
+    story = asked.json["group_story"]
+    stuck = kind == "offsets-orphan"
+    assert story["verdict"] == ("held" if stuck else "catching-up")  # it committed just now
+    where = f"{truth.topic}:{truth.partition}"
+    assert (story["own_partition"], story["own_verdict"]) == (where, truth.verdict)
+    steps = [(s["action"], s["partition"]) for s in story["next"]]
+    assert steps == ([("why", where)] if stuck else [("watch", None)])
     page = eoctl("why", "--group", group, *QUICKLY, lab=lab1).stdout
     assert "NOT HELD" not in page
+    assert f"{where}  " in page  # its own story stands below the group's
+    assert ("HELD  its newest commit waits" in page) is stuck
     # another group is not held by it, be it of the same partition or not
     other = eoctl("why", "--group", f"{group}-other", "-o", "json", *QUICKLY, lab=lab1)
     assert not [r for r in other.rows if r["held_by"]]

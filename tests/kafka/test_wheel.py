@@ -54,6 +54,7 @@ def answers(program: Path, env: dict[str, str], lab: Lab, topic: str) -> None:
     [row] = json.loads(run([program, *server, "lso", topic, "-o", "json"], env))["rows"]
     assert (row["topic"], row["last_stable_offset"]) == (topic, 0)
     assert run([program, "--version"], env).startswith("eoctl 0.")
+    assert "SYMPTOM" in run([program, "runbook", "zombie"], env)  # its pages are in the wheel
 
 
 def installed(env: dict[str, str], *packages: str | Path) -> Path:

@@ -18,6 +18,7 @@ from eoctl.lab.producer import Producer
 from recovery.facts import GroupFacts, Missing
 from tests.kafka.command import FAST, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import as_published
 from tests.kafka.remedying import read_committed
 from tests.kafka.rights import as_user, rights
 from tests.kafka.test_groups import consumer
@@ -104,6 +105,12 @@ def test_members_of_a_streams_group_as_the_tool_shows_them(world: World) -> None
     (process,) = group.processes
     assert process.process_id == theirs["PROCESS"]
     assert name.startswith(f"{a.name}-{theirs['PROCESS']}-")
+    asked = as_published(eoctl("why", "--group", a.name, *FAST, "-o", "json", lab=world.lab), "why")
+    story = asked.json["group_story"]
+    assert (story["type"], story["state"]) == ("streams", "Stable")
+    assert story["members"] == [f"{theirs['CLIENT-ID']} at 127.0.0.1"]
+    # it has read everything, and commits it with its transaction, which is still open
+    assert (story["verdict"], story["partitions"]) == ("nothing-committed", [])
     time.sleep(1)
     ran = eoctl("why", a.output, *LATE, "-o", "json", lab=world.lab)
     (page,) = ran.rows
@@ -220,9 +227,18 @@ def test_the_lag_of_a_share_group_is_kafkas(share: Living) -> None:
         assert theirs < RECORDS - start
         assert (row["committed_offset"], row["lag"], row["lag_hw"]) == (start, theirs, theirs)
         assert row["data_records"] is None
-        page = eoctl("why", "--group", m.group, lab=share.lab)
+        page = eoctl("why", "--group", m.group, *FAST, lab=share.lab)
         assert page.status == 0, page.text
-        assert f"share group, lag {theirs};" in page.text
+        assert f"LSO {RECORDS} lag {theirs}, records not counted" in page.text
+        asked = as_published(
+            eoctl("why", "--group", m.group, *FAST, "-o", "json", lab=share.lab), "why"
+        )
+        story = asked.json["group_story"]
+        (at,) = story["partitions"]
+        assert (story["type"], at["lag"], at["committed_offset"]) == ("share", theirs, start)
+        # it has members, and between two looks it acknowledged nothing
+        assert (story["verdict"], at["moved"]) == ("not-moving", False)
+        assert story["members"] == [f"client-of-{m.group} at 127.0.0.1"]
 
 
 def test_an_open_transaction_holds_a_share_group_of_read_committed_alone(share: Living) -> None:
@@ -246,6 +262,12 @@ def test_an_open_transaction_holds_a_share_group_of_read_committed_alone(share: 
         first.group: ("read_committed", True),
         second.group: ("read_uncommitted", False),
     }
+    for m, held in ((first, 3), (second, 0)):
+        ran = eoctl("why", "--group", m.group, *FAST, "-o", "json", lab=share.lab)
+        (at,) = ran.json["group_story"]["partitions"]
+        assert (at["held"], at["verdict"]) == (held, "open" if held else None)
+        # the lag of one is all held; the other may read it now
+        assert at["lag"] == 3 - held
     assert len(share.share(second.group, 3)) == 3  # it reads them, undecided as they are
 
 

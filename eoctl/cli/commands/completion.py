@@ -237,6 +237,12 @@ def _verdicts(typed: Typed, current: str) -> Offers:
     return Offers(sorted(ORDER))
 
 
+def _runbooks(typed: Typed, current: str) -> Offers:
+    from eoctl.render.runbook_pages import names
+
+    return Offers(names())
+
+
 def _labs(typed: Typed, current: str) -> Offers:
     from eoctl.lab.cluster import lab_names
 
@@ -312,6 +318,7 @@ VALUES: Mapping[str, Callable[[Typed, str], Offers]] = {
     "argument transactional_id": _transactional_ids,
     "argument file": _files,
     "argument name": _contexts,
+    "argument page": _runbooks,
     "argument kind": _kinds,
     "argument shell": lambda typed, current: Offers(SCRIPTS),
 }

@@ -1,5 +1,6 @@
 """`status`, `txn hanging`, `txn history`: the judging commands over a whole cluster."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -163,11 +164,21 @@ def txn_history(
     )
 
 
-def runbook(connection: Connection, output: Format, limits: Limits) -> int:
+def runbook(
+    connection: Connection,
+    output: Format,
+    limits: Limits,
+    page: Annotated[
+        str | None, argument("NAME", "a page of the documentation, such as readers-stuck")
+    ] = None,
+) -> int:
     """This cluster, now, as one checklist in Markdown: what is safe, whom to ask, what to leave.
 
-    It changes nothing. Exit status as of `status`: 1 a finding; 3 something could not be judged.
+    With a name it shows that page of the documentation, without a cluster. It changes nothing.
+    Exit status as of `status`: 1 a finding; 3 something could not be judged.
     """
+    if page is not None:
+        return _runbook_page(page, output)
     from eoctl.operations.change.changes import journal_row
     from eoctl.operations.diagnose import runbook as operation
     from eoctl.render.runbook import runbook_lines
@@ -196,3 +207,23 @@ def runbook(connection: Connection, output: Format, limits: Limits) -> int:
     for note in answer.notes:
         print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
     return answer.exit_status
+
+
+def _runbook_page(name: str, output: Format) -> int:
+    """Show a page of the documentation; through a pager if a terminal is too small for it."""
+    import pydoc
+
+    from eoctl.render.runbook_pages import page, page_lines
+
+    if output.output not in ("table", "wide"):
+        raise UsageError("a page has no rows", where="-o", remedy="leave -o out")
+    on_terminal = sys.stdout.isatty()
+    size = shutil.get_terminal_size()
+    lines = list(page_lines(page(name), size.columns if on_terminal else None))
+    text = "\n".join(lines) + "\n"
+    if on_terminal and len(lines) >= size.lines:
+        pydoc.pager(text)
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    return 0

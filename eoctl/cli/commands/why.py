@@ -10,15 +10,17 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics, option
 from eoctl.cli.runner import ask
 from eoctl.operations.diagnose import why as operation
+from eoctl.operations.diagnose.group_story import why_group
 from eoctl.operations.inspect.source import Source
 from eoctl.render.columns.diagnose import WHY
 from eoctl.render.columns.table import with_gaps
+from eoctl.render.group_words import group_lines, headline
 from eoctl.render.why import why_lines
 from eoctl.settings.context import Context
 from recovery.errors import UsageError
 from recovery.plurals import counted
 from recovery.rows.answers import Answer
-from recovery.rows.why import WhyRow
+from recovery.rows.why import GroupStoryRow, WhyRow
 
 
 def why(
@@ -46,17 +48,22 @@ def why(
     first = FirstLook(output, limits.interval)
 
     async def explained(source: Source, context: Context) -> Answer:
+        def seen(answer: Answer) -> None:
+            first.show(_lines(answer, context.title, first_look=True) if first.active else ())
+
+        settings, pause = limits.settings(context), limits.interval
+        if group is not None:
+            return await why_group(
+                source, context, group, settings, pause=pause, on_first_look=seen
+            )
         return await operation.why(
             source,
             context,
             selectors,
-            group,
-            limits.settings(context),
-            pause=limits.interval,
+            settings,
+            pause=pause,
             transactional_id=transactional_id,
-            on_first_look=lambda answer: first.show(
-                _lines(answer, context.title, first_look=True) if first.active else ()
-            ),
+            on_first_look=seen,
         )
 
     answer, context = ask(connection, explained)
@@ -69,11 +76,26 @@ def why(
 
 
 def _lines(answer: Answer, title: str, *, first_look: bool = False) -> list[str]:
-    """The stories, one after the other, with a blank line between them."""
+    """The stories, one after the other, with a blank line between them.
+
+    Of a group its own, and below that only of where its newest commit waits: the others have pages
+    of their own, which it names.
+    """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     lines: list[str] = []
+    story = answer.extra.get("group_story")
+    if isinstance(story, GroupStoryRow):
+        lines = group_lines(
+            story,
+            context=title,
+            collected_at=answer.collected_at,
+            width=width,
+            ascii_only=not utf8(),
+        )
     for row in answer.rows:
         assert isinstance(row, WhyRow)
+        if isinstance(story, GroupStoryRow) and row.where != story.own_partition:
+            continue
         lines += [""] * bool(lines)
         lines += why_lines(
             row,
@@ -94,6 +116,10 @@ def _page(answer: Answer, title: str) -> None:
         print(f"eoctl: {note}", file=sys.stderr)
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
+    story = answer.extra.get("group_story")
+    if isinstance(story, GroupStoryRow):
+        print(with_gaps(headline(story), answer), file=sys.stderr)
+        return
     rows = [r for r in answer.rows if isinstance(r, WhyRow)]
     held = [r for r in rows if r.stuck and r.topic is not None]
     text = f"{counted(len(held), 'partition')} held back" if held else "nothing is held back"

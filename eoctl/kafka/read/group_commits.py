@@ -62,6 +62,7 @@ async def group_times(
             **{k: CommitTime(c.timestamp, c.expires) for k, c in commits[number].commits.items()},
         }
         of_group = grouped((key.group, (key, time)) for key, time in last.items())
+        unmoved = commits[number].since
         for name in named[number]:
             if name in commits[number].unreadable:
                 unseen.setdefault(_NEWER, []).append(name)
@@ -71,6 +72,8 @@ async def group_times(
                 state_since=None if state is None else known(state.state_timestamp),
                 members=None if state is None else state.members,
                 commits={k.topic_partition: time for k, time in of_group.get(name, ())},
+                unmoved_since={k.topic_partition: t for k, t in unmoved.items() if k.group == name},
+                last_clients=commits[number].last_clients(name),
             )
     missing = [
         Missing(

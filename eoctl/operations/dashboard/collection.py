@@ -256,7 +256,6 @@ async def _why(
         source,
         context,
         named,
-        None,
         settings,
         pause=pause,
         transactional_id=name,

@@ -5,6 +5,7 @@ Modules are loaded when a request needs them: lists start without the rules.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from recovery.values import Value
 if TYPE_CHECKING:
     from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
     from recovery.diagnose.diagnosis import Diagnosis
+    from recovery.diagnose.group_verdict import Unread
     from recovery.diagnose.waiting import Waiting
     from recovery.inspect.observation import Settings
     from recovery.rows.strip import StripRow
@@ -128,6 +130,18 @@ class Live:
         with_offsets = await pending_offsets.groups_with_pending(self.cluster, with_offsets)
         with_offsets = await configs.with_isolation(self.cluster, with_offsets)
         return with_offsets, [*missing, *more]
+
+    async def group_again(self, group: str, pause: float) -> GroupFacts | None:
+        await asyncio.sleep(pause)
+        found, _ = await self.named_groups([group])
+        return found[0] if found else None
+
+    async def unread(
+        self, offsets: Mapping[TopicPartition, int], partitions: Sequence[PartitionFacts]
+    ) -> Mapping[TopicPartition, Unread]:
+        from eoctl.operations.inspect import unread
+
+        return await unread.unread(self.cluster, offsets, partitions)
 
     async def group_times(
         self, groups: Sequence[str], since: int

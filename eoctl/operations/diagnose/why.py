@@ -19,7 +19,7 @@ from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.prospect import prospect
 from recovery.diagnose.reach import READ_COMMITTED, also_holds, is_beyond, share_held_up
 from recovery.diagnose.waiting import Waiting
-from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
+from recovery.facts import GroupFacts, Missing, PartitionFacts
 from recovery.inspect.group_life import own_process
 from recovery.inspect.inspection import blocking_producer
 from recovery.inspect.observation import Settings
@@ -29,7 +29,7 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.diagnosis import HistoryRow
 from recovery.rows.row import ConnectRow
 from recovery.rows.strip import StripRow
-from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
+from recovery.rows.why import GroupStoryRow, HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
 from recovery.values import replace
 
@@ -47,14 +47,13 @@ async def why(
     source: Source,
     context: Context,
     selectors: Sequence[Selector],
-    group: str | None,
     settings: Settings,
     *,
     pause: float,
     transactional_id: str | None = None,
     on_first_look: Callable[[Answer], None] | None = None,
 ) -> Answer:
-    """Return one row per partition: those named and held, those of the group, or the worst one.
+    """Return one row per partition: those named and held, or the worst one.
 
     transactional_id: those that the id holds; one row without a partition if it holds none. If
     nothing is named, the worst: a partition, or an id that holds none. on_first_look: called before
@@ -67,114 +66,31 @@ async def why(
     ) -> None:
         if on_first_look is not None:
             rows = [id_row_seen(context, d, j) for j in ids]
-            rows += [_seen_row(context, d, p, _about(d, p, transactional_id)) for p in targets]
-            on_first_look(_answer(source, rows, [], [], group, d))
+            rows += [seen_row(context, d, p, _about(d, p, transactional_id)) for p in targets]
+            on_first_look(answer_of(source, rows, [], [], d))
 
     missing: list[Missing] = []
     if transactional_id is not None:
         return await _of_id(source, context, transactional_id, settings, pause, first_look)
-    if group is not None:
-        return await _of_group(source, context, group, settings, pause, first_look)
     scope = Scope(tuple(selectors))
     anything = not selectors
 
     def worst_or_named(d: Diagnosis) -> None:
         # only a verdict shows which one is worst
         ids = [j for j in d.ids if anything and j.verdict.name not in HIDDEN]
-        first_look(d, _targets(d, worst_only=False)[:MOST_FIRST], ids[:MOST_FIRST])
+        first_look(d, held_targets(d, worst_only=False)[:MOST_FIRST], ids[:MOST_FIRST])
 
     d = await source.diagnose(scope, settings, pause=pause, on_first_look=worst_or_named)
     missing += d.missing
-    targets = _targets(d, worst_only=anything)
+    targets = held_targets(d, worst_only=anything)
     if anything and (id_first := _worst_id(d, targets)) is not None:
         rows = [await id_row(source, context, d, id_first)]
-        return _answer(source, rows, missing, unknown_as_missing(d), None, d)
+        return answer_of(source, rows, missing, unknown_as_missing(d), d)
     rows, more = await rows_of(source, context, d, targets)
     missing += more
     if not rows and selectors:
-        rows = await _healthy(source, context, scope, d, [], None)
-    return _answer(source, rows, missing, unknown_as_missing(d), None, d)
-
-
-async def _of_group(
-    source: Source,
-    context: Context,
-    group: str,
-    settings: Settings,
-    pause: float,
-    first_look: FirstLook,
-) -> Answer:
-    """Judge what holds up a group: on its inputs, and on its partition of `__consumer_offsets`.
-
-    That partition serves many groups: only transactions with this group in the keys of their open
-    batches hold the group. Until these end, no member learns where to continue reading.
-    """
-    facts, missing = await source.named_groups([group])
-    read = sorted({o.topic_partition for g in facts for o in g.offsets})
-    if any(g.state == "Dead" and not g.offsets for g in facts):
-        missing.append(Missing("group", "GROUP_ID_NOT_FOUND", "no such group", id=group))
-    own = await source.group_partition(group)
-    if isinstance(own, Missing):
-        missing.append(own)
-    home = own if isinstance(own, tuple) else None
-    partitions = [*read, *([home] if home is not None and home not in read else [])]
-    if not partitions:
-        return _answer(source, [], missing, [], group)
-    scope = Scope(tuple(_exactly(tp) for tp in partitions))
-
-    def holding(d: Diagnosis) -> tuple[Diagnosis, list[PartitionFacts]]:
-        """Return the diagnosis without what holds only other groups, and the partitions left."""
-        mine = [j for j in d.judged if j.about.topic_partition != home or _may_hold(j, group)]
-        d = replace(d, judged=tuple(mine))
-        here = {j.about.topic_partition for j in mine}
-        return d, [
-            p
-            for p in _targets(d, worst_only=False)
-            if p.topic_partition != home or p.error is not None or home in here
-        ]
-
-    d = await source.diagnose(
-        scope,
-        settings,
-        pause=pause,
-        on_first_look=lambda d: first_look(*holding(d), ()),
-    )
-    d, targets = holding(d)
-    mine = d.judged
-    missing += d.missing
-    here = {j.about.topic_partition for j in mine}
-    if home is not None and home not in here and any(o.pending for g in facts for o in g.offsets):
-        text = f"{group} has a commit that is not decided; its transaction was not found"
-        missing.append(Missing("group", "HOLDER_NOT_FOUND", text, topic=home[0], id=group))
-    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
-    missing += more
-    rows = []
-    for p in targets:
-        at_home = p.topic_partition == home
-        # the LSO may be another group's: the transaction with this name holds this group
-        first = next((j for j in mine if at_home and j.about.topic_partition == home), None)
-        row = await _row(source, context, d, p, facts, retention.get(p.topic, {}), first)
-        rows.append(_own_row(row, group) if at_home else row)
-    if not rows and read:
-        scope = Scope(tuple(_exactly(tp) for tp in read))
-        rows = await _healthy(source, context, scope, d, facts, group)
-    return _answer(source, rows, missing, unknown_as_missing(d), group, d)
-
-
-def _may_hold(j: Judged, group: str) -> bool:
-    """Return True if the group is in the keys of its open batches, or these are unreadable."""
-    return j.start is None or group in j.start.groups
-
-
-def _own_row(row: WhyRow, group: str) -> WhyRow:
-    """Return the story of a group's own partition, where its newest commit waits."""
-    sentence = (
-        f"{group}: its newest offset commit waits in this transaction; until that ends no member "
-        "of it learns where to read on (UNSTABLE_OFFSET_COMMIT)"
-    )
-    if row.held_by is not None and group not in row.held_by.groups:
-        sentence = f"whether {group} is held by it is not known: its batches were not read"
-    return replace(row, groups=None, groups_said=sentence)
+        rows = await healthy_rows(source, context, scope, d)
+    return answer_of(source, rows, missing, unknown_as_missing(d), d)
 
 
 async def _groups(
@@ -184,21 +100,18 @@ async def _groups(
     return await source.groups([p.topic_partition for p in partitions]) if partitions else ([], [])
 
 
-def _exactly(tp: TopicPartition) -> Selector:
-    from recovery.selectors import parse_selector
-
-    return parse_selector(str(tp))
-
-
-def _answer(
+def answer_of(
     source: Source,
     rows: Sequence[WhyRow],
     missing: Sequence[Missing],
     unknown: Sequence[Missing],
-    group: str | None,
     d: Diagnosis | None = None,
     notes: Sequence[str] = (),
+    *,
+    group: str | None = None,
+    story: GroupStoryRow | None = None,
 ) -> Answer:
+    """Return the answer of `why`. story: of the group, where one is asked about."""
     shown = {(r.topic, r.partition) for r in rows}
     named = {r.transactional_id for r in rows if r.topic is None}
     mine = [
@@ -212,7 +125,7 @@ def _answer(
         collected_at=source.now() if d is None else d.collected_at,
         rows=rows,
         errors=error_rows(dict.fromkeys([*missing, *mine])),
-        extra={"group": group},
+        extra={"group": group} if group is None else {"group": group, "group_story": story},
         judging=True,
         finding=d is not None
         and any(
@@ -269,7 +182,7 @@ async def _of_id(
         named = {p.topic_partition for j in d.ids if j.name == name for p in j.first.named or ()}
         named |= {tp for j in of_id if j.verdict.owner for tp in j.verdict.owner.partitions or ()}
         missing = [m for m in missing if m.scope != "partition" or m.topic_partition in named]
-    return _answer(source, rows, missing, unknown_as_missing(d), None, d, notes)
+    return answer_of(source, rows, missing, unknown_as_missing(d), d, notes)
 
 
 def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | None:
@@ -363,7 +276,7 @@ async def rows_of(
     facts, missing = await _groups(source, partitions)
     retention, more = await source.topic_configs(sorted({p.topic for p in partitions}))
     rows = [
-        await _row(
+        await story_row(
             source,
             context,
             d,
@@ -403,11 +316,11 @@ async def rows_until(
 
     async def row(p: PartitionFacts) -> WhyRow:
         async with few:
-            story = _row(source, context, d, p, facts, retention.get(p.topic, {}))
+            story = story_row(source, context, d, p, facts, retention.get(p.topic, {}))
             found = await in_time(story, until)
         if found is None:
             cut.append(_no_time("partition", p.topic, p.partition))
-            return _seen_row(context, d, p, _holder(d, p))
+            return seen_row(context, d, p, _holder(d, p))
         return found
 
     rows = await asyncio.gather(*(row(p) for p in partitions))
@@ -433,7 +346,7 @@ def _no_time(scope: str, topic: str | None = None, partition: int | None = None)
     return Missing(scope, "NO_TIME", detail, topic=topic, partition=partition)
 
 
-def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
+def held_targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
     held = [p for p in d.partitions if p.held or p.error is not None]
     if not worst_only:
         return held
@@ -445,7 +358,7 @@ def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
     return ranked[:1]
 
 
-async def _row(
+async def story_row(
     source: Source,
     context: Context,
     d: Diagnosis,
@@ -461,7 +374,7 @@ async def _row(
     history_of = first.history if first else None
     known = {} if history_of is None else {history_of.producer_id: history_of.markers}
     return replace(
-        _seen_row(context, d, p, first),
+        seen_row(context, d, p, first),
         waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
         owner=None
         if first is None
@@ -475,7 +388,7 @@ async def _row(
     )
 
 
-def _seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged | None) -> WhyRow:
+def seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged | None) -> WhyRow:
     """Return what the diagnosis alone says about a partition. first: the story's subject."""
     judged = [j for j in d.judged if j.about.topic_partition == p.topic_partition]
     return _first_row(context, d, p, judged, first)
@@ -731,18 +644,20 @@ def _if_you_wait(
     )
 
 
-async def _healthy(
+async def healthy_rows(
     source: Source,
     context: Context,
     scope: Scope,
     d: Diagnosis,
-    facts: Sequence[GroupFacts],
-    group: str | None,
+    facts: Sequence[GroupFacts] | None = None,
 ) -> list[WhyRow]:
-    """Say which selected partitions are not held, with each group's lag."""
+    """Say which selected partitions are not held, with each group's lag.
+
+    facts: the groups asked about; None = all with an offset there.
+    """
     look = await source.look(replace(scope, internal=True))
     here = facts
-    if group is None:
+    if here is None:
         here, _ = await _groups(source, look.partitions)
     free = [p for p in look.partitions if p.error is None]
     strips = {

@@ -10,6 +10,7 @@ from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
 from eoctl.settings.context import Context
 from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
 from recovery.diagnose.diagnosis import Diagnosis
+from recovery.diagnose.group_verdict import Unread
 from recovery.diagnose.waiting import Waiting
 from recovery.errors import UsageError
 from recovery.facts import (
@@ -260,6 +261,14 @@ class Offline:
         dead = {n: GroupFacts(n, "Dead", members=()) for n in names} if not missing else {}
         by_name = {**dead, **known}
         return [by_name[name] for name in dict.fromkeys(names) if name in by_name], missing
+
+    async def group_again(self, group: str, pause: float) -> GroupFacts | None:
+        return None
+
+    async def unread(
+        self, offsets: Mapping[TopicPartition, int], partitions: Sequence[PartitionFacts]
+    ) -> Mapping[TopicPartition, Unread]:
+        return {}  # a bundle holds no records
 
     async def group_times(
         self, groups: Sequence[str], since: int

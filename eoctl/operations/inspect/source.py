@@ -15,6 +15,7 @@ from recovery.values import Value
 if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to start
     from eoctl.operations.inspect.lists import Scope, TxnFilter
     from recovery.diagnose.diagnosis import Diagnosis
+    from recovery.diagnose.group_verdict import Unread
     from recovery.diagnose.waiting import Waiting
     from recovery.facts import (
         Facts,
@@ -102,6 +103,19 @@ class Source(Protocol):
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
         """Return these groups with members and all their offsets; Dead = does not exist."""
+        ...
+
+    async def group_again(self, group: str, pause: float) -> GroupFacts | None:
+        """Return a group with its offsets after so many seconds; None: there is no second look."""
+        ...
+
+    async def unread(
+        self, offsets: Mapping[TopicPartition, int], partitions: Sequence[PartitionFacts]
+    ) -> Mapping[TopicPartition, Unread]:
+        """Return what read_committed readers still get from these offsets on, up to the LSO.
+
+        A partition whose log could not be read is left out.
+        """
         ...
 
     async def group_times(

@@ -161,13 +161,14 @@ def test_several_groups_and_their_states() -> None:
         MINE: 25,
         OffsetKey("billing", *IN): 30,
     }
-    assert found.state("payments") == GroupValue("consumer", 700, 0)
+    assert found.state("payments") == GroupValue("consumer", 700)
+    assert found.last_clients("payments") == (("", ""),)  # who was there before it was left
     assert found.state("billing") is None
     found.add(member("m", at=7, since=800, group="other"))
     assert found.state("other") is None
     alone = LastCommits({"payments"}, HOME)
     alone.add(member("m", "n", at=2, since=500, group="billing") + member("m", at=3, since=600))
-    assert alone.state("payments") == GroupValue("consumer", 600, 1)
+    assert alone.state("payments") == GroupValue("consumer", 600, (("", ""),))
     assert alone.state("billing") is None
 
 
@@ -347,3 +348,31 @@ def test_a_later_transaction_in_the_batches_of_v2() -> None:
 )
 def test_batches_that_show_nothing(batches: tuple[bytes, ...]) -> None:
     assert written_with(V2, batches) is OutputEvidence.NOTHING
+
+
+def at_time(at: int, offset: int, time: int, producer: tuple[int, int] | None = None) -> bytes:
+    """A batch with a commit of this time, ms."""
+    body = struct.pack(">hqih", 3, offset, -1, 0) + struct.pack(">q", time)
+    who = (-1, -1, -1) if producer is None else (*producer, 0)
+    item = Item(0, key=key(), value=body)
+    return batch(at, [item], producer=who, transactional=producer is not None)
+
+
+@pytest.mark.parametrize(
+    ("batches", "since"),
+    [
+        ([at_time(1, 20, 100), at_time(2, 20, 200), at_time(3, 20, 300)], 100),
+        ([at_time(1, 20, 100), at_time(2, 21, 200), at_time(3, 21, 300)], 200),
+        # it went away and came back: not the same run
+        ([at_time(1, 20, 100), at_time(2, 21, 200), at_time(3, 20, 300)], 300),
+        ([at_time(1, 20, 100), commit(2, None), at_time(3, 20, 300)], 300),
+        # what is aborted moves nothing
+        ([at_time(1, 20, 100), at_time(2, 30, 200, (7, 2)), marker(3, 7, ABORT, epoch=2)], 100),
+        ([at_time(1, 20, 100), at_time(2, 30, 200, (7, 2)), marker(3, 7, COMMIT, epoch=2)], 200),
+    ],
+)
+def test_since_when_a_group_has_not_moved(batches: list[bytes], since: int) -> None:
+    """A consumer with auto-commit writes the same offset again and again."""
+    found = LastCommits({"payments"}, HOME)
+    found.add(b"".join(batches))
+    assert found.since == {MINE: since}

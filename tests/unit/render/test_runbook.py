@@ -72,8 +72,25 @@ def test_all_commands_parse_and_none_acts(verdict: str, action: str) -> None:
             assert not {"--execute", "--yes"} & set(words)
             parse(words[1:], "runbook")
         # each is told once: in one of the sections that say what to do
-        names = ("Safe now", "Needs a person's answer", "Leave alone", "Not known yet")
+        names = ("Safe now", "Needs a person's answer", "Escalate", "Leave alone", "Not known yet")
         assert sum("orders:3" in sections.get(name, "") for name in names) == 1
+
+
+@pytest.mark.parametrize("verdict", get_args(VerdictName))
+@pytest.mark.parametrize("action", ["abort", "fence", "wait", "resolve", "none"])
+def test_what_is_stuck_is_never_left_alone(verdict: str, action: str) -> None:
+    """Without a safe way it is escalated, with whom to ask and the question."""
+    ends_by_itself = verdict in ("open", "prepare")
+    sections = told(row(verdict, action, rule="order-unclear"))
+    if "Leave alone" in sections:
+        assert ends_by_itself
+    if "Escalate" in sections:
+        assert not ends_by_itself
+        assert re.search(r"  - Ask: .*\w", sections["Escalate"])
+        assert "escalated   orders:3" in sections["For the ticket"]
+    stuck = told(row("orphan", "wait"), row("coordinator-fenced", "none", "fenced"))
+    assert stuck["Escalate"].count("Ask: ") == 2
+    assert "Leave alone" not in stuck
 
 
 def test_what_keeps_data_comes_first() -> None:
@@ -173,11 +190,12 @@ def test_what_was_not_seen_comes_first_and_offers_nothing() -> None:
     assert "Not everything was seen" in sections[""]
 
 
-def test_a_stray_of_a_live_id_and_an_open_one_are_left_alone() -> None:
+def test_a_stray_of_a_live_id_is_escalated_and_an_open_one_left_alone() -> None:
     stray = row("orphan", "wait", "a", rule="stray-of-a-live-id", transactional_id="sender")
     live = row("open", "wait", "b", transactional_id="sender", ends_at=NOW)
     sections = told(stray, live)
     assert "until 2023-11-14 22:13Z, when its coordinator aborts it" in sections["Leave alone"]
+    assert "`a:3`" in sections["Escalate"]
     assert (
         "comes after that id's own transaction" in sections["Order across the partitions of one id"]
     )
