@@ -35,6 +35,7 @@ from recovery.rows import restart as rows_restart
 from recovery.rows import row as rows
 from recovery.rows import segments as rows_segments
 from recovery.rows import state as rows_state
+from recovery.rows import strip as rows_strip
 from recovery.rows import why as rows_why
 from recovery.rows.row import EPOCH_MS, ErrorRow, Row, json_names
 from recovery.shared.cut import CutTransaction
@@ -60,6 +61,13 @@ class StoreState(BaseModel):
     store: str
     kind: str
     exists: bool
+
+
+class TransactionEnd(BaseModel):
+    """The marker that ended a transaction."""
+
+    offset: int
+    outcome: Literal["commit", "abort"]
 
 
 class PlanEntry(BaseModel):
@@ -141,6 +149,23 @@ ENVELOPES: Mapping[str, Envelope] = {
         },
     ),
     "txn-salvage": Envelope(rows_checkpoint.SalvageRow, {"not_lost": dict[str, int]}),
+    "txn-records": Envelope(
+        rows_strip.RecordRow,
+        {
+            "producer_id": int,
+            "start_offset": int,
+            "log_start_offset": int | None,
+            "last_stable_offset": int | None,
+            "high_watermark": int | None,
+            "read_to": int | None,
+            "held_records": int | None,
+            "waiting_records": int | None,
+            "aborted_records": int | None,
+            "other_open_records": int | None,
+            "ended": TransactionEnd | None,
+            "beside": list[rows_strip.BesideRangeRow] | None,
+        },
+    ),
     "txn-abort": _PLAN,
     "txn-fence": _PLAN,
     "txn-resolve": _PLAN,

@@ -4,7 +4,7 @@ from msgspec import field
 
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, partition_or_id
 from recovery.rows.row import ConnectRow, Row, Timestamp
-from recovery.rows.strip import StripRow
+from recovery.rows.strip import RecordRow, StripRow
 
 
 class HeldGroupRow(Row):
@@ -76,6 +76,7 @@ class WhyRow(Row):
 
     again: the command line that watches it.
     strip: the log around the LSO, up to 100 offsets on each side; null where it was not read.
+    records: with --records, of this transaction and of the first that wait; else null.
 
     topic and partition: null where the story is of a transactional id that holds no partition.
     also_holds: the other partitions on which the same producer id has something open, as far as
@@ -108,6 +109,7 @@ class WhyRow(Row):
     again: str | None = None
     also_holds: list[str] = field(default_factory=list)
     strip: list[StripRow] | None = None
+    records: list[RecordRow] | None = None
 
     @property
     def where(self) -> str:

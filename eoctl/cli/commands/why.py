@@ -10,12 +10,14 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics, option
 from eoctl.cli.runner import ask
 from eoctl.operations.diagnose import why as operation
+from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
 from eoctl.render.columns.diagnose import WHY
+from eoctl.render.columns.records import record_lines
 from eoctl.render.columns.table import with_gaps
 from eoctl.render.why import why_lines
 from eoctl.settings.context import Context
-from recovery.errors import UsageError
+from recovery.errors import RefusedError, UsageError
 from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.why import WhyRow
@@ -29,6 +31,10 @@ def why(
     group: Annotated[str | None, option("--group G", "why this group does not move")] = None,
     transactional_id: Annotated[
         str | None, option("--transactional-id ID", "what this id holds, or waits for")
+    ] = None,
+    records: Annotated[
+        int | None,
+        option("--records N", "also N of its records, and N that wait; not on bundles", min=1),
     ] = None,
 ) -> int:
     """Show what readers see, what holds it, who, since when, and the one safe remedy.
@@ -46,7 +52,11 @@ def why(
     first = FirstLook(output, limits.interval)
 
     async def explained(source: Source, context: Context) -> Answer:
-        return await operation.why(
+        if records is not None:
+            from eoctl.operations.inspect.records import of_stories, permit
+
+            permit(context)
+        answer = await operation.why(
             source,
             context,
             selectors,
@@ -57,6 +67,17 @@ def why(
             on_first_look=lambda answer: first.show(
                 _lines(answer, context.title, first_look=True) if first.active else ()
             ),
+        )
+        if records is None:
+            return answer
+        assert isinstance(source, Live)
+        return await of_stories(source.cluster, context, answer, records)
+
+    if records is not None and connection.bundle() is not None:
+        raise RefusedError(
+            "a bundle holds no record's content",
+            where="--records",
+            remedy="run this on the cluster",
         )
 
     answer, context = ask(connection, explained)
@@ -83,6 +104,9 @@ def _lines(answer: Answer, title: str, *, first_look: bool = False) -> list[str]
             ascii_only=not utf8(),
             first_look=first_look,
         )
+        if row.records is not None:
+            lines.append(" records:")
+            lines += record_lines(row.records, width, ascii_only=not utf8())
     return lines
 
 
