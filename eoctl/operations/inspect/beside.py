@@ -1,4 +1,4 @@
-"""Search an output for the keys of records: are these already there?
+"""Search an output for the keys of records, to find out whether these are already there.
 
 Only committed records count, and only in the offsets that were read: what is not found there may
 still be elsewhere in the output.
