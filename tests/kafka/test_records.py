@@ -420,8 +420,8 @@ def test_what_an_output_has_already(lab1: Lab, topic: MakeTopic) -> None:
     plain.produce(output, b"7", b"old", 0, timestamp=now_ms() - 3_600_000)
     plain.flush(20)
     txns = {kind: log.producer(f"out-{kind}") for kind in ("committed", "aborted", "open")}
-    for kind, key, written, partition in writes[:3] + writes[4:] + writes[3:4]:
-        txns[kind].produce(output, written, key, partition, timestamp=now_ms())
+    for kind, its, written, partition in writes[:3] + writes[4:] + writes[3:4]:
+        txns[kind].produce(output, written, its, partition, timestamp=now_ms())
         txns[kind].flush(20)
     txns["committed"].commit_transaction(20)
     txns["aborted"].abort_transaction(20)
