@@ -3,6 +3,9 @@
 import base64
 import io
 import json
+import socket
+import threading
+from contextlib import suppress
 from typing import Any
 
 import fastavro
@@ -165,8 +168,8 @@ def test_what_cannot_be_decoded_says_why(number: int, content: bytes, why: str) 
 def test_a_login_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY", "reader:hunter2")
     with registry(SCHEMAS, "reader:hunter2") as (url, _):
-        good = made(url, **{"basic.auth.user.info": "env:REGISTRY"})
-        assert good.decode(framed(2, b"1"))[0] == 1
+        for name in ("basic.auth.user.info", "schema.registry.basic.auth.user.info"):
+            assert made(url, **{name: "env:REGISTRY"}).decode(framed(2, b"1"))[0] == 1
         for more in ({}, {"schema.registry.basic.auth.user.info": "reader:hunter3"}):
             with pytest.raises(ValueError, match="answered HTTP 401") as failed:
                 made(url, **more).decode(framed(2, b"1"))
@@ -174,15 +177,29 @@ def test_a_login_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_one_that_is_silent_is_asked_once() -> None:
-    with registry({}) as (url, _):
-        pass
-    reader = made(url)
-    for number in (1, 2):
-        with pytest.raises(ValueError, match="did not answer"):
-            reader.decode(framed(number, b""))
+    """It takes the connection and closes it: how often is counted."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        taken = []
+
+        def take() -> None:
+            with suppress(TimeoutError):
+                while True:
+                    taken.append(server.accept()[0].close())
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        reader = made(f"http://127.0.0.1:{server.getsockname()[1]}")
+        for number in (1, 2, 3):
+            with pytest.raises(ValueError, match="did not answer"):
+                reader.decode(framed(number, b""))
+        thread.join()
+    assert len(taken) == 1
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "registry:8081", "http://", "http://a:0"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://a:1", "registry:8081", "http://", "http://a:0"]
+)
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(UsageError, match="http://HOST:PORT"):
         made(url)
