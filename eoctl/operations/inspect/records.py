@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect
-from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import ENOUGH, Ended, Range, read
 from eoctl.operations.inspect.beside import Beside, found_beside
 from eoctl.operations.inspect.lists import Scope, selected
@@ -86,6 +86,7 @@ async def of_transaction(
     extra: Mapping[str, Any] = {}
     ranges: Sequence[BesideRangeRow] = ()
     if facts and facts[0].error is None and facts[0].high_watermark is not None:
+        await _refuse_later_start(cluster, partitions, request)
         found, more = await _read(cluster, facts[0], request)
         missing += more
         contents, more = _decompressed(found, request.most)
@@ -183,8 +184,20 @@ async def _read(
     return found, missing
 
 
+async def _refuse_later_start(
+    cluster: Cluster, partitions: Sequence[PartitionMetadata], request: Request
+) -> None:
+    """Raise UsageError if the producer's open transaction begins earlier: a batch does not tell."""
+    by_partition, _ = await collect.producers(cluster, partitions)
+    for producer in by_partition.get(request.topic_partition, ()):
+        start = producer.current_txn_start_offset
+        mine = producer.producer_id == request.producer_id
+        if mine and start is not None and start < request.start_offset:
+            raise _no_such(request, start)
+
+
 def _no_such(request: Request, first: int | None) -> UsageError:
-    also = "" if first is None else f"; a batch of it begins at {first}"
+    also = "" if first is None else f"; it has one at {first}"
     return UsageError(
         f"no transaction of producer id {request.producer_id} begins at offset "
         f"{request.start_offset}{also}",

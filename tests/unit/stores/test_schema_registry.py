@@ -180,12 +180,13 @@ def test_one_that_is_silent_is_asked_once() -> None:
     """It takes the connection and closes it: how often is counted."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
-        taken = []
+        taken: list[socket.socket] = []
 
         def take() -> None:
             with suppress(TimeoutError):
                 while True:
-                    taken.append(server.accept()[0].close())
+                    taken.append(server.accept()[0])
+                    taken[-1].close()
 
         thread = threading.Thread(target=take)
         thread.start()
