@@ -518,7 +518,7 @@ def test_avro_by_a_registry(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["orphan", "open", "mixed"])
 def test_of_what_the_lab_breaks(lab1: Lab, kind: str) -> None:
-    """Of the truth of a break: open records are held, and wait with the plain and committed ones."""
+    """Of the truth of a break: its open records are held; plain and committed ones wait."""
     [truth] = break_(lab1, kind, hold=False)
     where = f"{truth.topic}:{truth.partition}"
     which = ("--pid", str(truth.producer_id), "--start-offset", str(truth.start_offset))

@@ -11,6 +11,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.settings.context import Connect, resolve
 from recovery.values import replace
+from tests.kafka.conftest import made_topic
 from tests.tui.driving import lines_of, run, running, text_of, until
 from tests.tui.test_lab import StartLab
 from tui.feed.asking import LiveFeed
@@ -29,7 +30,7 @@ def lab(start_lab: StartLab) -> Iterator[Lab]:
 @pytest.fixture
 def held(lab: Lab) -> Iterator[tuple[str, str]]:
     """A topic with an open transaction, and the secret in its first record."""
-    topic, secret = f"orders-{uuid.uuid4().hex[:8]}", f"hunter-{uuid.uuid4().hex[:8]}"
+    topic, secret = made_topic(lab, name="orders"), f"hunter-{uuid.uuid4().hex[:8]}"
     properties = lab.client_properties()
     mine = Producer({**properties, "transactional.id": f"{topic}-id"})
     mine.init_transactions(20)
@@ -58,9 +59,9 @@ def test_records_are_read_when_the_key_is_pressed(
 
     async def test() -> None:
         async with running(feed(lab, record=file), (120, 40)) as (app, pilot):
-            await until(pilot, lambda: f"{topic}:0" in text_of(app), 60)
+            await until(pilot, lambda: f"{topic}:0" in text_of(app), 30)
             await pilot.press("2", "g")
-            await until(pilot, lambda: app.row is not None and app.row.judged is not None, 60)
+            await until(pilot, lambda: app.row is not None and app.row.judged is not None, 30)
             assert secret not in text_of(app)
             await pilot.press("v")
             assert isinstance(app.screen, Records)
@@ -73,7 +74,7 @@ def test_records_are_read_when_the_key_is_pressed(
             await pilot.press("escape")
             assert secret not in text_of(app)
             await pilot.press("enter")
-            await until(pilot, lambda: app.answered, 60)
+            await until(pilot, lambda: app.answered, 30)
             assert " v records" in text_of(app)
             await pilot.press("v")
             await until(pilot, lambda: secret in text_of(app), 30)
@@ -90,9 +91,9 @@ def test_a_context_that_shows_no_records_says_so(lab: Lab, held: tuple[str, str]
 
     async def test() -> None:
         async with running(feed(lab, show_records=False), (80, 24)) as (app, pilot):
-            await until(pilot, lambda: f"{topic}:0" in text_of(app), 60)
+            await until(pilot, lambda: f"{topic}:0" in text_of(app), 30)
             await pilot.press("2", "g")
-            await until(pilot, lambda: app.row is not None and app.row.judged is not None, 60)
+            await until(pilot, lambda: app.row is not None and app.row.judged is not None, 30)
             await pilot.press("v")
             await until(pilot, lambda: "show_records = false" in text_of(app), 30)
             assert secret not in text_of(app)
