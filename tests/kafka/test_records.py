@@ -51,6 +51,7 @@ class Log:
         properties: dict[str, Any] = {
             **self.lab.client_properties(),
             "message.max.bytes": 1_040_000,
+            "linger.ms": 50,
         }
         if name is None:
             return Producer(properties)
@@ -207,7 +208,7 @@ def test_what_was_deleted_is_told(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1)
     log = Log(lab1, name)
     mine, plain = log.producer("mine"), log.producer()
-    held = [offset for n in range(4) for offset in log.write(mine, (b"%d" % n, b"held"))]
+    held = log.write(mine, *((b"%d" % n, b"held") for n in range(4)))  # one batch
     waits = log.write(plain, (b"w", b"waits"))
     which = pid_at(lab1, name)
     admin = AdminClient(lab1.client_properties())
