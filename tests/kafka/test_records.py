@@ -239,7 +239,7 @@ def test_another_start_is_refused_and_an_end_is_told(lab1: Lab, topic: MakeTopic
     log = Log(lab1, name)
     plain, mine = log.producer(), log.producer("mine")
     log.write(plain, (b"a", b"b"))
-    held = log.write(mine, (b"1", b"2"), (b"3", b"4"))
+    held = [*log.write(mine, (b"1", b"2")), *log.write(mine, (b"3", b"4"))]  # two batches
     _, pid, _, start = pid_at(lab1, name)
     assert int(start) == held[0]
     for other_pid, other_start in ((pid, "0"), (pid, "2"), ("99999", start), (pid, "500")):
