@@ -63,6 +63,13 @@ class StoreState(BaseModel):
     exists: bool
 
 
+class TransactionEnd(BaseModel):
+    """The marker that ended a transaction."""
+
+    offset: int
+    outcome: Literal["commit", "abort"]
+
+
 class PlanEntry(BaseModel):
     """The journal entry that applied a plan, or undid it. ended_at: null = unfinished."""
 
@@ -146,6 +153,23 @@ ENVELOPES: Mapping[str, Envelope] = {
         },
     ),
     "txn-salvage": Envelope(rows_checkpoint.SalvageRow, {"not_lost": dict[str, int]}),
+    "txn-records": Envelope(
+        rows_strip.RecordRow,
+        {
+            "producer_id": int,
+            "start_offset": int,
+            "log_start_offset": int | None,
+            "last_stable_offset": int | None,
+            "high_watermark": int | None,
+            "read_to": int | None,
+            "held_records": int | None,
+            "waiting_records": int | None,
+            "aborted_records": int | None,
+            "other_open_records": int | None,
+            "ended": TransactionEnd | None,
+            "beside": list[rows_strip.BesideRangeRow] | None,
+        },
+    ),
     "txn-abort": _PLAN,
     "txn-fence": _PLAN,
     "txn-resolve": _PLAN,

@@ -161,6 +161,13 @@ class Dashboard(Reading, Changing):
         if not self.leaving_needs_an_answer():
             self.leave()
 
+    def action_first_of(self, names: str) -> None:
+        """Do what a key with several actions does on this screen."""
+        for name in names.split():
+            if self.check_action(name, ()):
+                getattr(self, f"action_{name}")()
+                return
+
     def action_view(self, name: str) -> None:
         self.trail.clear()
         self.go(

@@ -71,6 +71,21 @@ class Reading(Layout):
         make = partial(_uncut, texts, "text")
         self.push_screen(Overlay("JSON", make, copies="\n".join(texts)))
 
+    def action_records(self) -> None:
+        """Show the records of the cursor's transaction, or the page's, and those that wait."""
+        from tui.feed.asking import LiveFeed
+        from tui.screens.records import Records, request_of
+
+        if not isinstance(self.feed, LiveFeed):
+            self.say("a bundle holds no record's content", "look")
+            return
+        judged = self.row.judged if self.row is not None else next(iter(self.holders), None)
+        request = request_of(judged) if judged is not None else None
+        if request is None:
+            self.say("no open transaction is known here whose records could be shown", "look")
+            return
+        self.push_screen(Records(self.feed.context, request))
+
     def action_equal(self) -> None:
         """Show commands to paste; none of them changes anything."""
         from tui.equal_commands import equal_commands

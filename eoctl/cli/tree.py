@@ -71,6 +71,11 @@ TREE = Branch(
                     "what __transaction_state recorded",
                     "eoctl txn history order-sender-0",
                 ),
+                "records": Leaf(
+                    "records:txn_records",
+                    "the records at stake, and the first that wait",
+                    "eoctl txn records orders:3 --pid 7 --start-offset 42",
+                ),
                 "abort": Leaf(
                     "remedy:abort",
                     "abort an orphan: shows the plan, --execute acts",

@@ -49,6 +49,7 @@ class ContextFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
+    show_records: bool = True
 
     def __repr__(self) -> str:
         """Leave out what may hold a password."""
@@ -117,6 +118,7 @@ class Context(Confidential):
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
+    show_records: bool = True  # keys, values and headers may be shown
     warnings: tuple[str, ...] = ()  # what is less safe than one may think, in sentences
 
     @property
@@ -148,8 +150,8 @@ def _warnings(
     warnings = []
     dropped = os.environ.get("EOCTL_CONTEXT") or _chosen_context() or config.context
     entry = contexts(config).get(dropped) if name is None and dropped else None
-    if entry is not None and (entry.read_only or entry.protected):
-        guard = "read-only" if entry.read_only else "protected"
+    if entry is not None and (guards := _guards(entry)):
+        guard = guards[0]
         named = (
             (connect.bootstrap_server, "--bootstrap-server"),
             (connect.command_config, "--command-config"),
@@ -171,6 +173,16 @@ def _warnings(
             "false): anyone on the way to the brokers can read and change all that is sent"
         )
     return tuple(warnings)
+
+
+def _guards(entry: ContextFile) -> list[str]:
+    """Return in words what a context guards against, the most important first."""
+    words = (
+        ("read-only", entry.read_only),
+        ("protected", entry.protected),
+        ("set to show no records", not entry.show_records),
+    )
+    return [word for word, on in words if on]
 
 
 def load_config(*, new: bool = False) -> ConfigFile:
@@ -363,6 +375,7 @@ def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
         two_phase_patterns=entry.two_phase_patterns,
         accept_missing=entry.accept_missing,
         lock_zookeeper=entry.lock_zookeeper,
+        show_records=entry.show_records,
         warnings=_warnings(connect, config, name, properties),
     )
 

@@ -10,11 +10,14 @@ import io
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.errors import UsageError
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 NUMBERS = {"short": ">h", "int": ">i", "long": ">q", "float": ">f", "double": ">d"}
 KNOWN = (
@@ -45,7 +48,7 @@ def serde(text: str, where: str) -> Serde:
             return _number(NUMBERS[text])
         simple = {
             "string": Serde(lambda b: b.decode("utf-8"), lambda t: t.encode("utf-8")),
-            "json": Serde(_json, lambda t: t.encode("utf-8")),
+            "json": Serde(json_value, lambda t: t.encode("utf-8")),
             "hex": Serde(bytes.hex, bytes.fromhex),
             "base64": Serde(
                 lambda b: base64.b64encode(b).decode(),
@@ -63,7 +66,9 @@ def serde(text: str, where: str) -> Serde:
     raise UsageError(f"no serde {text!r}", where=where, remedy=f"one of {', '.join(KNOWN)}")
 
 
-def _json(content: bytes) -> Any:
+def json_value(content: bytes) -> Any:
+    """Return JSON's value. Raises ValueError, also for NaN and infinities."""
+
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is not JSON")
 
@@ -93,16 +98,39 @@ def _unframed(decode: Decoder, framed: bool, *, indexes: bool) -> Decoder:
         return decode
 
     def decode_framed(content: bytes) -> Any:
-        if len(content) < 5 or content[0] != 0:
+        if not is_framed(content):
             raise ValueError("not framed as the schema registry's clients do")
-        at = 5
-        if indexes:
-            count, at = _varint(content, at)
-            for _ in range(count):
-                _, at = _varint(content, at)
-        return decode(content[at:])
+        return decode(content[message_indexes(content)[1] if indexes else FRAME_BYTES :])
 
     return decode_framed
+
+
+FRAME_BYTES = 5
+"""Of the framing: a zero byte and the schema's number, an int32."""
+
+
+def is_framed(content: bytes) -> bool:
+    """Return True if the bytes begin as the schema registry's clients write them."""
+    return len(content) >= FRAME_BYTES and content[0] == 0
+
+
+def schema_number(content: bytes) -> int:
+    """Return the number of the schema that framed content names."""
+    return int.from_bytes(content[1:FRAME_BYTES])
+
+
+def message_indexes(content: bytes) -> tuple[list[int], int]:
+    """Return which message of its file framed Protobuf content is, and where it begins.
+
+    A path into the file's messages and the messages in them; [] stands for the first one.
+    Raises ValueError.
+    """
+    count, at = _varint(content, FRAME_BYTES)
+    indexes = []
+    for _ in range(count):
+        index, at = _varint(content, at)
+        indexes.append(index)
+    return indexes, at
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
@@ -118,13 +146,27 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 def _avro(file: str, where: str) -> Decoder:
     try:
+        schema = json.loads(_read(file, where))
+        return avro_decoder([schema], where)
+    except ValueError as error:
+        raise UsageError(f"{file} is not an Avro schema: {error}", where=where) from None
+
+
+def avro_decoder(schemas: Sequence[Any], where: str) -> Decoder:
+    """Return the decoder of the last of these Avro schemas; the others are types that it names.
+
+    Raises ValueError if one is no schema, UsageError without fastavro.
+    """
+    try:
         import fastavro
     except ImportError:
         raise _missing("fastavro", where) from None
+    named: dict[str, Any] = {}
     try:
-        schema = fastavro.parse_schema(json.loads(_read(file, where)))
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise UsageError(f"{file} is not an Avro schema: {error}", where=where) from None
+        for one in schemas:
+            schema = fastavro.parse_schema(one, named_schemas=named)
+    except (fastavro.schema.SchemaParseException, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from None
 
     def decode(content: bytes) -> Any:
         stream = io.BytesIO(content)
@@ -148,20 +190,31 @@ def _protobuf(words: str, where: str) -> Decoder:
     if not file or not message:
         raise UsageError("name the file and the message", where=where, remedy="FILE:MESSAGE")
     try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+        from google.protobuf import descriptor_pb2
         from google.protobuf.message import DecodeError
     except ImportError:
         raise _missing("protobuf", where) from None
     try:
         described = descriptor_pb2.FileDescriptorSet.FromString(_read(file, where))
-        pool = descriptor_pool.DescriptorPool()
-        for one in described.file:
-            pool.Add(one)
-        message_class = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+        return protobuf_decoder(described.file, message)
     except KeyError:
         raise UsageError(f"{file} has no message {message}", where=where) from None
     except (DecodeError, TypeError) as error:
         raise UsageError(f"{file} is not a descriptor set: {error}", where=where) from None
+
+
+def protobuf_decoder(files: "Iterable[FileDescriptorProto]", message: str) -> Decoder:
+    """Return the decoder of a message. files: those that others import come first.
+
+    Raises KeyError for an unknown message, TypeError for files that do not belong together.
+    """
+    from google.protobuf import descriptor_pool, json_format, message_factory
+    from google.protobuf.message import DecodeError
+
+    pool = descriptor_pool.DescriptorPool()
+    for one in files:
+        pool.Add(one)
+    message_class = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
 
     def decode(content: bytes) -> Any:
         try:

@@ -283,6 +283,9 @@ class ContextRow(Row):
     read_only: bool
     protected: bool
     source: str
+    show_records: Annotated[
+        bool, Meta(description="false: keys and values of records are not shown")
+    ] = True
 
 
 class ContextTestRow(Row):

@@ -1,8 +1,11 @@
-"""The rows of the dashboard's partition strip: what stands in the log around the LSO."""
+"""The rows of a partition's log: its stretches around the LSO, and single records at stake."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from recovery.rows.row import Row, Timestamp
+from msgspec import Meta
+
+from recovery.facts import HasPartition
+from recovery.rows.row import FROM, TO, Row, Timestamp
 
 StripKind = Literal[
     "plain", "committed", "aborted", "open", "undecided", "control", "missing", "unread"
@@ -54,3 +57,72 @@ class MarkerRow(Row):
     producer_epoch: int
     coordinator_epoch: int
     origin: Literal["ours", "foreign"]
+
+
+RecordFormat = Literal["text", "json", "avro", "protobuf", "hex"]
+FoundBeside = Literal["same-value", "same-key", "not-in-range", "no-key"]
+
+
+class HeaderRow(Row):
+    """A record's header. value: in base64; value_decoded: its text, or `0x` and hexadecimal."""
+
+    name: str
+    value: str | None
+    value_decoded: str | None
+
+
+class BesideRow(Row):
+    """Whether a committed record of the output has a held record's key.
+
+    found: same-value if its bytes are equal too; not-in-range: none in the offsets that were read,
+    which the envelope names; no-key: the record has none, so this cannot be answered. offset: of
+    the first such record.
+    """
+
+    found: FoundBeside
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+
+class BesideRangeRow(Row):
+    """The offsets of an output's partition that were searched for keys.
+
+    from_timestamp: the time that `from` was looked up for. complete: read up to the last stable
+    offset.
+    """
+
+    topic: str
+    partition: int
+    start: Annotated[int, FROM]
+    end: Annotated[int, TO, Meta(description="not included")]
+    last_stable_offset: int
+    from_timestamp: Timestamp
+    complete: bool
+
+
+class RecordRow(HasPartition, Row):
+    """A record of the transaction in question (held), or one that waits for it to end (waiting).
+
+    key, value: in base64. key_decoded, value_decoded: readable, in the format that key_format and
+    value_format name; `0x` and digits for hex. value_bytes: the value's length. With --keys-only
+    there is no value but its length; headers: null unless requested. problem: why something is
+    shown as hex. beside: of held records, with --beside.
+    """
+
+    topic: str
+    partition: int
+    which: Literal["held", "waiting"]
+    offset: int
+    timestamp: Timestamp
+    producer_id: int | None
+    key: str | None
+    key_decoded: object
+    key_format: RecordFormat | None
+    value: str | None
+    value_decoded: object
+    value_format: RecordFormat | None
+    value_bytes: int | None
+    headers: list[HeaderRow] | None = None
+    problem: str | None = None
+    beside: BesideRow | None = None

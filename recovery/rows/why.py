@@ -7,7 +7,7 @@ from msgspec import field
 from recovery.facts import HasPartition
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, partition_or_id
 from recovery.rows.row import ConnectRow, Row, Timestamp
-from recovery.rows.strip import MarkerRow, StripRow
+from recovery.rows.strip import MarkerRow, RecordRow, StripRow
 
 
 class HeldGroupRow(Row):
@@ -79,6 +79,7 @@ class WhyRow(Row):
 
     again: the command line that watches it.
     strip: the log around the LSO, up to 100 offsets on each side; null where it was not read.
+    records: with --records, of this transaction and of the first that wait; else null.
 
     topic and partition: null where the story is of a transactional id that holds no partition.
     also_holds: the other partitions on which the same producer id has something open, as far as
@@ -114,6 +115,7 @@ class WhyRow(Row):
     also_holds: list[str] = field(default_factory=list)
     strip: list[StripRow] | None = None
     markers: list[MarkerRow] = field(default_factory=list)
+    records: list[RecordRow] | None = None
 
     @property
     def where(self) -> str:

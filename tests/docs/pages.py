@@ -37,6 +37,7 @@ WORLDS = {
     ("docs/flink.md", "The source's offsets"): "make test",
     ("docs/flink.md", "What became of them"): "make test",
     ("docs/merge.md", "Merge logs"): "make test",
+    ("docs/records.md", "The records at stake"): "make test",
     ("docs/restart.md", "A damaged Spark checkpoint"): "make test",
     ("docs/restart.md", "Plans without an application file"): "make test",
     ("docs/restart.md", "Stores"): "make test",

@@ -11,9 +11,23 @@ from typing import Literal
 from textual.binding import Binding
 
 from recovery.values import Value
-from tui.screens.views import CHANGE, CHECKPOINT, JOB, JOBS, LETTERS, PLANS, RECOVER, VIEWS, View
+from tui.screens.views import (
+    CHANGE,
+    CHECKPOINT,
+    JOB,
+    JOBS,
+    LETTERS,
+    OVERVIEW,
+    PARTITIONS,
+    PLANS,
+    RECOVER,
+    TRANSACTIONS,
+    VIEWS,
+    WHY,
+    View,
+)
 
-Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
+Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs", "held"]
 
 
 class Key(Value):
@@ -59,6 +73,15 @@ KEYS: tuple[Key, ...] = (
         subject=True,
     ),
     Key(("v",), "v", "verify", "check whether it is as planned", "changes", "verify", subject=True),
+    Key(
+        ("v",),
+        "v",
+        "records",
+        "the records at stake, read now: keys and values",
+        "held",
+        "records",
+        subject=True,
+    ),
     Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
     Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
@@ -102,6 +125,7 @@ class Command(Value):
 
 
 CHANGED, JOBBED = (PLANS, CHANGE), (JOBS, JOB)
+HELD = (OVERVIEW, PARTITIONS, TRANSACTIONS, WHY)
 UNSORTED = "U"  # with shift: the worst first again
 
 TAKES = {
@@ -125,10 +149,20 @@ COMMANDS: tuple[Command, ...] = (
 
 
 def bindings() -> list[Binding]:
-    """Return App.BINDINGS: the list above, a digit per screen, a shifted letter per column."""
-    made = [
-        Binding(",".join(k.keys), k.action, k.help, show=False, priority=k.priority) for k in KEYS
-    ]
+    """Return App.BINDINGS: the list above, a digit per screen, a shifted letter per column.
+
+    A key with an action of its own on some screens is bound once, to all its actions.
+    """
+    by_keys: dict[tuple[str, ...], list[Key]] = {}
+    for k in KEYS:
+        by_keys.setdefault(k.keys, []).append(k)
+    made = []
+    for keys, several in by_keys.items():
+        k = several[0]
+        action = k.action
+        if len(several) > 1:
+            action = f"first_of('{' '.join(one.action for one in several)}')"
+        made.append(Binding(",".join(keys), action, k.help, show=False, priority=k.priority))
     made += [
         Binding(str(v.number), f"view('{v.name}')", v.title, show=False) for v in VIEWS if v.number
     ]
@@ -148,6 +182,8 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
         return view not in (JOBS, JOB, RECOVER, CHECKPOINT)
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
+    if key.where == "held":
+        return not replay and view in HELD
     if key.where == "page":
         return view.kind == "page"
     return key.where == "all" or replay

@@ -36,6 +36,7 @@ def _contexts(connection: Connection) -> list[ContextRow]:
             read_only=entry.read_only,
             protected=entry.protected,
             source="config file" if name in known.contexts else "lab",
+            show_records=entry.show_records,
         )
         for name, entry in config.contexts(known).items()
     ]
@@ -74,6 +75,7 @@ def show(connection: Connection, output: Format) -> int:
         for key, value in (
             ("read_only", context.read_only),
             ("protected", context.protected),
+            ("show_records", None if context.show_records else "False"),
             ("socks5", None if context.socks5 is None else _without_login(context.socks5)),
             ("lock", lock_words(context.lock_zookeeper)),
         )

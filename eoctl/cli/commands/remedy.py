@@ -56,6 +56,10 @@ class OpenHere:
             )
         return f"{selector.literal}:{ranges[0][0]}"
 
+    def transaction(self) -> tuple[int, int]:
+        """Its producer id and its first offset. Raises UsageError if one is not given."""
+        return _required(self.pid, "--pid"), _required(self.start_offset, "--start-offset")
+
     def request(
         self,
         action: Action,
@@ -65,11 +69,13 @@ class OpenHere:
         owner_is_gone: bool = False,
     ) -> operations.RemedyRequest:
         """Return what is requested. Raises UsageError when a part of it is not named."""
+        partition = self.name()
+        producer_id, start_offset = self.transaction()
         return operations.RemedyRequest(
             action,
-            partition=self.name(),
-            producer_id=_required(self.pid, "--pid"),
-            start_offset=_required(self.start_offset, "--start-offset"),
+            partition=partition,
+            producer_id=producer_id,
+            start_offset=start_offset,
             outcome=outcome,
             without_proof=without_proof,
             owner_is_gone=owner_is_gone,

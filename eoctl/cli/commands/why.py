@@ -11,13 +11,15 @@ from eoctl.cli.options import Connection, Format, Topics, option
 from eoctl.cli.runner import ask
 from eoctl.operations.diagnose import why as operation
 from eoctl.operations.diagnose.group_story import why_group
+from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
 from eoctl.render.columns.diagnose import WHY
+from eoctl.render.columns.records import record_lines
 from eoctl.render.columns.table import with_gaps
 from eoctl.render.group_words import group_lines, headline
 from eoctl.render.why import why_lines
 from eoctl.settings.context import Context
-from recovery.errors import UsageError
+from recovery.errors import RefusedError, UsageError
 from recovery.plurals import counted
 from recovery.rows.answers import Answer
 from recovery.rows.why import GroupStoryRow, WhyRow
@@ -31,6 +33,10 @@ def why(
     group: Annotated[str | None, option("--group G", "why this group does not move")] = None,
     transactional_id: Annotated[
         str | None, option("--transactional-id ID", "what this id holds, or waits for")
+    ] = None,
+    records: Annotated[
+        int | None,
+        option("--records N", "also N of its records, and N that wait; not on bundles", min=1),
     ] = None,
 ) -> int:
     """Show what readers see, what holds it, who, since when, and the one safe remedy.
@@ -51,19 +57,35 @@ def why(
         def seen(answer: Answer) -> None:
             first.show(_lines(answer, context.title, first_look=True) if first.active else ())
 
+        if records is not None:
+            from eoctl.operations.inspect.records import of_stories, permit
+
+            permit(context)
         settings, pause = limits.settings(context), limits.interval
         if group is not None:
-            return await why_group(
+            answer = await why_group(
                 source, context, group, settings, pause=pause, on_first_look=seen
             )
-        return await operation.why(
-            source,
-            context,
-            selectors,
-            settings,
-            pause=pause,
-            transactional_id=transactional_id,
-            on_first_look=seen,
+        else:
+            answer = await operation.why(
+                source,
+                context,
+                selectors,
+                settings,
+                pause=pause,
+                transactional_id=transactional_id,
+                on_first_look=seen,
+            )
+        if records is None:
+            return answer
+        assert isinstance(source, Live)
+        return await of_stories(source.cluster, context, answer, records)
+
+    if records is not None and connection.bundle() is not None:
+        raise RefusedError(
+            "a bundle holds no record's content",
+            where="--records",
+            remedy="run this on the cluster",
         )
 
     answer, context = ask(connection, explained)
@@ -105,6 +127,9 @@ def _lines(answer: Answer, title: str, *, first_look: bool = False) -> list[str]
             ascii_only=not utf8(),
             first_look=first_look,
         )
+        if row.records is not None:
+            lines.append(" records:")
+            lines += record_lines(row.records, width, ascii_only=not utf8())
     return lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from recovery.errors import UsageError
 
 SECRET_KEY = re.compile(
-    r"password|passphrase|secret|jaas|token|[._]key\s*$|key\.pem", re.IGNORECASE
+    r"password|passphrase|secret|jaas|token|user\.info|[._]key\s*$|key\.pem", re.IGNORECASE
 )
 """Client properties whose values are never shown."""
 ELSEWHERE = re.compile(r"(env|file):.")

@@ -5,13 +5,10 @@ from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.fetch import Range, read_all
-from eoctl.render.sanitise import visible
 from recovery.diagnose.diagnosis import Judged
 from recovery.formats.batches import batch_headers
-from recovery.formats.records import records
 from recovery.plurals import counted
 
-MOST_KEYS = 5
 CHUNKS = 16  # of 4 MiB
 
 
@@ -36,8 +33,8 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
     """Return the records of the open transaction, and who was asked for its outcome.
 
     above: only the batches of a later producer epoch than this one. at_stake: records,
-    first_offset, last_offset, keys (at most five, escaped), whole: all of them were read.
-    questions: sentences.
+    first_offset, last_offset, whole: all of them were read. keys: none, since plans and journal
+    keep no record's content (`txn records` shows it). questions: sentences.
     """
     about, end = judged.about, judged.partition.high_watermark
     assert about.start_offset is not None
@@ -46,7 +43,6 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
     held_range = Range(about.topic, about.partition, start, end)
     chunks, ended = await read_all(cluster, [held_range], most_chunks=CHUNKS)
     count, first, last = 0, None, None
-    keys: dict[str, None] = {}
     for chunk in chunks[about.topic_partition]:
         for h in batch_headers(chunk.records):
             if h.producer_id != about.producer_id or h.is_control or not h.is_transactional:
@@ -58,11 +54,6 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
             count += h.records_count
             first = h.base_offset if first is None else first
             last = h.last_offset
-            if len(keys) < MOST_KEYS:
-                for r in records(chunk.records, h):
-                    keys[_key(r.key)] = None
-                    if len(keys) >= MOST_KEYS:
-                        break
     sample = judged.newest
     owners = [t.transactional_id for t in sample.live(about.producer_id or 0)]
     questions = [
@@ -75,18 +66,11 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
             "records": count,
             "first_offset": first,
             "last_offset": last,
-            "keys": list(keys),
+            "keys": [],
             "whole": ended[about.topic_partition].error is None,
         },
         "asked": questions,
     }
-
-
-def _key(key: bytes | None) -> str:
-    if key is None:
-        return "(no key)"
-    text = visible(key.decode("utf-8", "backslashreplace"))
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def costs(values: Mapping[str, Any], outcome: str) -> tuple[str, ...]:

@@ -15,7 +15,11 @@ _MARKS = {True: None, False: "!", None: "?"}
 
 
 def _may(row: ContextRow) -> str | None:
-    words = (("READ-ONLY", row.read_only), ("PROTECTED", row.protected))
+    words = (
+        ("READ-ONLY", row.read_only),
+        ("PROTECTED", row.protected),
+        ("NO-RECORDS", not row.show_records),
+    )
     return " ".join(word for word, on in words if on) or None
 
 

@@ -447,3 +447,20 @@ def test_certificates_that_are_not_checked_are_warned_of_each_time(
     for _ in range(2):
         Connection(bootstrap_server="b:1", x=["enable.ssl.certificate.verification=false"]).one()
         assert "the brokers' certificates are not checked" in capsys.readouterr().err
+
+
+def test_a_context_may_show_no_records(home: Path) -> None:
+    """Which holds only with the context: another way to its servers is warned of."""
+    write(home, CONFIG + "show_records = false\n")
+    assert not resolve(Connect("from-flag")).show_records
+    assert resolve(Connect("used")).show_records
+    assert resolve(Connect(bootstrap_server="flag:1")).show_records
+    write(home, CONFIG.replace('"from-file"', '"from-flag"', 1) + "show_records = false\n")
+    [warning] = resolve(Connect(bootstrap_server="flag:1")).warnings
+    assert "context from-flag is set to show no records, but --bootstrap-server" in warning
+
+
+def test_a_registry_login_is_a_secret() -> None:
+    for key in ("basic.auth.user.info", "schema.registry.basic.auth.user.info"):
+        assert SECRET_KEY.search(key)
+    assert not SECRET_KEY.search("schema.registry.url")

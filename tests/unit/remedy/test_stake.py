@@ -152,7 +152,7 @@ def test_the_records_of_the_open_transaction_are_at_stake(monkeypatch: pytest.Mo
         "records": 5,
         "first_offset": START,
         "last_offset": 17,
-        "keys": ["a", "(no key)", "\\x1b[m", "b"],
+        "keys": [],  # no record's content is kept
         "whole": True,
     }
     assert read == Range(*AT, START, 40)
@@ -182,15 +182,6 @@ def test_it_begins_where_the_log_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == Range(*AT, 0, 40)
     assert (found["records"], found["first_offset"]) == (2, 0)
     assert asked == ["2 coordinator partitions: owned by orders"]
-
-
-def test_few_keys_are_shown_and_none_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [b"x" * n for n in (59, 60, 61)]
-    found, *_ = at_stake(monkeypatch, data(START, *keys), data(13, b"4", b"5", b"6"))
-    assert found["keys"] == ["x" * 59, "x" * 60, "x" * 59 + "…", "4", "5"]
-    found, *_ = at_stake(monkeypatch, data(START, *keys, b"4", b"5"), data(15, b"6"))
-    assert found["keys"][-1] == "5"
-    assert found["records"] == 6
 
 
 def test_what_either_outcome_costs() -> None:
