@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from eoctl.render.ends import otherwise
 from eoctl.render.explain import what_to_do
 from eoctl.render.runbook_answers import questions
 from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, code, stamp
@@ -143,6 +144,8 @@ def _left(items: Sequence[Item]) -> Iterator[str]:
                 )
         elif h.verdict == "prepare":
             until = "until its markers are written: some seconds"
+        elif i.waits_for_id:
+            until = visible(otherwise(h))
         else:
             until = visible("; ".join((h.remedy.does, *h.remedy.caveats)))
         yield f"- {i.title}: {until}."
@@ -183,6 +186,8 @@ _UNREACHED: Mapping[str, str] = {
     "two-phase": "**two-phase**: nothing from here is safe. Keep it open, call whoever runs the "
     "other system.",
     "unknown": "**unknown**: write nothing. Only what is seen or known changes that.",
+    "coordinator-fenced": "**coordinator-fenced**: write nothing until somebody can show the "
+    "outcome. Let its application use another transactional id.",
 }
 
 

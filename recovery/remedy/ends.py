@@ -152,10 +152,9 @@ def ends_of(j: Judged | JudgedId) -> Ends:
     if isinstance(j, JudgedId):
         return _id_ends(j)
     plain = plain_way(j.verdict.remedy)
-    refused = None if plain is None else refused_because(j, plain)
-    blocker = _at_work(j)
-    if plain is None or refused is not None:
-        plain = None if blocker is None else Way("why", transactional_id=blocker.transactional_id)
+    if plain is None or refused_because(j, plain) is not None:
+        id_first = _at_work(j)
+        plain = None if id_first is None else Way("why", transactional_id=id_first.transactional_id)
     known: tuple[Way, ...] = ()
     if plain is None:
         known = tuple(w for w in _for_knowledge(j) if refused_because(j, w) is None)
@@ -253,6 +252,8 @@ def _for_knowledge(j: Judged) -> Iterator[Way]:
 def _at_work(j: Judged) -> TransactionFacts | None:
     """Return an id that is open with this producer id, whose end must come first."""
     if j.verdict.name not in ("orphan", "marker-lost", "unknown") or j.verdict.mixed:
+        return None
+    if j.verdict.remedy.action == "restore-leader":  # that id cannot end before
         return None
     if j.verdict.name == "unknown" and j.verdict.rule not in NEVER_KNOWN:
         return None
