@@ -132,7 +132,7 @@ def walk(j: Judged) -> None:
             named.add((w.action, w.outcome, flag))
     all_made = requests(j)
     assert named <= set(all_made)
-    shown = dict(map(tuple, hanging_row(j, (), "c").remedy.refused))  # type: ignore[arg-type]
+    shown = {row[0]: row[1] for row in hanging_row(j, (), "c").remedy.refused}
     for key, request in all_made.items():
         why = accepted(j, request)
         if key in named:
@@ -197,8 +197,8 @@ GATES: dict[str, Callable[[Sample], Sample]] = {
         s, named=tuple(replace(p, leader=None) for p in s.named if p.topic_partition == P)
     ),
 }
-GATED = (None, ["owner-gone"], "wait-for-owner")
-AWAY = (None, [], "start-brokers")
+GATED: End = (None, ["owner-gone"], "wait-for-owner")
+AWAY: End = (None, [], "start-brokers")
 
 
 def owned(version: int, verdict: str, gate: str) -> Judged:
