@@ -100,7 +100,6 @@ def otherwise(h: TxnHangingRow, do: str | None = None) -> str:
     name = rest.data.get("transactional_id") or h.transactional_id or "its id"
     partitions = some(rest.data.get("partitions") or ["the coordinator's log"])
     moves = rest.data.get("moves") or 1
-    refused = rest.data.get("refused")
     return {
         "never-ends": "it stays as it is, and readers wait until somebody acts",
         "another-id": f"let its application use another transactional id: {name} stays stuck "
@@ -123,10 +122,18 @@ def otherwise(h: TxnHangingRow, do: str | None = None) -> str:
         "transactional id meanwhile",
         "ask-system": "ask that system, and keep the transaction open until it answers",
         "ask-owner": "write nothing until somebody can show the outcome",
-        "look-again": f"{refused}: wait until that has changed, then look again"
-        if refused
-        else do or h.remedy.does,
+        "look-again": _look_again(h, do),
     }.get(rest.code, rest.code)
+
+
+def _look_again(h: TxnHangingRow, do: str | None) -> str:
+    assert h.ends is not None
+    data = h.ends.otherwise.data
+    if data.get("refused"):
+        return f"{data['refused']}: wait until that has changed, then look again"
+    if data.get("partitions"):
+        return f"look at {some(data['partitions'])}: the page of each has its command"
+    return do or h.remedy.does
 
 
 def _or_its_coordinator(h: TxnHangingRow) -> str:

@@ -340,6 +340,9 @@ def _id_otherwise(j: JudgedId, plain: Way | None) -> Otherwise:
     if v.name == "coordinator-fenced":
         if remedy.action == "restart-coordinator":
             return Otherwise("move-leader", name | {"moves": remedy.moves, "broker": remedy.broker})
+        if remedy.action == "write-prepared-marker":  # these are judged by themselves
+            held = [p.name for p in j.first.named or () if p.open_from is not None]
+            return Otherwise("look-again", name | {"partitions": held})
         return Otherwise("another-id", name)
     if v.name == "prepare-stuck":
         return Otherwise("upgrade", name)

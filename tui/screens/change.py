@@ -187,6 +187,6 @@ def plan_lines(plan: "Plan", width: int) -> list[Line]:
         (),
     ]  # fmt: skip
     for label, text in plan_facts(plan):
-        for number, part in enumerate(wrapped(visible(text), width - 12)):
+        for number, part in enumerate(wrapped(visible(text), width - 11)):
             lines.append(((f" {'' if number else label:<9}", "dim"), (part, "text")))
     return lines

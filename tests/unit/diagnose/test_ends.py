@@ -19,7 +19,8 @@ from eoctl.operations.remedy.marker import refuse
 from eoctl.operations.remedy.plan import RemedyRequest
 from eoctl.render.ends import ends_blocks, ways_of, ways_table
 from eoctl.render.explain import explain_lines, find
-from recovery.diagnose.diagnosis import Judged
+from recovery.diagnose.diagnosis import Judged, JudgedId
+from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import judge
 from recovery.errors import EoctlError
 from recovery.facts import GroupFacts, Missing
@@ -27,6 +28,7 @@ from recovery.inspect.observation import Sample
 from recovery.remedy.ends import WAYS_OUT, Ends, ends_of, way_out
 from recovery.remedy.repairs import commit_refused, raise_first, remedy_allowed
 from recovery.values import replace
+from tests.unit.inspect import test_id_verdicts as ids
 from tests.unit.inspect import test_verdicts as table
 from tests.unit.inspect.test_verdicts import CASES, P, Q, live, lost, refused
 from tests.unit.remedy import test_verdicts_model as model
@@ -326,6 +328,52 @@ def test_refused_on_one_partition_by_epoch_and_on_another_by_its_producer(versio
     walk(other)
     assert short(ends_of(other)) == (None, ["committed", "aborted"], "ask-owner")
     assert ends_of(other).otherwise.data["rule"] == "written-beyond-decision"
+
+
+# --- ids that hold no partition -----------------------------------------------------------------
+
+
+def of_id(name: str) -> JudgedId:
+    found: list[JudgedId] = []
+
+    def recording(first, second=None, record=None, settings=None):  # type: ignore[no-untyped-def]
+        verdict = judge_id(first, second, record, settings)
+        found.append(JudgedId(first, second, record, verdict))
+        return verdict
+
+    with patch.object(ids, "judge_id", recording):
+        verdict = ids.CASES[name][0]()
+    return next(j for j in found if j.verdict is verdict)
+
+
+@pytest.mark.parametrize("name", ids.CASES)
+def test_an_id_that_holds_nothing_ends_as_its_verdict_says(name: str) -> None:
+    j, (_, verdict, _, action) = of_id(name), ids.CASES[name]
+    now, known, left = short(ends_of(j))
+    assert way_out(verdict, ends_of(j)) is not None
+    assert now == ("fence" if action == "fence" else None)
+    owned = j.verdict.about.state == "Ongoing" and verdict != "unknown"
+    hidden = "hidden" in name or "no partition visible" in name
+    assert known == ["owner-gone"] * (owned and action in ("wait", "none") and not hidden)
+    if verdict == "unknown":
+        assert left == "look-again"
+    elif action == "restore-leader":
+        assert left == "start-brokers"
+    elif action == "write-prepared-marker":
+        assert ends_of(j).otherwise.data["partitions"]
+    row = hanging_row(j, (), "c")
+    assert [b.text for b in ends_blocks(row, do="do") if b.label == "otherwise"] != ["another-id"]
+
+
+def test_no_fence_of_an_id_is_named_where_a_partition_is_hidden() -> None:
+    """Its record names two, its description one: decided records may lie on the other."""
+    hidden = ids.row("Ongoing", partitions=(P,))
+    for late in (False, True):
+        seen_once = replace(ids.look("Ongoing", over_long=late), row=hidden)
+        record = ids.record("Ongoing")
+        verdict = judge_id(seen_once, seen_once, record)
+        found = ends_of(JudgedId(seen_once, seen_once, record, verdict))
+        assert (found.next, found.if_you_know) == (None, ())
 
 
 # --- whatever happens -----------------------------------------------------------------------------
