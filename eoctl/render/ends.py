@@ -165,7 +165,7 @@ _WHEN: Mapping[tuple[str, str], str] = {
     ("long", "may-live"): "its owner may live",
     ("long", "not-seen"): "its partitions are hidden",
     ("two-phase", "its-system"): "its system decides",
-    ("two-phase", "not-from-here"): "what lies under it is not known",
+    ("two-phase", "not-from-here"): "what lies under it is not known, or transaction.version is 1",
     ("prepare", "being-written"): "its markers are being written",
     ("open", "within-limits"): "within its limits",
     ("open", "not-from-here"): "what lies under it is not known",

@@ -14,6 +14,7 @@ from recovery.diagnose.case import life_of
 from recovery.diagnose.diagnosis import Judged, JudgedId
 from recovery.diagnose.remedies import Remedy
 from recovery.facts import TransactionFacts
+from recovery.inspect.two_phase import is_two_phase
 from recovery.remedy.repairs import (
     NEVER_KNOWN,
     raise_first,
@@ -62,7 +63,7 @@ class Way(Value):
 class Otherwise(Value):
     """What is left for whoever knows no more: what to wait for, what to repair, whom to ask.
 
-    data: until (ms, by the coordinator's clock), partitions, broker, moves, transactional_id,
+    data: partitions, broker, moves, transactional_id,
     rule: the rule whose page says what to grant or what to ask; refused: why an outcome may not be
     written without proof although no look can show one.
     """
@@ -147,17 +148,23 @@ def way_out(verdict: str, ends: Ends) -> WayOut | None:
     return rows[0] if rows else None
 
 
-def ends_of(j: Judged | JudgedId) -> Ends:
-    """Return what may be done about a judged transaction, or id that holds no partition."""
+def ends_of(j: Judged | JudgedId, transaction_version: int = 2) -> Ends:
+    """Return what may be done about a judged transaction, or id that holds no partition.
+
+    transaction_version: the cluster's. Below 2 only InitProducerId raises an id, and brokers refuse
+    that request with the timeout of a two-phase transaction.
+    """
     if isinstance(j, JudgedId):
-        return _id_ends(j)
+        return _id_ends(j, transaction_version)
     plain = plain_way(j.verdict.remedy)
     if plain is None or refused_because(j, plain) is not None:
         id_first = _at_work(j)
         plain = None if id_first is None else Way("why", transactional_id=id_first.transactional_id)
     known: tuple[Way, ...] = ()
     if plain is None:
-        known = tuple(w for w in _for_knowledge(j) if refused_because(j, w) is None)
+        known = tuple(
+            w for w in _for_knowledge(j, transaction_version) if refused_because(j, w) is None
+        )
     return Ends(plain, known, _otherwise(j, plain, known))
 
 
@@ -237,16 +244,20 @@ def _fence(name: str | None, pid: int | None, epoch: int | None, *, gone: bool =
     )
 
 
-def _for_knowledge(j: Judged) -> Iterator[Way]:
+def _for_knowledge(j: Judged, transaction_version: int) -> Iterator[Way]:
     """Yield what somebody could do who knows that the owner is gone, or the outcome."""
     owner = j.verdict.owner
     if owner is not None and owner.state == "Ongoing":
         if j.verdict.mixed:
             yield Way("resolve", knows="owner-gone", outcome="commit", owner_is_gone=True)
-        else:
+        elif _can_raise(owner, transaction_version):
             yield _fence(owner.transactional_id, owner.producer_id, owner.producer_epoch, gone=True)
     for knows, outcome in OUTCOMES:
         yield Way("resolve", knows=knows, outcome=outcome, without_proof=True)
+
+
+def _can_raise(owner: TransactionFacts, transaction_version: int) -> bool:
+    return transaction_version >= 2 or not is_two_phase(owner)
 
 
 def _at_work(j: Judged) -> TransactionFacts | None:
@@ -262,7 +273,6 @@ def _at_work(j: Judged) -> TransactionFacts | None:
 
 def _otherwise(j: Judged, plain: Way | None, known: tuple[Way, ...]) -> Otherwise:
     v, remedy = j.verdict, j.verdict.remedy
-    until = {"until": v.deadline}
     if remedy.action == "restore-leader":
         return Otherwise("start-brokers", {"partitions": list(remedy.partitions)})
     if plain is not None and plain.action == "why":
@@ -275,7 +285,7 @@ def _otherwise(j: Judged, plain: Way | None, known: tuple[Way, ...]) -> Otherwis
         code: OtherwiseCode = (
             "wait-for-commit" if v.proven_outcome == "commit" else "wait-for-owner"
         )
-        return Otherwise(code, until)
+        return Otherwise(code)
     if v.name in ("orphan", "marker-lost"):
         return Otherwise("never-ends") if plain is not None else _no_marker(j)
     if v.name == "prepare-stuck":
@@ -286,8 +296,8 @@ def _otherwise(j: Judged, plain: Way | None, known: tuple[Way, ...]) -> Otherwis
         return Otherwise("wait-for-markers" if v.name == "prepare" else "ask-system")
     if v.name == "overdue" and plain is not None:
         missed = v.cycles_missed is not None
-        return Otherwise("coordinator-does-not" if missed else "wait-for-coordinator", until)
-    return Otherwise("wait-for-owner", until)
+        return Otherwise("coordinator-does-not" if missed else "wait-for-coordinator")
+    return Otherwise("wait-for-owner")
 
 
 def _unknown(j: Judged, known: tuple[Way, ...]) -> Otherwise:
@@ -321,11 +331,12 @@ def _fenced(j: Judged, plain: Way | None, known: tuple[Way, ...]) -> Otherwise:
     return Otherwise("another-id", name)
 
 
-def _id_ends(j: JudgedId) -> Ends:
+def _id_ends(j: JudgedId, transaction_version: int) -> Ends:
     v, remedy, row = j.verdict, j.verdict.remedy, j.verdict.about
     plain = plain_way(remedy) if remedy.action == "fence" else None
     known: tuple[Way, ...] = ()
     owned = v.name in ("open", "long", "overdue", "two-phase") and row.state == "Ongoing"
+    owned = owned and _can_raise(row, transaction_version)
     if owned and plain is None and v.all_visible and remedy.action != "restore-leader":
         known = (_fence(row.transactional_id, row.producer_id, row.producer_epoch, gone=True),)
     return Ends(plain, known, _id_otherwise(j, plain))
@@ -353,4 +364,4 @@ def _id_otherwise(j: JudgedId, plain: Way | None) -> Otherwise:
     code: OtherwiseCode = "wait-for-owner"
     if v.name == "overdue" and plain is not None:
         code = "wait-for-coordinator"
-    return Otherwise(code, {"until": v.deadline})
+    return Otherwise(code)

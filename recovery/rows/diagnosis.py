@@ -58,8 +58,8 @@ class WayRow(Row):
 class OtherwiseRow(Row):
     """What is left for whoever knows no more: a stable code, and what it is about.
 
-    data: until (when its coordinator aborts it, by that one's clock), partitions, broker, moves,
-    transactional_id, rule (whose page says what to grant or ask), refused.
+    data: partitions, broker, moves, transactional_id, rule (whose page says what to grant or ask),
+    refused (why no outcome may be written, although no look can show one).
     """
 
     code: str

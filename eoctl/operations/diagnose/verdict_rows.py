@@ -64,9 +64,14 @@ def way_argv(
     return [*argv, *flags, *end, *(["--", about.name] if dashed else [])]
 
 
-def ends_row(j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None) -> EndsRow:
+def ends_row(
+    j: Judged | JudgedId,
+    connection: Sequence[str],
+    cluster_id: str | None,
+    transaction_version: int,
+) -> EndsRow:
     """Return what can be done about it: now, by whoever knows more, and otherwise."""
-    ends, v = ends_of(j), j.verdict
+    ends, v = ends_of(j, transaction_version), j.verdict
 
     def row(way: Way) -> WayRow:
         argv = way_argv(v, way, connection, cluster_id)
@@ -102,11 +107,18 @@ def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRo
 
 
 def hanging_row(
-    j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None
+    j: Judged | JudgedId,
+    connection: Sequence[str],
+    cluster_id: str | None,
+    transaction_version: int = 2,
 ) -> TxnHangingRow:
-    """Return one judged transaction, or id that holds no partition, as a row."""
+    """Return one judged transaction, or id that holds no partition, as a row.
+
+    transaction_version: the cluster's.
+    """
+    ends = ends_row(j, connection, cluster_id, transaction_version)
     if isinstance(j, JudgedId):
-        return _id_row(j, connection, cluster_id)
+        return _id_row(j, ends)
     v, sample = j.verdict, j.newest
     pid = j.about.producer_id
     producer = None if pid is None else sample.producer(pid)
@@ -130,11 +142,11 @@ def hanging_row(
         offsets_pending=v.offsets_pending,
         groups=list(j.start.groups) if j.start else [],
         error=j.partition.error,
-        **_judgement(j, connection, cluster_id),
+        **_judgement(j, ends),
     )
 
 
-def _id_row(j: JudgedId, connection: Sequence[str], cluster_id: str | None) -> TxnHangingRow:
+def _id_row(j: JudgedId, ends: EndsRow) -> TxnHangingRow:
     row = j.verdict.about
     wrote = [p.producer.last_timestamp for p in j.first.named or () if p.producer]
     return TxnHangingRow(
@@ -156,15 +168,13 @@ def _id_row(j: JudgedId, connection: Sequence[str], cluster_id: str | None) -> T
         offsets_pending=False,
         groups=[],
         error=row.error,
-        **_judgement(j, connection, cluster_id),
+        **_judgement(j, ends),
     )
 
 
-def _judgement(
-    j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None
-) -> dict[str, Any]:
+def _judgement(j: Judged | JudgedId, ends: EndsRow) -> dict[str, Any]:
     """Return the fields of a row that a verdict gives."""
-    v, ends = j.verdict, ends_row(j, connection, cluster_id)
+    v = j.verdict
     now = ends.next if ends.next is not None and ends.next.action != "why" else None
     return {
         "age_seconds": v.age_seconds,
@@ -205,7 +215,7 @@ def hanging_answer(
         schema="txn-hanging",
         cluster_id=d.cluster_id,
         collected_at=d.collected_at,
-        rows=[hanging_row(j, connection, d.cluster_id) for j in judged],
+        rows=[hanging_row(j, connection, d.cluster_id, d.transaction_version) for j in judged],
         errors=error_rows([*d.missing, *unknown_as_missing(d)]),
         extra={
             "scanned": d.scanned,

@@ -219,11 +219,12 @@ def test_an_owned_one_ends_by_its_gate(version: int, verdict: str, gate: str) ->
     j = owned(version, verdict, gate)
     assert j.verdict.name == verdict
     walk(j)
-    found = short(ends_of(j))
+    found = short(ends_of(j, version))
     if gate in ("short-log", "no-leader"):
         assert found == AWAY
     elif verdict == "two-phase":
-        assert found == (None, ["owner-gone"], "ask-system")
+        # below 2 only InitProducerId raises an id, and its timeout is above the brokers' limit
+        assert found == (None, ["owner-gone"] * (version == 2), "ask-system")
     elif verdict == "open" or gate != "none":
         assert found == GATED
     else:
