@@ -83,7 +83,7 @@ def hanging(verdict: str = "orphan", action: str = "abort", **more: Any) -> TxnH
             argv=["eoctl"],
             command=ABORT,
         ),
-        "ends": None if action == "none" else ends(verdict),
+        "ends": ends(verdict) if action == "abort" else None,
     }
     return TxnHangingRow(**given | more)
 
