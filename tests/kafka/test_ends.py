@@ -15,7 +15,7 @@ from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, eoctl
-from tests.kafka.test_breaks import found_hanging
+from tests.kafka.test_breaks import delivered, found_hanging
 
 SETTINGS = {
     name: value for kind in ("overdue", "two-phase") for name, value in KINDS[kind].settings.items()
@@ -140,5 +140,30 @@ def test_what_is_named_is_accepted_and_the_rest_is_refused(
                     wrong.append((what, "not named, but", words, ran.status, ran.stdout))
         assert not wrong, "\n".join(map(str, wrong))
         assert found_hanging(lab) == before, "nothing was sent"
+    finally:
+        lab.down()
+
+
+@pytest.mark.parametrize("knows", ["committed", "aborted"])
+def test_an_outcome_that_no_log_proves_is_written_by_whoever_knows_it(
+    start_lab: Callable[[LabSpec], Lab], knows: str
+) -> None:
+    """Of an id of v1 whose coordinator is fenced; a plain consumer reads what became of it."""
+    lab = start_lab(LabSpec(f"ends-{knows}", transaction_version=1))
+    try:
+        [truth] = break_(lab, "coordinator-fenced")
+        after_start = [o for o in truth.offsets if o.offset >= (truth.start_offset or 0)]
+        held = {o.offset for o in after_start}
+        freed = {o.offset for o in after_start if o.content == "plain"}
+        assert len(held) == 2 * len(freed) > 0
+        assert not set(delivered(lab, truth.topic, truth.partition, "read_committed")) & held
+        [way] = [w for w in row_of(lab, truth)["ends"]["if_you_know"] if w["knows"] == knows]
+        words = quickly(way["argv"][1:])
+        wrong = eoctl(*words, "--execute", "--yes", "--plan-sha256", "0" * 64, timeout=120)
+        assert wrong.status == 4, wrong.stderr
+        done = eoctl(*words, "--execute", "--yes", timeout=120)
+        assert done.status == 0, done.stderr
+        after = set(delivered(lab, truth.topic, truth.partition, "read_committed")) & held
+        assert after == (held if knows == "committed" else freed)
     finally:
         lab.down()
