@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
+from eoctl.render.ends import ways_of
 from eoctl.render.width import LABEL, labelled, wrapped
 from recovery.errors import UsageError
 from recovery.quoting import quoted
@@ -116,15 +117,22 @@ def part(word: str, kind: str, label: str) -> str | None:
 
 def whom_to_ask(h: TxnHangingRow) -> str | None:
     """Return whom to ask what about a judged transaction; None if nobody."""
-    text = part(h.rule, "rule", ASK)
+    text = part(_reason(h), "rule", ASK)
     if text is None and h.verdict != "unknown":
         text = part("mixed" if h.mixed else h.verdict, "verdict", ASK)
     return None if text is None or text.startswith("nobody") else text
 
 
 def what_to_do(h: TxnHangingRow) -> str | None:
-    """Return what to grant, or what to wait for, so that an `unknown` can be judged."""
-    return part(h.rule, "rule", "do") if h.verdict == "unknown" else None
+    """Return what to grant, or what to wait for, so that an outcome can be judged."""
+    reason = _reason(h)
+    return part(reason, "rule", "do") if h.verdict == "unknown" or reason != h.rule else None
+
+
+def _reason(h: TxnHangingRow) -> str:
+    """Return the rule that says why an outcome is not known; else the rule of the verdict."""
+    named = None if h.ends is None else h.ends.otherwise.data.get("rule")
+    return h.rule if named is None else str(named)
 
 
 def explain_lines(entry: ExplainRow, width: int | None) -> list[str]:
@@ -139,6 +147,9 @@ def explain_lines(entry: ExplainRow, width: int | None) -> list[str]:
             lines += labelled(part.label, part.text, width, "…")
         else:  # a label on its own line
             lines += [f" {part.label}", *labelled("", part.text, width, "…")]
+    if entry.kind == "verdict":
+        for number, text in enumerate(ways_of(entry.word)):
+            lines += labelled("" if number else "ways out", text, width, "…")
     if entry.drawing:
         lines += ["", *(f" {line}" for line in entry.drawing)]
     return lines

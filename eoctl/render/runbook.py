@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from eoctl.render.ends import otherwise
 from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.runbook_answers import questions
 from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, code, stamp
@@ -139,7 +140,8 @@ def _escalated(items: Sequence[Item]) -> Iterator[str]:
     yield "Stuck, and no command here is safe now. Give each, with the bundle, to whoever is named."
     yield ""
     for i in items:
-        yield f"- [ ] {i.title}: {visible('; '.join((i.h.remedy.does, *i.h.remedy.caveats)))}."
+        why = "; ".join((i.h.remedy.does, *i.h.remedy.caveats))
+        yield f"- [ ] {i.title}: {visible(otherwise(i.h) if i.waits_for_id else why)}."
         yield f"  - Ask: {whom_to_ask(i.h) or _BROKERS}"
         if i.row.if_you_wait is not None:
             yield f"  - If you wait: {visible(i.row.if_you_wait.said)}."
@@ -199,6 +201,8 @@ _UNREACHED: Mapping[str, str] = {
     "two-phase": "**two-phase**: nothing from here is safe. Keep it open, call whoever runs the "
     "other system.",
     "unknown": "**unknown**: write nothing. Only what is seen or known changes that.",
+    "coordinator-fenced": "**coordinator-fenced**: write nothing until somebody can show the "
+    "outcome. Let its application use another transactional id.",
 }
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from eoctl.render.ends import otherwise
 from eoctl.render.explain import whom_to_ask
 from eoctl.render.runbook_items import Commands, Item, block, by_id, code, stamp
 from eoctl.render.sanitise import visible
 from recovery.plurals import counted
+from recovery.remedy.ends import OUTCOMES
 
 
 def questions(items: Sequence[Item], run: Commands) -> Iterator[str]:
@@ -35,7 +37,7 @@ def _answers(mine: Sequence[Item], run: Commands) -> Iterator[str]:
     for i in mine:
         if i.h.mixed:
             yield from _answers_mixed(i, run)
-        elif i.h.verdict == "unknown":
+        elif i.h.verdict in ("unknown", "coordinator-fenced"):
             yield from _answers_unknown(i, run)
     if not fenced or any(i.h.mixed for i in mine):
         return  # a fence would destroy the committed records under a mixed one
@@ -50,13 +52,30 @@ def _answers(mine: Sequence[Item], run: Commands) -> Iterator[str]:
     else:
         yield '- [ ] "It lives, and it will commit": leave it alone, look again later.'
         yield f'- [ ] "It is dead" or "kill it": this {drops}on all of its partitions:'
-    if i.h.remedy.action == "fence":
-        yield from block(i.h.remedy.command)
-    elif i.h.transactional_id is not None:
-        words = ("fence", "--owner-is-gone")
-        yield from block(run.remedy(*words, end=("--", i.h.transactional_id)))
-    if len(fenced) > 1:
+    command = _fence(i, run)
+    if command is None:
+        yield f"  Not from here now: {visible(_refused(i))}."
+    yield from block(command)
+    if len(fenced) > 1 and command is not None:
         yield "  One fence ends it on all of these partitions: run it once."
+
+
+def _fence(i: Item, run: Commands) -> str | None:
+    """Return the fence that is accepted now; None: none is."""
+    h = i.h
+    if h.ends is not None:
+        ways = (h.ends.next, *h.ends.if_you_know)
+        return next((w.command for w in ways if w is not None and w.action == "fence"), None)
+    if h.remedy.action == "fence":  # of an earlier version
+        return h.remedy.command
+    if h.transactional_id is None:
+        return None
+    return run.remedy("fence", "--owner-is-gone", end=("--", h.transactional_id))
+
+
+def _refused(i: Item) -> str:
+    reasons = (why for action, why in map(tuple, i.h.remedy.refused) if action == "fence")
+    return next(reasons, None) or otherwise(i.h)
 
 
 def _answers_mixed(i: Item, run: Commands) -> Iterator[str]:
@@ -73,15 +92,28 @@ def _answers_mixed(i: Item, run: Commands) -> Iterator[str]:
         '- [ ] "It is dead, its undecided records may be delivered": this commits both on '
         f"{code(i.h.where)}. Do it{before}:"
     )
-    yield from block(_resolve(i, run, "commit", "--owner-is-gone"))
+    yield from _known(i, run, "owner-gone", "commit", "--owner-is-gone")
     yield '- [ ] "It is dead, and they must not be delivered": no way keeps the committed ones.'
 
 
 def _answers_unknown(i: Item, run: Commands) -> Iterator[str]:
-    for outcome, said in (("commit", "It was committed"), ("abort", "It was aborted")):
-        yield f'- [ ] "{said}", and you can show it: on {code(i.h.where)} alone'
-        yield from block(_resolve(i, run, outcome, "--without-proof"))
+    said = {"committed": "It was committed", "aborted": "It was aborted"}
+    for knows, outcome in OUTCOMES:
+        yield f'- [ ] "{said[knows]}", and you can show it: on {code(i.h.where)} alone'
+        yield from _known(i, run, knows, outcome, "--without-proof")
     yield '- [ ] "Nobody knows": write nothing.'
+
+
+def _known(i: Item, run: Commands, knows: str, outcome: str, flag: str) -> Iterator[str]:
+    """Yield the command for whoever knows that, or why it would be refused now."""
+    if i.h.ends is None:  # of an earlier version
+        yield from block(_resolve(i, run, outcome, flag))
+        return
+    way = next((w for w in i.h.ends.if_you_know if w.knows == knows), None)
+    if way is None:
+        yield f"  Not from here now: {visible(otherwise(i.h))}."
+    else:
+        yield from block(way.command)
 
 
 def _resolve(i: Item, run: Commands, outcome: str, *flags: str) -> str | None:

@@ -33,12 +33,20 @@ class Item(Value):
         """
         if self.h.verdict == "unknown":
             return "look" if whom_to_ask(self.h) is None else "ask"
-        if self.h.remedy.action in SAFE:
+        left = None if self.h.ends is None else self.h.ends.otherwise
+        if self.h.verdict == "coordinator-fenced" and left is not None and "rule" in left.data:
+            return "ask" if left.code == "ask-owner" else "look"
+        if self.h.remedy.action in SAFE and not self.waits_for_id:
             return "safe"
         asks = self.h.mixed or self.h.verdict in ("overdue", "long", "two-phase")
         if asks:
             return "ask"
         return "leave" if self.h.verdict in MOVING else "escalate"
+
+    @property
+    def waits_for_id(self) -> bool:
+        """Return True if the end of its id's transaction elsewhere must come first."""
+        return self.h.ends is not None and self.h.ends.otherwise.code == "wait-for-id"
 
     @property
     def rank(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from eoctl.render.ends import Block, ends_blocks
 from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.strip import marker_words, strip_lines
@@ -47,13 +48,32 @@ def why_lines(
     lines += _log(row, width)
     for label, text in judged_parts(row, collected_at):
         lines += labelled(label, visible(text, ascii_only=ascii_only), width, dots)
-    if row.again is not None:
-        lines += [" watch it:", f"   {row.again}"]
-    held = row.held_by
-    if held is not None and held.remedy.command is not None:
-        lines.append(" next (shows the plan, changes nothing):")
-        lines.append(f"   {held.remedy.command}")
+    return [*lines, *last_lines(row, width, ascii_only=ascii_only)]
+
+
+def last_lines(row: WhyRow, width: int | None, *, ascii_only: bool = False) -> list[str]:
+    """Return the end of the page: what watches it, and what can be done. Commands stay whole."""
+    lines: list[str] = []
+    for b in last_blocks(row):
+        if b.kind == "command":
+            lines.append(f"   {b.text}")
+        elif b.kind == "heading":
+            lines.append(f" {b.text}")
+        else:
+            text = visible(b.text, ascii_only=ascii_only)
+            lines += labelled(b.label, text, width, "..." if ascii_only else "…")
     return lines
+
+
+def last_blocks(row: WhyRow) -> list[Block]:
+    """Return what watches a partition, the command for now, and what is left otherwise."""
+    blocks: list[Block] = []
+    if row.again is not None:
+        blocks += [Block("heading", "watch it:"), Block("command", row.again)]
+    if row.held_by is not None and row.error is None:
+        held = row.held_by
+        blocks += ends_blocks(held, do=what_to_do(held), ask=whom_to_ask(held))
+    return blocks
 
 
 def _log(row: WhyRow, width: int | None) -> list[str]:
@@ -130,9 +150,6 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
         parts += [
             ("not", f"{action}: {reason}") for action, reason in map(tuple, held.remedy.refused)
         ]
-    if held is not None:
-        asked = (("do", what_to_do(held)), ("ask", whom_to_ask(held)))
-        parts += [(label, text) for label, text in asked if text is not None]
     return parts
 
 

@@ -20,7 +20,17 @@ from recovery.times import rfc3339
 
 SCHEMA = "eoctl.plan/v1"
 VALID_MS = 10 * 60 * 1000
+TRIES = 3
+"""Words that may be typed at one question."""
+WORD_CELLS = 24
+"""Of a name, typed whole; of a longer one both ends and four digits are typed."""
 _SEAL = "seal"
+_ADDED = re.compile(
+    r"((?:commit-|abort-)?(?:without-proof-|owner-is-gone-)?)(.*?)"
+    r"((?:-owner-is-gone)?(?:-which-writes)?)",
+    re.DOTALL,
+)
+"""What a plan adds to the name of its target: an outcome, what was said of its owner."""
 
 
 def plain(value: object) -> Any:
@@ -116,7 +126,7 @@ class Plan(Document):
 
     @property
     def word(self) -> str:
-        """Return the word to type: the action and its target, or 4 hex digits of sha256."""
+        """Return the word to type: action and target (see `typeable`), or 4 digits of sha256."""
         hit = self.sha256[:4] if self.hits is None else typeable(self.hits)
         return f"{self.action}-{hit}"
 
@@ -127,6 +137,11 @@ class Plan(Document):
             f"{self.action.upper()} on {self.context} (cluster {self.cluster_id}): {self.summary}. "
             f"Type {self.word}:"
         )
+
+    def asked_again(self, left: int) -> str:
+        """Return the question after a wrong word. left: how many more may be typed."""
+        more = "1 more try" if left == 1 else f"{left} more tries"
+        return f"Not confirmed, nothing was sent. Type {self.word} ({more}, empty to leave it):"
 
     def same_change(self, other: "Plan") -> bool:
         """Return True if both plans do the same, whatever facts each relies on."""
@@ -149,17 +164,28 @@ class Plan(Document):
 
 
 def typeable(name: str) -> str:
-    """Return the name if every character is on a keyboard, else a typeable form with 4 hash digits.
+    """Return what names a target and is short enough to type: parts of it if necessary.
+
+    What a plan adds to a name (an outcome, `owner-is-gone`) stays whole. A name that is cut, or
+    that has characters which no keyboard has, ends with 4 digits of a hash of all of it.
 
     >>> typeable("orders:2")
     'orders:2'
     >>> typeable("a b")
     'a_b-c868'
+    >>> typeable("commit-without-proof-payments-enriched-by-region:11")
+    'commit-without-proof-payments..egion:11-6e8c'
     """
-    if re.fullmatch(r"[!-~]{1,100}", name):
+    found = _ADDED.fullmatch(name)
+    assert found is not None
+    before, core, after = found.groups()
+    if re.fullmatch(rf"[!-~]{{1,{WORD_CELLS}}}", core):
         return name
+    shown = re.sub("[^!-~]", "_", core)
+    if len(shown) > WORD_CELLS:
+        shown = f"{shown[:8]}..{shown[-8:]}"
     digits = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:4]
-    return f"{re.sub('[^!-~]', '_', name)[:60]}-{digits}"
+    return f"{before}{shown}-{digits}{after}"
 
 
 def differences(then: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

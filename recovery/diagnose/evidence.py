@@ -7,6 +7,7 @@ import msgspec
 
 from recovery.diagnose.case import Case
 from recovery.facts import CoordinatorFacts, TransactionFacts
+from recovery.inspect.id_facts import Refusing
 from recovery.inspect.two_phase import is_two_phase, looks_precommitted
 from recovery.plurals import counted, listed
 from recovery.times import span
@@ -320,3 +321,44 @@ def markers_due(c: Case) -> list[Evidence]:
 
 def lost(c: Case) -> list[Evidence]:
     return [*about_decisions(c), *by_cache(c), *rows_here(c), *rows_elsewhere(c)]
+
+
+def why_unproven(c: Case) -> Evidence | None:
+    """Say why a Prepare* proves no outcome for what is open here; None: it proves one.
+
+    data: `rule`, the rule of `unknown` with the same reason, whose page says what to do.
+    """
+    history, lost = c.history, c.lost
+    if any(r.above == 0 and _is_here(c, r) for r in c.refusing):
+        rule = "written-beyond-decision"
+        text = "its producer wrote later batches here, which that decision does not cover"
+    elif c.prepare_proves is not None:
+        return None
+    elif history is None or history.reason in ("history-not-read", "history-unreadable"):
+        rule = "history-not-read" if history is None else str(history.reason)
+        text = "__transaction_state was not read: an earlier decision may be on these records"
+    elif lost is None and c.topic_unclear:
+        rule = "topic-identity"
+        text = "decisions name this topic, and its log has the marker of none: it may be recreated"
+    elif lost is None:
+        rule = "order-unclear"
+        text = (
+            "under transactions v1 only the order of decisions and markers shows what a decision "
+            "is about, and the markers in this log do not fit the decisions: somebody else may "
+            "have written one, or one was written twice or lost"
+        )
+    elif c.may_hide_earlier:
+        rule = "earlier-decision-compacted"
+        text = (
+            "__transaction_state was compacted, and an earlier decision on these records may be "
+            "gone"
+        )
+    else:
+        rule = "decisions-differ"
+        text = "more than this decision, or none, is about what is open here"
+    return Evidence("outcome-unproven", text, {"rule": rule})
+
+
+def _is_here(c: Case, r: Refusing) -> bool:
+    p = r.partition
+    return p.topic_partition == c.about.topic_partition and p.open_from is not None

@@ -21,15 +21,22 @@ _UNTIL = (
     "application use another transactional id meanwhile"
 )
 _NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end")
+_NO_RESOLVE = ("resolve", "its coordinator writes the decided marker itself after that")
 
 
 def past_the_fence(
-    refusals: Sequence[Refusing], look: IdFacts, *, reload_safe: bool, client_version: int | None
+    refusals: Sequence[Refusing],
+    look: IdFacts,
+    *,
+    reload_safe: bool,
+    client_version: int | None,
+    here: str | None = None,
 ) -> Remedy:
     """Return the way out if partitions refuse the marker of an id in Prepare*.
 
     If a few epochs are missing, move the leader of its log that many times. Else write the marker
-    that the Prepare* proves, where this transaction is open. client_version: None = unknown.
+    that the Prepare* proves, where this transaction is open. client_version: None = unknown. here:
+    the partition that is judged; None = the id, which holds none.
     """
     row, above = look.row, max(r.above for r in refusals)
     outcome = row.state.removeprefix("Prepare").lower()
@@ -37,6 +44,8 @@ def past_the_fence(
     held = [p for p in look.named or () if p.open_from is not None]
     by_epoch_alone = all(r.above > 0 for r in refusals)
     refused = [_NO_FENCE, ("abort", f"its coordinator decided {outcome}")]
+    if here is not None:
+        refused.append(_NO_RESOLVE)
     few = by_epoch_alone and above <= FEW_MOVES and reload_safe
     leaderless = tuple(p.name for p in look.named or () if not p.gone and p.facts.error is not None)
     if few and leaderless:
@@ -64,13 +73,18 @@ def past_the_fence(
             transactional_id=row.transactional_id,
             outcome=outcome,
             broker=row.coordinator,
+            moves=above,
         )
+    refused = [pair for pair in refused if pair != _NO_RESOLVE]
+    # under v1 all batches of the transaction have that epoch: only a refusal by it counts
     own_epoch = [
         r.partition.name
         for r in refusals
-        if r.partition.producer and r.partition.producer.producer_epoch == row.producer_epoch
+        if r.above == 0
+        and r.partition.producer
+        and r.partition.producer.producer_epoch == row.producer_epoch
     ]
-    if own_epoch and not by_epoch_alone:
+    if own_epoch and (here is None or here in own_epoch):
         return Remedy(
             "none",
             f"what is open on {', '.join(own_epoch)} was written with the epoch of its marker, by "
@@ -100,6 +114,24 @@ def past_the_fence(
         refused=tuple(refused),
         transactional_id=row.transactional_id,
         outcome=outcome,
+    )
+
+
+def unproven(remedy: Remedy, why: str) -> Remedy:
+    """Return the remedy where no decision proves an outcome for what is open on a partition.
+
+    remedy: the one that its id would have. why: a sentence.
+    """
+    return Remedy(
+        "none",
+        f"no outcome of the records that are held is proven: {why}",
+        caveats=remedy.caveats,
+        refused=(
+            *(pair for pair in remedy.refused if pair[0] not in ("abort", "resolve")),
+            ("abort", f"its coordinator decided {remedy.outcome}, perhaps on these very records"),
+            ("resolve", "no decision proves an outcome for these records"),
+        ),
+        transactional_id=remedy.transactional_id,
     )
 
 

@@ -196,7 +196,8 @@ class IdVerdict(Value):
     """The verdict on one transactional id that holds no partition.
 
     rule: the rule that matched; for `unknown`, the reason. proven_outcome: commit or abort, for a
-    Prepare*. gate, deadline, deadline_in: as in `recovery.diagnose.verdicts.Verdict`.
+    Prepare*. gate, deadline, deadline_in: as in `recovery.diagnose.verdicts.Verdict`. all_visible:
+    nothing seen says that its open transaction is on partitions that are hidden from us.
     age_seconds: since the transaction began, by the coordinator's clock.
     """
 
@@ -207,6 +208,7 @@ class IdVerdict(Value):
     remedy: Remedy
     proven_outcome: str | None = None
     gate: str | None = None
+    all_visible: bool = False
     deadline: int | None = None
     deadline_in: int | None = None
     age_seconds: float | None = None
@@ -446,6 +448,7 @@ def judge_id(
     row, age = c.row, c.age_seconds
     decided = row.state.removeprefix("Prepare").lower()
     short = c.short_log
+    late = bool(c.past_timeout or c.past_long)
     return IdVerdict(
         about=row,
         name=rule.verdict,
@@ -454,6 +457,7 @@ def judge_id(
         remedy=start_brokers_first(short, (), rule.remedy(c)),
         proven_outcome=decided if decided in ("commit", "abort") else None,
         gate=c.gate,
+        all_visible=c.all_visible or (c.record is None and not late and bool(row.partitions)),
         deadline=c.deadline,
         deadline_in=None if c.deadline is None else c.deadline - c.coordinators_now,
         age_seconds=age,

@@ -20,7 +20,8 @@ class Remedy(Value):
     transactional_id, producer_id, producer_epoch: the target of a fence. outcome: what a resolve
     writes. partitions: those that need a leader. broker: whose coordinator to restart. deadline:
     when the coordinator ends the transaction on its own (ms, by the coordinator's clock). does: in
-    words. refused: tempting alternatives as (action, why not).
+    words. refused: tempting alternatives as (action, why not). moves: how often the leader of the
+    coordinator's log has to be moved.
     """
 
     action: Action
@@ -34,6 +35,7 @@ class Remedy(Value):
     partitions: tuple[str, ...] = ()
     broker: int | None = None
     deadline: int | None = None
+    moves: int | None = None
 
 
 _NO_ABORT_OWNED = (

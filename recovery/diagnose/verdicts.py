@@ -31,6 +31,7 @@ from recovery.diagnose.evidence import (
     nobody,
     rows_here,
     running_time,
+    why_unproven,
 )
 from recovery.diagnose.remedies import Remedy, nothing
 from recovery.facts import CoordinatorFacts, Missing, TransactionFacts
@@ -70,7 +71,8 @@ class Verdict(Value):
     """The verdict on one open transaction.
 
     rule: the rule that matched; for `unknown`, the reason. proven_outcome: commit or abort, if a
-    decision proves it. decision: the newest lost decision, which `resolve` copies. owner: the id
+    decision proves it. unproven: of coordinator-fenced, the rule that says why no outcome is proven
+    for what is open here. decision: the newest lost decision, which `resolve` copies. owner: the id
     that the verdict is about. fence_safe: no older decided data lies under the owner's transaction.
     gate: why a fence of the owner needs --owner-is-gone; None = nothing speaks against one.
     deadline: when its coordinator aborts it (ms, by the coordinator's clock); deadline_in: ms until
@@ -91,6 +93,7 @@ class Verdict(Value):
     mixed: bool = False
     offsets_pending: bool = False
     proven_outcome: str | None = None
+    unproven: str | None = None
     decision: Decision | None = None
     owner: TransactionFacts | None = None
     gate: str | None = None
@@ -191,17 +194,24 @@ def _replaced(when: Callable[[Case], bool]) -> Rule:
 def _past_the_fence(c: Case) -> Remedy:
     assert c.standing is not None
     remedy = id_remedies.past_the_fence(
-        c.refusing, c.standing, reload_safe=c.reload_safe, client_version=c.prepared_version
+        c.refusing,
+        c.standing,
+        reload_safe=c.reload_safe,
+        client_version=c.prepared_version,
+        here=c.about.name,
     )
-    if remedy.action == "write-prepared-marker" and c.prepare_proves is None:
+    reason = why_unproven(c)
+    if remedy.action in ("write-prepared-marker", "none") and reason is not None:
         # the open data may be older than the decision: this marker is not proven for it
-        return nothing("the outcome of the records that are held is not proven")
+        return id_remedies.unproven(remedy, reason.text)
     return remedy
 
 
 def _refusal(c: Case) -> Sequence[Evidence]:
     assert c.standing is not None
-    return [*rows_here(c), *id_remedies.about_refusal(c.refusing, c.standing)]
+    reason = why_unproven(c) if _past_the_fence(c).action == "none" else None
+    refusals = id_remedies.about_refusal(c.refusing, c.standing)
+    return [*rows_here(c), *refusals, *([] if reason is None else [reason])]
 
 
 RULES: tuple[Rule, ...] = (
@@ -615,15 +625,18 @@ def judge(
     age, clock = c.age
     remedy = rule.remedy(c)
     short, unled = (c.short_log, c.unled) if _is_owners(c, remedy) else (None, ())
+    evidence = (*about_batch(c), *brokers_away(short, unled), *rule.why(c))
+    unproven = (e.data["rule"] for e in evidence if e.code == "outcome-unproven")
     return Verdict(
         about=about,
         name=rule.verdict,
         rule=rule.name,
-        evidence=(*about_batch(c), *brokers_away(short, unled), *rule.why(c)),
+        evidence=evidence,
         remedy=remedies.start_brokers_first(short, unled, remedy),
         mixed=rule.name == "earlier-marker-lost",
         offsets_pending=about.topic == "__consumer_offsets",
         proven_outcome=_proven(c, rule),
+        unproven=next(unproven, None),
         decision=lost[-1] if lost else None,
         owner=row,
         gate=c.gate,
@@ -663,6 +676,8 @@ def _is_over(c: Case) -> bool:
 def _proven(c: Case, rule: Rule) -> str | None:
     if rule.verdict == "marker-lost" and c.lost:
         return c.lost[-1].outcome
+    if rule.verdict == "coordinator-fenced" and why_unproven(c) is not None:
+        return None
     if rule.verdict in ("prepare", "prepare-stuck", "coordinator-fenced"):
         return c.prepare_proves
     return None

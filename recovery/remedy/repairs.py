@@ -5,6 +5,7 @@ written only when no owner can write with E any more, so that a marker never dec
 between the last check and the marker. `still_able_to_write` returns the owners who could.
 """
 
+from recovery.diagnose.diagnosis import Judged
 from recovery.diagnose.verdicts import Verdict
 from recovery.errors import RefusedError
 from recovery.facts import (
@@ -54,43 +55,91 @@ def remedy_allowed(
     producer id elsewhere: one refusal is enough. is_stopped: its application is known to be
     stopped, so a transaction within its limits may be fenced; a gate still forbids it.
     """
-    remedy = verdict.remedy
-    if action == "abort" and remedy.action == "abort":
+    why = refusal_of(
+        verdict,
+        action,
+        owner_is_gone=owner_is_gone,
+        is_stopped=is_stopped,
+        without_proof=without_proof,
+    )
+    if why is None:
         return None
-    why = None
-    if action == "resolve" and owner_is_gone:
-        why = _commit_in_its_stead_refused(verdict)
-        if why is None:
-            return None
-    elif action == "resolve":
-        if remedy.action in ("resolve", "write-prepared-marker"):
-            return None
-        why = _without_proof_refused(verdict) if without_proof else None
-        if without_proof and why is None:
-            return None
-    if action == "fence":
-        why = _fence_refused(verdict, owner_is_gone, is_stopped)
-        if why is None:
-            return None
-    refused = why or dict(remedy.refused).get(action, f"{action} does not fit this verdict")
+    remedy = verdict.remedy
     kind = "marker-lost, mixed" if verdict.mixed else verdict.name
     instead = f"the remedy is {remedy.action}: {remedy.does}"
     if remedy.action == "none":
         instead = f"no remedy yet: {remedy.does}"
     return (
         f"{verdict.about.name} producer id {verdict.about.producer_id} is {kind} "
-        f"({verdict.rule}): {refused}; {instead}"
+        f"({verdict.rule}): {why}; {instead}"
     )
 
 
+def refusal_of(
+    verdict: Verdict,
+    action: str,
+    *,
+    owner_is_gone: bool = False,
+    is_stopped: bool = False,
+    without_proof: bool = False,
+) -> str | None:
+    """Return why an action is refused, None if it is allowed: the reason in `remedy_allowed`."""
+    if action == "fence":
+        return _fence_refused(verdict, owner_is_gone, is_stopped)
+    if action == "resolve" and owner_is_gone:
+        return _commit_in_its_stead_refused(verdict)
+    written = {"abort": ("abort",), "resolve": ("resolve", "write-prepared-marker")}
+    if verdict.remedy.action in written.get(action, ()):
+        return None
+    if action == "resolve" and without_proof:
+        return _without_proof_refused(verdict)
+    return _listed(verdict, action)
+
+
+def _listed(v: Verdict, action: str) -> str:
+    return dict(v.remedy.refused).get(action, f"{action} does not fit this verdict")
+
+
+def refusals(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """Return the tempting actions that are refused now, each with the reason that refuses it."""
+    actions = dict.fromkeys([action for action, _ in verdict.remedy.refused])
+    commands = {"abort", "fence", "resolve"}
+    reasons = {a: refusal_of(verdict, a) if a in commands else _listed(verdict, a) for a in actions}
+    return tuple((action, why) for action, why in reasons.items() if why is not None)
+
+
 def _without_proof_refused(v: Verdict) -> str | None:
-    if v.rule not in NEVER_KNOWN:
+    known_as = v.unproven if v.name == "coordinator-fenced" else v.rule
+    if v.name not in ("unknown", "coordinator-fenced") or known_as is None:
+        return _listed(v, "resolve")
+    if known_as not in NEVER_KNOWN:
         return "another look may still show its outcome: --without-proof is not allowed yet"
-    if v.owner is not None:
+    if v.owner is not None and v.name == "unknown":
         name = v.owner.transactional_id
         return f"{name} is {v.owner.state} with its producer id: while somebody owns it, wait"
     if v.samples < 2:
         return "it was looked at only once"
+    return None
+
+
+def undecided_refused(judged: Judged) -> str | None:
+    """Return why nobody may decide a transaction in its owner's place; None if it has no owner.
+
+    An id in Prepare* whose marker its partitions refuse is no such owner: it can do no more.
+    """
+    about, verdict = judged.about, judged.verdict
+    for sample in (judged.first, judged.newest):
+        if not sample.sees_all_coordinators:
+            return "not every coordinator was seen: one may own it"
+        stuck = verdict.owner if verdict.name == "coordinator-fenced" else None
+        for t in sample.live(about.producer_id or 0):
+            if stuck is None or t.transactional_id != stuck.transactional_id:
+                return f"{t.transactional_id} is {t.state} with its producer id"
+        if not sample.topic_describe:
+            return f"without DESCRIBE on {about.topic} its owner does not show"
+    rows = [s.producer(about.producer_id or 0) for s in (judged.first, judged.newest)]
+    if len({r and (r.producer_epoch, r.last_sequence) for r in rows}) > 1:
+        return "its producer wrote between the looks"
     return None
 
 
@@ -126,7 +175,7 @@ def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | N
     if v.short_log is not None or v.unled:
         return dict(v.remedy.refused)["fence"]
     if v.name not in ("open", "long", "overdue", "two-phase"):
-        return dict(v.remedy.refused).get("fence", "fence does not fit this verdict")
+        return _listed(v, "fence")
     if v.owner is None or v.owner.state != "Ongoing":
         return "no id is Ongoing with this producer id: there is nothing to fence"
     if not v.fence_safe:

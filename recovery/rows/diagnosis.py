@@ -42,10 +42,47 @@ class RemedyRow(Row):
     command: str | None
 
 
+class WayRow(Row):
+    """A command that is accepted now: it shows its plan, or a page, and changes nothing.
+
+    knows: what only a person can know: owner-gone, committed, aborted; null: nothing more needed.
+    """
+
+    action: Literal["abort", "resolve", "fence", "why"]
+    knows: str | None
+    outcome: str | None
+    argv: list[str]
+    command: str | None
+
+
+class OtherwiseRow(Row):
+    """What is left for whoever knows no more: a stable code, and what it is about.
+
+    data: partitions, broker, moves, transactional_id, rule (whose page says what to grant or ask),
+    refused (why no outcome may be written, although no look can show one).
+    """
+
+    code: str
+    data: dict[str, Any]
+
+
+class EndsRow(Row):
+    """What can be done: now, by whoever knows more, and otherwise. next null: nothing to run now.
+
+    way: which of the verdict's cases this is, as `explain VERDICT` lists them.
+    """
+
+    way: str | None
+    next: WayRow | None
+    if_you_know: list[WayRow]
+    otherwise: OtherwiseRow
+
+
 class TxnHangingRow(Row):
     """One open transaction on one partition, judged, or a transactional id that holds none.
 
-    gate: why a fence of its owner needs --owner-is-gone. ends_at: when its coordinator aborts it,
+    gate: why a fence of its owner needs --owner-is-gone. ends: what can be done; null in rows of
+    earlier versions. ends_at: when its coordinator aborts it,
     by the coordinator's clock; ends_in_seconds: how far off that is, negative once it is due.
 
     topic and partition: null where the id is not at rest and holds no partition.
@@ -80,6 +117,7 @@ class TxnHangingRow(Row):
     ends_at: Timestamp = None
     ends_in_seconds: float | None = None
     error: str | None = None
+    ends: EndsRow | None = None
 
     @property
     def where(self) -> str:

@@ -1,13 +1,17 @@
 """Dialogs are as large as their words: nothing is cut, nothing scrolls where there is room."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from textual.geometry import Region, Size
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from eoctl.host.clock import now_ms
+from eoctl.settings.context import Context
 from tests.tui.driving import recording, run, running, until
+from tests.unit.change.test_plan import make
 from tui.app import Dashboard
 from tui.screens.change import ChangeScreen, Ready
 from tui.screens.forms import FORMS
@@ -70,6 +74,39 @@ def test_a_change(texts: Sequence[str]) -> None:
             await each_size(app, pilot, over.box, over.page, 1)
             placeholder = over.word.placeholder
             assert len(placeholder) <= over.word.size.width, "what is to be typed is cut"
+
+    run(test)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_wrong_word_keeps_the_dialog_and_is_counted(
+    expired: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    plan = make(expires_at=now_ms() + (-1 if expired else 60_000), hits="orders:3")
+    ready = Ready(plan, (), Context("prod-eu", {}, ()))
+
+    async def test() -> None:
+        async with running(recording("orders"), (80, 24)) as (app, pilot):
+            over = ChangeScreen("Remedy", lambda: ready, "planning")
+            app.push_screen(over)
+            await until(pilot, lambda: over.said.startswith("type abort-orders:3"))
+            for left in ("2 more tries", "1 more try"):
+                over.word.value = "abort-orders"
+                await pilot.press("enter")
+                if expired:
+                    break
+                assert left in over.said
+                assert over.said == over.word.placeholder
+                assert over.word.value == ""
+                assert "nothing was sent yet" in over.page.text()
+                await each_size(app, pilot, over.box, over.page, 1)
+            if not expired:
+                over.word.value = "abort-orders"
+                await pilot.press("enter")
+            ended = "the plan expired" if expired else "not confirmed: nothing was sent"
+            await until(pilot, lambda: ended in over.said)
+            assert not over.word.display
 
     run(test)
 

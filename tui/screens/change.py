@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from eoctl.host.clock import now_ms
 from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
@@ -56,7 +57,7 @@ def execute(ready: Ready, typed: str) -> "Outcome":
     assert ready.context is not None
     door = Door(
         ready.context,
-        lambda question, word: typed.strip() == word,
+        lambda question, word: typed.strip() == word or None,
         execute=True,
         argv=("eoctl", *ready.context.argv, "tui"),
     )
@@ -94,6 +95,11 @@ class ChangeScreen(Asking[bool]):
         event.stop()
         plan = self._ready.plan if self._ready else None
         if plan is not None and not self.acting and not self.sent:
+            if event.value.strip() not in ("", plan.word) and now_ms() < plan.expires_at:
+                again = self.ask_again(plan.word)
+                if again is not None:
+                    self.said = again
+                    return
             self.acting = True
             self.word.display = False
             self._show(lambda width: [*plan_lines(plan, width), (), ((" sending", "look"),)])
@@ -181,6 +187,6 @@ def plan_lines(plan: "Plan", width: int) -> list[Line]:
         (),
     ]  # fmt: skip
     for label, text in plan_facts(plan):
-        for number, part in enumerate(wrapped(visible(text), width - 12)):
+        for number, part in enumerate(wrapped(visible(text), width - 11)):
             lines.append(((f" {'' if number else label:<9}", "dim"), (part, "text")))
     return lines

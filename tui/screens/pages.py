@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.explain import explain_lines, explained, means
 from eoctl.render.sanitise import visible
-from eoctl.render.why import why_lines
-from eoctl.render.width import cut_end
+from eoctl.render.why import last_blocks, last_lines, why_lines
+from eoctl.render.width import cut_end, labelled
 from eoctl.render.words import age as age_words
 from recovery.quoting import quoted
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow
@@ -53,15 +53,19 @@ def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
     lines_told = why_lines(row, context=s.title, collected_at=s.taken_at, width=width - 1)
     role = HEADLINES.get(row.headline.split(" ")[0], "text")
     lines: list[Line] = [((f" {visible(f'{row.where}  {row.headline}')}", role),)]
-    end = next(
-        (n for n, text in enumerate(lines_told) if text.startswith(" next (")), len(lines_told)
-    )
-    lines += [((text[:14], "dim"), (text[14:], "text")) for text in lines_told[1:end]]
-    command = row.held_by.remedy.command if row.held_by else None
-    if command is not None:
-        lines += [(), ((" next (shows the plan, changes nothing):", "dim"),)]
-        # can be copied with `e`: on the screen the line may wrap
-        lines += [((part, "key"),) for part in _chunks(command, width - 4)]
+    last = last_lines(row, width - 1)
+    body = lines_told[1 : len(lines_told) - len(last)]
+    lines += [((text[:14], "dim"), (text[14:], "text")) for text in body]
+    for b in last_blocks(row):
+        if b.kind == "heading":
+            lines += [] if b.text.startswith(" ") else [()]
+            lines.append(((f" {b.text}", "dim"),))
+        elif b.kind == "command":
+            # can be copied with `e`: on the screen the line may wrap
+            lines += [((part, "key"),) for part in _chunks(b.text, width - 4)]
+        else:
+            parts = labelled(b.label, visible(b.text), width - 1, "…")
+            lines += [((text[:14], "dim"), (text[14:], "text")) for text in parts]
     return [*lines, ()]
 
 

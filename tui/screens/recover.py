@@ -224,8 +224,8 @@ class RunScreen(Asking[list[str] | None]):
         if self._plan is None:
             return
         if event.value.strip() != self.word_wanted:
-            self.word.value = ""
-            self.word.placeholder = f"not confirmed: nothing was sent; type {self.word_wanted}"
+            if self.ask_again(self.word_wanted) is None:
+                self.dismiss(None)
             return
         self.dismiss(executing(self.watched.argv, self._plan["sha256"]))
 

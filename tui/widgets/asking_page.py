@@ -9,13 +9,17 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from recovery.change.plan import TRIES
 from tui.widgets.lines import Line, Page, fit
 
 Result = TypeVar("Result")
 
 
 class Asking(ModalScreen[Result]):
-    """page: the text. word: hidden until `ask`; entering it sends an Input.Submitted."""
+    """page: the text. word: hidden until `ask`; entering it sends an Input.Submitted.
+
+    wrong: how many wrong words were typed.
+    """
 
     DEFAULT_CSS = """
     Asking { align: center middle; background: $background 60%; }
@@ -36,6 +40,7 @@ class Asking(ModalScreen[Result]):
         self.page = Page(name=name)
         self.box = Vertical()
         self.word = Input(id="word", select_on_focus=False, compact=True)
+        self.wrong = 0
 
     def compose(self) -> ComposeResult:
         with self.box:
@@ -58,6 +63,19 @@ class Asking(ModalScreen[Result]):
         self.word.placeholder = instruction
         self.word.display = True
         self.word.focus()
+        self.on_resize()
+        return instruction
+
+    def ask_again(self, word: str) -> str | None:
+        """Keep the question after a wrong word; return what it says, None: no more may be typed."""
+        self.wrong += 1
+        left = TRIES - self.wrong
+        if left <= 0:
+            return None
+        more = "1 more try" if left == 1 else f"{left} more tries"
+        instruction = f"not confirmed, nothing was sent: type {word} ({more})"
+        self.word.value = ""
+        self.word.placeholder = instruction
         self.on_resize()
         return instruction
 

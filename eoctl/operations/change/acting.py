@@ -26,7 +26,7 @@ from eoctl.stores.journal import Journal, who
 from eoctl.stores.locks.lock import held_by
 from eoctl.stores.locks.scope_lock import locked
 from recovery.change.journal import JournalEntry, unfinished, ways_out
-from recovery.change.plan import Plan
+from recovery.change.plan import TRIES, Plan
 from recovery.errors import RefusedError, UsageError
 from recovery.remedy.life import warning, writing
 from recovery.times import not_done_within
@@ -73,11 +73,12 @@ class Door(Value):
     """The operator's consent, at the command line or in the dashboard.
 
     although_it_writes: `yes` accepts a plan whose owner wrote between two checks. confirm(question,
-    word): True if the operator typed exactly the word. argv: for the journal.
+    word): True if the operator typed exactly the word, False for another one (it is asked again),
+    None if the operator typed nothing. argv: for the journal.
     """
 
     context: Context
-    confirm: Callable[[str, str], bool]
+    confirm: Callable[[str, str], bool | None]
     execute: bool = False
     yes: bool = False
     plan_sha256: str | None = None
@@ -104,7 +105,7 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
             remedy="look at the plan as it is now",
         )
     if not door.yes:
-        if not door.confirm(plan.question, plan.word):
+        if not _confirmed(plan, door):
             raise RefusedError("not confirmed: nothing was sent", where=plan.scope)
     elif door.context.protected and door.plan_sha256 is None:
         raise RefusedError(
@@ -120,6 +121,18 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
                 remedy="stop it first; or end it all the same: --although-it-writes",
             )
     return True
+
+
+def _confirmed(plan: Plan, door: Door) -> bool:
+    """Ask for the plan's word, again after a wrong one. Raises RefusedError once it has expired."""
+    question = plan.question
+    for left in reversed(range(TRIES)):
+        answer = door.confirm(question, plan.word)
+        if answer is not False or left == 0:
+            return bool(answer)
+        plan.check_expiry(now_ms())
+        question = plan.asked_again(left)
+    return False
 
 
 def execute(

@@ -10,61 +10,115 @@ from recovery.diagnose.remedies import Remedy
 from recovery.diagnose.verdicts import Verdict
 from recovery.facts import Missing
 from recovery.inspect.inspection import owner_of
+from recovery.remedy.ends import Way, ends_of, plain_way, way_out
+from recovery.remedy.repairs import refusals
 from recovery.rows.answers import Answer, error_rows
-from recovery.rows.diagnosis import EvidenceRow, RemedyRow, StatusRow, TxnHangingRow
+from recovery.rows.diagnosis import (
+    EndsRow,
+    EvidenceRow,
+    OtherwiseRow,
+    RemedyRow,
+    StatusRow,
+    TxnHangingRow,
+    WayRow,
+)
 
-MARKERS = {"abort": "abort", "resolve": "resolve", "write-prepared-marker": "resolve"}
-"""Remedies that write a marker to one partition, and the command under `txn` that does."""
 HIDDEN = frozenset({"open", "prepare"})  # no findings; shown with --all or if named
 
 
 def remedy_argv(
     verdict: Verdict | IdVerdict, connection: Sequence[str], cluster_id: str | None
 ) -> list[str] | None:
-    """Return the command that shows the remedy's plan; None if eoctl has none.
+    """Return the command that shows the remedy's plan; None if eoctl has none."""
+    way = plain_way(verdict.remedy)
+    if way is None or (way.action != "fence" and not isinstance(verdict, Verdict)):
+        return None
+    if isinstance(verdict, Verdict) and verdict.about.start_offset is None:
+        return None  # its leader does not answer
+    return way_argv(verdict, way, connection, cluster_id)
+
+
+def way_argv(
+    verdict: Verdict | IdVerdict, way: Way, connection: Sequence[str], cluster_id: str | None
+) -> list[str]:
+    """Return the command of a way out.
 
     It names the cluster and what was judged, never --execute or --yes: pasted, it changes nothing.
     """
-    remedy = verdict.remedy
-    start = ["eoctl", *connection, "txn"]
+    start = ["eoctl", *connection]
+    if way.action == "why":
+        return [*start, "why", f"--transactional-id={way.transactional_id}"]
     end = ["--cluster-id", cluster_id] if cluster_id else []
-    if isinstance(verdict, Verdict) and remedy.action in MARKERS:
-        about, action = verdict.about, MARKERS[remedy.action]
-        if about.start_offset is None:
-            return None  # its leader does not answer
-        # a topic may begin with a dash, like an id
-        dashed = about.name.startswith("-")
-        argv = [*start, action, *([] if dashed else [about.name])]
-        argv += ["--pid", str(about.producer_id), "--start-offset", str(about.start_offset)]
-        if action == "resolve":
-            argv += ["--outcome", str(remedy.outcome)]
-        return [*argv, *end, *(["--", about.name] if dashed else [])]
-    if remedy.action == "fence" and remedy.transactional_id is not None:
-        argv = [*start, "fence", "--pid", str(remedy.producer_id)]
-        argv += ["--epoch", str(remedy.producer_epoch), *end]
-        return [*argv, "--", remedy.transactional_id]
-    return None
+    flags = ["--owner-is-gone"] * way.owner_is_gone + ["--without-proof"] * way.without_proof
+    if way.action == "fence":
+        argv = [*start, "txn", "fence", *flags, "--pid", str(way.producer_id)]
+        return [*argv, "--epoch", str(way.producer_epoch), *end, "--", str(way.transactional_id)]
+    assert isinstance(verdict, Verdict)
+    about = verdict.about
+    # a topic may begin with a dash, like an id
+    dashed = about.name.startswith("-")
+    argv = [*start, "txn", way.action, *([] if dashed else [about.name])]
+    argv += ["--pid", str(about.producer_id), "--start-offset", str(about.start_offset)]
+    if way.outcome is not None:
+        argv += ["--outcome", way.outcome]
+    return [*argv, *flags, *end, *(["--", about.name] if dashed else [])]
+
+
+def ends_row(
+    j: Judged | JudgedId,
+    connection: Sequence[str],
+    cluster_id: str | None,
+    transaction_version: int,
+) -> EndsRow:
+    """Return what can be done about it: now, by whoever knows more, and otherwise."""
+    ends, v = ends_of(j, transaction_version), j.verdict
+
+    def row(way: Way) -> WayRow:
+        argv = way_argv(v, way, connection, cluster_id)
+        return WayRow(
+            action=way.action,
+            knows=way.knows,
+            outcome=way.outcome,
+            argv=argv,
+            command=command(argv),
+        )
+
+    listed = way_out("mixed" if isinstance(v, Verdict) and v.mixed else v.name, ends)
+    return EndsRow(
+        way=None if listed is None else listed.when,
+        next=None if ends.next is None else row(ends.next),
+        if_you_know=[row(way) for way in ends.if_you_know],
+        otherwise=OtherwiseRow(code=ends.otherwise.code, data=dict(ends.otherwise.data)),
+    )
 
 
 def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRow:
     """Return a verdict's remedy for people and scripts."""
     remedy: Remedy = verdict.remedy
+    refused = refusals(verdict) if isinstance(verdict, Verdict) else remedy.refused
     return RemedyRow(
         action=remedy.action,
         does=remedy.does,
         caveats=list(remedy.caveats),
-        refused=[list(pair) for pair in remedy.refused],
+        refused=[list(pair) for pair in refused],
         argv=argv,
         command=None if argv is None else command(argv),
     )
 
 
 def hanging_row(
-    j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None
+    j: Judged | JudgedId,
+    connection: Sequence[str],
+    cluster_id: str | None,
+    transaction_version: int = 2,
 ) -> TxnHangingRow:
-    """Return one judged transaction, or id that holds no partition, as a row."""
+    """Return one judged transaction, or id that holds no partition, as a row.
+
+    transaction_version: the cluster's.
+    """
+    ends = ends_row(j, connection, cluster_id, transaction_version)
     if isinstance(j, JudgedId):
-        return _id_row(j, connection, cluster_id)
+        return _id_row(j, ends)
     v, sample = j.verdict, j.newest
     pid = j.about.producer_id
     producer = None if pid is None else sample.producer(pid)
@@ -88,12 +142,12 @@ def hanging_row(
         offsets_pending=v.offsets_pending,
         groups=list(j.start.groups) if j.start else [],
         error=j.partition.error,
-        **_judgement(v, connection, cluster_id),
+        **_judgement(j, ends),
     )
 
 
-def _id_row(j: JudgedId, connection: Sequence[str], cluster_id: str | None) -> TxnHangingRow:
-    v, row = j.verdict, j.verdict.about
+def _id_row(j: JudgedId, ends: EndsRow) -> TxnHangingRow:
+    row = j.verdict.about
     wrote = [p.producer.last_timestamp for p in j.first.named or () if p.producer]
     return TxnHangingRow(
         topic=None,
@@ -114,14 +168,14 @@ def _id_row(j: JudgedId, connection: Sequence[str], cluster_id: str | None) -> T
         offsets_pending=False,
         groups=[],
         error=row.error,
-        **_judgement(v, connection, cluster_id),
+        **_judgement(j, ends),
     )
 
 
-def _judgement(
-    v: Verdict | IdVerdict, connection: Sequence[str], cluster_id: str | None
-) -> dict[str, Any]:
+def _judgement(j: Judged | JudgedId, ends: EndsRow) -> dict[str, Any]:
     """Return the fields of a row that a verdict gives."""
+    v = j.verdict
+    now = ends.next if ends.next is not None and ends.next.action != "why" else None
     return {
         "age_seconds": v.age_seconds,
         "age_clock": v.age_clock,
@@ -130,7 +184,8 @@ def _judgement(
         "rule": v.rule,
         "proven_outcome": v.proven_outcome,
         "evidence": [EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
-        "remedy": remedy_row(v, remedy_argv(v, connection, cluster_id)),
+        "remedy": remedy_row(v, None if now is None else now.argv),
+        "ends": ends,
         "gate": v.gate,
         "ends_at": v.deadline,
         "ends_in_seconds": None if v.deadline_in is None else v.deadline_in / 1000,
@@ -160,7 +215,7 @@ def hanging_answer(
         schema="txn-hanging",
         cluster_id=d.cluster_id,
         collected_at=d.collected_at,
-        rows=[hanging_row(j, connection, d.cluster_id) for j in judged],
+        rows=[hanging_row(j, connection, d.cluster_id, d.transaction_version) for j in judged],
         errors=error_rows([*d.missing, *unknown_as_missing(d)]),
         extra={
             "scanned": d.scanned,

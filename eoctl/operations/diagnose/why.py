@@ -223,7 +223,7 @@ def id_row_seen(
         high_watermark=None,
         held=None,
         waiting=None,
-        held_by=hanging_row(j, context.argv, d.cluster_id),
+        held_by=hanging_row(j, context.argv, d.cluster_id, d.transaction_version),
         others=[],
         owner=OwnerRow(
             transactional_id=j.name,
@@ -402,7 +402,7 @@ def _first_row(
     first: Judged | None,
 ) -> WhyRow:
     """Return the row of a first snapshot. judged: what the partition has open."""
-    rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
+    rows = [hanging_row(j, context.argv, d.cluster_id, d.transaction_version) for j in judged]
     holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
     return WhyRow(
         topic=p.topic,

@@ -47,6 +47,7 @@ from recovery.remedy.repairs import (
     raise_first,
     remedy_allowed,
     still_able_to_write,
+    undecided_refused,
 )
 from recovery.selectors import parse_selector
 from recovery.values import Value, replace
@@ -131,7 +132,7 @@ def refuse(judged: Judged, request: RemedyRequest) -> None:
         without_proof=request.without_proof,
     )
     if sentence is None and request.without_proof:
-        sentence = remedy_stake.refused(judged)
+        sentence = undecided_refused(judged)
     if sentence is not None:
         if request.without_proof:
             raise RefusedError(sentence)

@@ -12,23 +12,6 @@ from recovery.plurals import counted
 CHUNKS = 16  # of 4 MiB
 
 
-def refused(judged: Judged) -> str | None:
-    """Return why nobody may decide this in its owner's place; None if it has no owner."""
-    about = judged.about
-    for sample in (judged.first, judged.newest):
-        if not sample.sees_all_coordinators:
-            return "not every coordinator was seen: one may own it"
-        live = sample.live(about.producer_id or 0)
-        if live:
-            return f"{live[0].transactional_id} is {live[0].state} with its producer id"
-        if not sample.topic_describe:
-            return f"without DESCRIBE on {about.topic} its owner does not show"
-    rows = [s.producer(about.producer_id or 0) for s in (judged.first, judged.newest)]
-    if len({r and (r.producer_epoch, r.last_sequence) for r in rows}) > 1:
-        return "its producer wrote between the looks"
-    return None
-
-
 async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict[str, Any]:
     """Return the records of the open transaction, and who was asked for its outcome.
 

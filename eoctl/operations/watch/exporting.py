@@ -137,7 +137,7 @@ async def _look(
         lambda c: check(Live(c), context, request.thresholds, settings, pause=request.pause),
     )
     d = checked.diagnosis
-    findings = [hanging_row(j, (), d.cluster_id) for j in d.findings]
+    findings = [hanging_row(j, (), d.cluster_id, d.transaction_version) for j in d.findings]
     samples = [*checked.samples, *finding_samples(title, findings, request.limits)]
     complete = checked.answer.complete
     trouble += sorted({e.detail for e in checked.answer.errors})[:1]

@@ -5,6 +5,7 @@ from typing import Any
 
 from eoctl.render.columns.change import own_words
 from eoctl.render.columns.diagnose import verdict
+from eoctl.render.ends import Block
 from eoctl.render.explain import find
 from eoctl.render.plans import plan_facts
 from eoctl.render.report.html import Markup, facts, join, table, tag, text
@@ -13,7 +14,7 @@ from eoctl.render.report.style import STYLE
 from eoctl.render.runbook import ticket_lines
 from eoctl.render.shell import command
 from eoctl.render.strip import drawn
-from eoctl.render.why import judged_parts, seen_parts
+from eoctl.render.why import judged_parts, last_blocks, seen_parts
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import mark
 from recovery.plurals import count, counted
@@ -174,14 +175,21 @@ def _stories(answer: Answer) -> Iterator[Markup]:
         parts += [facts(seen_parts(row, answer.collected_at)), _strip(row)]
         parts.append(facts(judged_parts(row, answer.collected_at)))
         if row.held_by is not None:
-            parts += _command("watch it", row.again)
-            parts += _command("shows the plan, changes nothing", row.held_by.remedy.command)
+            parts += [_last(b) for b in last_blocks(row)]
             parts += _before_and_after(row.held_by)
         yield tag("section", *parts, class_="card")
 
 
 def _command(label: str, line: str | None) -> list[Markup]:
     return [] if line is None else [tag("p", label, class_="dim"), tag("pre", line)]
+
+
+def _last(b: Block) -> Markup:
+    if b.kind == "command":
+        return tag("pre", b.text)
+    if b.kind == "heading":
+        return tag("p", b.text.strip(), class_="dim")
+    return facts([(b.label, b.text)])
 
 
 def _before_and_after(h: TxnHangingRow) -> list[Markup]:

@@ -482,8 +482,13 @@ def test_no_journal_no_change(cells: Cells, break_: str) -> None:
     assert cells.writes == before
 
 
-def ask(cells: Cells, answer: str | None, *words: str) -> tuple[int, str]:
-    """Exit status and screen of a run on a terminal, after this answer; None: Ctrl-C."""
+def ask(
+    cells: Cells, answers: str | list[str | None] | None, *words: str, pause: float = 0
+) -> tuple[int, str]:
+    """Exit status and screen of a run on a terminal, after these answers; None: Ctrl-C.
+
+    pause: s before each answer.
+    """
     terminal: pexpect.spawn[str] = pexpect.spawn(
         sys.executable,
         ["-m", "tests.unit.cell_change", *SET, "--execute", *words],
@@ -492,16 +497,19 @@ def ask(cells: Cells, answer: str | None, *words: str) -> tuple[int, str]:
         dimensions=(24, 200),
         timeout=60,
     )
-    terminal.expect("Type set-[0-9a-f]{4}:")
-    question = str(terminal.after)
-    screen = f"{terminal.before}{question}"
-    word = question.split()[-1].rstrip(":")
-    if answer is None:
-        terminal.sendintr()
-    elif answer == "EOF":
-        terminal.sendeof()
-    else:
-        terminal.sendline(answer.replace("WORD", word))
+    screen = ""
+    for answer in answers if isinstance(answers, list) else [answers]:
+        terminal.expect("Type set-[0-9a-f]{4}[: ]")
+        question = str(terminal.after)
+        screen += f"{terminal.before}{question}"
+        word = question.split()[-1].rstrip(":")
+        time.sleep(pause)
+        if answer is None:
+            terminal.sendintr()
+        elif answer == "EOF":
+            terminal.sendeof()
+        else:
+            terminal.sendline(answer.replace("WORD", word))
     terminal.expect(pexpect.EOF)
     screen += terminal.before or ""
     terminal.close()
@@ -517,13 +525,39 @@ def test_the_question_on_a_terminal(cells: Cells) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status"),
-    [("", 4), ("y", 4), ("yes", 4), ("set-0000x", 4), ("WORD2", 4), ("EOF", 4), (None, 130)],
+    ("answers", "status"),
+    [
+        ([""], 4),
+        (["EOF"], 4),
+        ([None], 130),
+        (["y", "yes", "set-0000x"], 4),
+        (["WORD2", ""], 4),
+        (["y", "EOF"], 4),
+        (["y", "y", None], 130),
+    ],
 )
-def test_any_other_answer_is_no(cells: Cells, answer: str | None, status: int) -> None:
-    assert ask(cells, answer)[0] == status
+def test_any_other_answer_is_no(cells: Cells, answers: list[str | None], status: int) -> None:
+    assert ask(cells, answers)[0] == status
     assert cells.writes == []
     assert cells.entries() == []
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_a_wrong_word_is_asked_again_on_the_same_plan(cells: Cells, wrong: int) -> None:
+    status, screen = ask(cells, [*["se-12"] * wrong, "WORD"])
+    assert status == 0
+    assert cells.writes == ["a=5", "b=7"]
+    assert screen.count("SET on cells (cluster") == 2, "shown once, asked once in full"
+    assert "Not confirmed, nothing was sent." in screen
+    assert f"({'2 more tries' if wrong == 1 else '1 more try'}" in screen
+
+
+def test_no_word_is_asked_again_once_the_plan_has_expired(cells: Cells) -> None:
+    status, screen = ask(cells, ["wrong"], "--valid-ms", "1500", pause=2)
+    assert status == 4
+    assert "expired" in screen
+    assert "more tries" not in screen
+    assert cells.writes == []
 
 
 def test_a_protected_context_can_be_asked(cells: Cells) -> None:

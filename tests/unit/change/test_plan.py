@@ -171,6 +171,34 @@ def test_the_word_names_what_is_hit() -> None:
     assert load(dump(make(hits="orders:3")), "f").word == "abort-orders:3"
 
 
+@pytest.mark.parametrize(
+    ("hits", "begins", "ends"),
+    [
+        ("payments-enriched-by-region-and-day:11", "abort-payments..", ""),
+        (
+            "payments-enriched-by-region-and-day-0_17-owner-is-gone",
+            "abort-payments..",
+            "-owner-is-gone",
+        ),
+        (
+            "commit-without-proof-payments-enriched-by-region-and-day:11",
+            "abort-commit-without-proof-payments..",
+            "",
+        ),
+    ],
+)
+def test_a_long_name_is_not_typed_whole(hits: str, begins: str, ends: str) -> None:
+    """Its two ends are, with what was said of owner and outcome; and the file keeps all of it."""
+    plan = make(hits=hits)
+    assert plan.word.startswith(begins)
+    assert plan.word.endswith(ends)
+    assert len(plan.word) <= 50
+    assert make(hits=hits.replace("region", "regiom")).word != plan.word
+    assert f'"hits": "{hits}"' in dump(plan)
+    assert plan.sha256 == make().sha256
+    assert load(dump(plan), "f") == plan
+
+
 @pytest.mark.parametrize("name", ["a b", "a\nb", "\x1b[2J", "ö", "", "x" * 101, "\ud800"])
 def test_what_no_keyboard_has_is_typed_with_digits_of_a_hash(name: str) -> None:
     typed = typeable(name)

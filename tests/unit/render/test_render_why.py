@@ -10,7 +10,16 @@ from eoctl.render.why import why_lines
 from eoctl.render.width import cells
 from recovery.diagnose import id_verdicts, verdicts
 from recovery.diagnose.verdicts import VerdictName
-from recovery.rows.diagnosis import EvidenceRow, HistoryRow, RemedyRow, TxnHangingRow
+from recovery.remedy.ends import OtherwiseCode
+from recovery.rows.diagnosis import (
+    EndsRow,
+    EvidenceRow,
+    HistoryRow,
+    OtherwiseRow,
+    RemedyRow,
+    TxnHangingRow,
+    WayRow,
+)
 from recovery.rows.strip import MarkerRow, StripKind, StripRow
 from recovery.rows.why import OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.values import replace
@@ -29,6 +38,12 @@ HOSTILE = [
     "\\x1b",
     "😀" * 50,
 ]
+
+
+ABORT = (
+    "eoctl --context prod-eu txn abort orders:3 --pid 4001 --start-offset 182736450 "
+    "--cluster-id 5L6gXyZ_5KQ0r1s2t3u4vw"
+)
 
 
 def hanging(verdict: str = "orphan", action: str = "abort", **more: Any) -> TxnHangingRow:
@@ -66,11 +81,21 @@ def hanging(verdict: str = "orphan", action: str = "abort", **more: Any) -> TxnH
             caveats=["the records of this transaction are lost"],
             refused=[["fence", "there is no owner to shut out"]],
             argv=["eoctl"],
-            command="eoctl --context prod-eu txn abort orders:3 --pid 4001 "
-            "--start-offset 182736450 --cluster-id 5L6gXyZ_5KQ0r1s2t3u4vw",
+            command=ABORT,
         ),
+        "ends": ends(verdict) if action == "abort" else None,
     }
     return TxnHangingRow(**given | more)
+
+
+def way(knows: str | None = None, command: str = ABORT) -> WayRow:
+    return WayRow(action="abort", knows=knows, outcome=None, argv=["eoctl"], command=command)
+
+
+def ends(verdict: str, *known: WayRow, code: str = "never-ends", **data: Any) -> EndsRow:
+    now = None if known else way()
+    rest = OtherwiseRow(code=code, data=data)
+    return EndsRow(way=None, next=now, if_you_know=list(known), otherwise=rest)
 
 
 def page_row(**more: Any) -> WhyRow:
@@ -170,34 +195,75 @@ def test_the_parts_in_their_order() -> None:
         "remedy",
         "but",
         "not",
-        "ask",
         "next (shows t",
+        "otherwise",
+        "ask",
     ]
 
 
 def test_the_command_that_looks_again_stands_before_the_remedy() -> None:
     again = "eoctl --context prod-eu lso --watch -- orders:3"
     page = lines(page_row(again=again))
-    assert page[-4:-1] == [
+    at = page.index(" watch it:")
+    assert page[at : at + 4] == [
         " watch it:",
         f"   {again}",
         " next (shows the plan, changes nothing):",
+        f"   {ABORT}",
     ]
+
+
+def test_whoever_knows_more_has_a_command_for_each_answer() -> None:
+    """Each stands whole on its line, after what one must know for it; then what is left."""
+    known = (way("committed", "eoctl resolve commit"), way("aborted", "eoctl resolve abort"))
+    held = hanging("unknown", rule="order-unclear")
+    held = replace(held, ends=ends("unknown", *known, code="ask-owner", rule="order-unclear"))
+    page = lines(page_row(held_by=held), None)
+    assert page[page.index(" if you know more (each shows its plan, changes nothing):") :] == [
+        " if you know more (each shows its plan, changes nothing):",
+        "   it was committed, and you can show it:",
+        "   eoctl resolve commit",
+        "   it was aborted, and you can show it:",
+        "   eoctl resolve abort",
+        " otherwise    write nothing until somebody can show the outcome",
+        f" ask          {part('order-unclear', 'rule', ASK)}",
+    ]
+    assert " next         nothing to run: no log shows which outcome is right" in page
+
+
+@pytest.mark.parametrize("code", get_args(OtherwiseCode))
+@pytest.mark.parametrize("width", [60, 80, None])
+def test_every_end_says_why_there_is_nothing_to_run_and_what_is_left(
+    code: str, width: int | None
+) -> None:
+    held = hanging("open", transactional_id="orders-1", ends_in_seconds=600.0, rule="one-sample")
+    data = {"partitions": ["orders:3"], "moves": 3, "broker": 2, "transactional_id": "orders-1"}
+    held = replace(held, ends=replace(ends("open", code=code, **data), next=None))
+    page = lines(page_row(held_by=held), width)
+    [at] = [n for n, line in enumerate(page) if line.startswith(" otherwise ")]
+    text = " ".join(" ".join(page[at:]).split())
+    assert text != f"otherwise {code}", "a code is no sentence"
+    assert "None" not in text
+    if code not in ("never-ends", "wait-for-coordinator", "coordinator-does-not"):  # has a command
+        assert page[at - 1].startswith(" next ") or page[at - 2].startswith(" next ")
+        assert "nothing to run now" not in page[at - 1]
+    if width is not None:
+        assert max(map(cells, page)) <= width
 
 
 @pytest.mark.parametrize("rule", [*verdicts.RULES, *id_verdicts.RULES], ids=lambda r: r.name)
 def test_every_rule_ends_with_a_next_step(
     rule: verdicts.Rule | id_verdicts.IdRule,
 ) -> None:
-    """Whom to ask, what to grant, or that nobody need be asked; what to run again comes last."""
+    """Whom to ask, what to grant, or that nobody need be asked."""
     again = "eoctl --context prod-eu lso --watch -- orders:3"
     remedy = replace(hanging().remedy, action="none", argv=None, command=None)
-    held = hanging(rule.verdict, rule=rule.name, remedy=remedy)
+    held = hanging(rule.verdict, "none", rule=rule.name, remedy=remedy)
     page = lines(page_row(held_by=held, again=again), None)
-    assert page[-2:] == [" watch it:", f"   {again}"]
-    last = labels(page[:-2])[-1]
+    last = labels(page)[-1]
     nobody = str(part(rule.verdict, "verdict", ASK)).startswith("nobody")
-    assert last in (("not",) if nobody and rule.verdict != "unknown" else ("do", "ask")), page
+    asked = ("watch it:",) if nobody and rule.verdict != "unknown" else ("do", "ask")
+    assert last in asked, page
 
 
 def test_the_log_around_the_lso_is_drawn() -> None:
@@ -232,9 +298,9 @@ def test_every_verdict_is_one_page(verdict: str, width: int | None) -> None:
         page = lines(page_row(held_by=held, others=[held], headline=f"STUCK  {verdict}"), width)
         assert page[0].startswith(f"orders:3  STUCK  {verdict}")
         assert labels(page)[:2] == ["readers see", "held by"]
-        assert page[-1] == "   " + (held.remedy.command or "")
+        assert f"   {ABORT}" in page
         if width is not None:
-            assert max(map(cells, page[:-1])) <= width
+            assert max(map(cells, (line for line in page if ABORT not in line))) <= width
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -256,8 +322,8 @@ def test_hostile_names_stay_on_their_lines(name: str, width: int | None) -> None
         assert line.isprintable()
     assert len([line for line in page if line.startswith(" readers see")]) == 1
     if width is not None:
-        assert max(map(cells, page[:-1])) <= width
-    assert page[-1] == f"   {held.remedy.command}"
+        assert max(map(cells, (line for line in page if ABORT not in line))) <= width
+    assert f"   {held.remedy.command}" in page
     shown = lines(page_row(topic=name, held_by=held), 80, context=name, ascii_only=True)
     assert all(line.isascii() for line in shown)
 

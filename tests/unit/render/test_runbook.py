@@ -6,11 +6,12 @@ from typing import Any, get_args
 
 import pytest
 
+from eoctl.render.explain import ASK, part
 from eoctl.render.runbook import runbook_lines
 from recovery.diagnose.verdicts import VerdictName
 from recovery.remedy.repairs import NEVER_KNOWN
 from recovery.rows.answers import Answer
-from recovery.rows.diagnosis import EvidenceRow
+from recovery.rows.diagnosis import EndsRow, EvidenceRow, OtherwiseRow, WayRow
 from recovery.rows.row import ErrorRow
 from recovery.rows.why import WhyRow
 from recovery.values import replace
@@ -170,6 +171,48 @@ def test_what_no_look_can_tell_is_asked(rule: str) -> None:
     asked = told(row("unknown", "none", rule=rule))["Needs a person's answer"]
     assert [w[w.index("--outcome") + 1] for w in commands(asked)] == ["commit", "abort"]
     assert "write nothing" in asked
+
+
+def test_only_what_is_accepted_now_is_offered_as_an_answer() -> None:
+    """The runbook asks `ends`, as `why` does; where nothing is named it says why."""
+    fence = WayRow(
+        action="fence",
+        knows="owner-gone",
+        outcome=None,
+        argv=["eoctl"],
+        command="eoctl txn fence a",
+    )
+    for known in ((), (fence,)):
+        left = OtherwiseRow(code="ask-system", data={})
+        ends = EndsRow(way=None, next=None, if_you_know=list(known), otherwise=left)
+        held = row("two-phase", "none", transactional_id="a", ends=ends)
+        asked = told(held)["Needs a person's answer"]
+        assert commands(asked) == [["eoctl", "txn", "fence", "a"]] * len(known)
+        assert ("Not from here now" in asked) == (not known)
+
+
+def test_a_fenced_one_whose_outcome_nobody_can_prove_is_asked_about() -> None:
+    ways = [
+        WayRow(
+            action="resolve", knows=k, outcome=o, argv=["eoctl"], command=f"eoctl txn resolve {o}"
+        )
+        for k, o in (("committed", "commit"), ("aborted", "abort"))
+    ]
+    left = OtherwiseRow(code="ask-owner", data={"rule": "order-unclear"})
+    ends = EndsRow(way=None, next=None, if_you_know=ways, otherwise=left)
+    held = row("coordinator-fenced", "none", rule="coordinator-fenced", ends=ends)
+    sections = told(held)
+    assert "Leave alone" not in sections
+    asked = sections["Needs a person's answer"]
+    assert commands(asked) == [["eoctl", "txn", "resolve", o] for o in ("commit", "abort")]
+    assert str(part("order-unclear", "rule", ASK)) in asked
+    unread = replace(
+        ends,
+        if_you_know=[],
+        otherwise=OtherwiseRow(code="look-again", data={"rule": "history-not-read"}),
+    )
+    sections = told(row("coordinator-fenced", "none", rule="coordinator-fenced", ends=unread))
+    assert "READ on `__transaction_state`" in sections["Not known yet"]
 
 
 def test_what_was_not_seen_comes_first_and_offers_nothing() -> None:
