@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from eoctl.render.contest_words import contest_words, who_runs
 from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.strip import strip_lines
@@ -108,6 +109,9 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
         return parts
     if row.history:
         parts.append(("history", _history(row)))
+    if row.contest is not None:
+        parts.append(("contested", contest_words(row.contest, now)))
+        parts.append(("ask", who_runs(row.contest)))
     if held is not None:
         parts += [("because" if n == 0 else "", e.text) for n, e in enumerate(held.evidence)]
     if row.others:

@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, partition_or_id
+from recovery.rows.diagnosis import ContestRow, HistoryRow, TxnHangingRow, partition_or_id
 from recovery.rows.row import ConnectRow, Row, Timestamp
 from recovery.rows.strip import StripRow
 
@@ -80,6 +80,7 @@ class WhyRow(Row):
     topic and partition: null where the story is of a transactional id that holds no partition.
     also_holds: the other partitions on which the same producer id has something open, as far as
     its coordinator or the partitions looked at show. That need not be the same transaction.
+    contest: the owner's id is initialised again and again, as far as its history was read.
     """
 
     topic: str | None
@@ -108,6 +109,7 @@ class WhyRow(Row):
     again: str | None = None
     also_holds: list[str] = field(default_factory=list)
     strip: list[StripRow] | None = None
+    contest: ContestRow | None = None
 
     @property
     def where(self) -> str:
