@@ -139,7 +139,12 @@ ENVELOPES: Mapping[str, Envelope] = {
         _SEVERAL,
     ),
     "txn-history": Envelope(
-        rows_diagnosis.HistoryRow, {"transactional_ids": int, "whole": bool | None}
+        rows_diagnosis.HistoryRow,
+        {
+            "transactional_ids": int,
+            "whole": bool | None,
+            "contests": list[rows_diagnosis.ContestRow],
+        },
     ),
     "txn-commit": Envelope(
         rows_checkpoint.CommittableRow,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from eoctl.render.contest_words import contest_words, who_runs
 from eoctl.render.ends import Block, ends_blocks
 from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
@@ -130,6 +131,9 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
     if row.history:
         parts.append(("history", _history(row)))
     parts += _markers(row)
+    if row.contest is not None:
+        parts.append(("contested", contest_words(row.contest, now)))
+        parts.append(("ask", who_runs(row.contest)))
     if held is not None:
         parts += [("because" if n == 0 else "", e.text) for n, e in enumerate(held.evidence)]
     if row.others:

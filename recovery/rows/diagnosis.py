@@ -165,3 +165,25 @@ class HistoryRow(Row):
     next_producer_id: int | None
     partitions: list[str]
     tombstone: bool
+
+
+class ContestRow(Row):
+    """A transactional id that is initialised again and again: `contested-id`.
+
+    initialisations: how many came before the producer before had finished, of which `aborted` ended
+    an open transaction; since, until: the first and the last of them. interval_seconds: the median
+    between two. timeouts_ms: what the new producers asked for, in order, repeats left out. causes:
+    those that the records do not exclude. producer_id, producer_epoch, state: who holds the id now.
+    """
+
+    transactional_id: str
+    initialisations: int
+    aborted: int
+    since: Timestamp
+    until: Timestamp
+    interval_seconds: float
+    timeouts_ms: list[int]
+    causes: list[str]
+    producer_id: int
+    producer_epoch: int
+    state: str

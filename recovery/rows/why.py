@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import field
 
 from recovery.facts import HasPartition
-from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, partition_or_id
+from recovery.rows.diagnosis import ContestRow, HistoryRow, TxnHangingRow, partition_or_id
 from recovery.rows.row import ConnectRow, Row, Timestamp
 from recovery.rows.strip import MarkerRow, RecordRow, StripRow
 
@@ -86,6 +86,7 @@ class WhyRow(Row):
     its coordinator or the partitions looked at show. That need not be the same transaction.
 
     markers: those that no coordinator decided, in the strip and of the judged producer id.
+    contest: the owner's id is initialised again and again, as far as its history was read.
     """
 
     topic: str | None
@@ -116,6 +117,7 @@ class WhyRow(Row):
     strip: list[StripRow] | None = None
     markers: list[MarkerRow] = field(default_factory=list)
     records: list[RecordRow] | None = None
+    contest: ContestRow | None = None
 
     @property
     def where(self) -> str:

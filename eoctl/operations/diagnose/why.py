@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
 from eoctl.operations.inspect.connect import connect_rows
-from eoctl.operations.inspect.history import history
+from eoctl.operations.inspect.history import history_and_contests
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.marker_origins import marker_rows
 from eoctl.operations.inspect.source import Source
@@ -15,6 +15,7 @@ from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
 from eoctl.settings.context import Context
 from recovery.diagnose.case import named_after
+from recovery.diagnose.contest import goes_on
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.prospect import prospect
 from recovery.diagnose.reach import READ_COMMITTED, also_holds, is_beyond, share_held_up
@@ -26,7 +27,7 @@ from recovery.inspect.observation import Settings
 from recovery.plurals import counted, listed
 from recovery.quoting import some
 from recovery.rows.answers import Answer, error_rows
-from recovery.rows.diagnosis import HistoryRow
+from recovery.rows.diagnosis import ContestRow, HistoryRow
 from recovery.rows.row import ConnectRow
 from recovery.rows.strip import StripRow
 from recovery.rows.why import GroupStoryRow, HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
@@ -127,10 +128,12 @@ def answer_of(
         errors=error_rows(dict.fromkeys([*missing, *mine])),
         extra={"group": group} if group is None else {"group": group, "group_story": story},
         judging=True,
-        finding=d is not None
-        and any(
-            j.name in named if isinstance(j, JudgedId) else j.about.topic_partition in shown
-            for j in d.findings
+        finding=(
+            d is not None
+            and any(
+                j.name in named if isinstance(j, JudgedId) else j.about.topic_partition in shown
+                for j in d.findings
+            )
         ),
         notes=() if d is None else (*d.notes, *notes),
     )
@@ -157,7 +160,7 @@ async def _of_id(
         pause=pause,
         on_first_look=lambda d: first_look(d, *held_by_it(d)),
     )
-    missing, notes = list(d.missing), []
+    missing, notes, contested = list(d.missing), [], False
     targets, ids = held_by_it(d)
     holds = {p.topic_partition for p in targets}
     rows, more = await rows_of(source, context, d, targets, name)
@@ -176,13 +179,20 @@ async def _of_id(
             f"{name} is {t.state}: it has no open transaction and holds nothing"
             for t in transactions.rows
         ]
+        past, contests = await history_and_contests(
+            source, [name], [], newest=HISTORY_RECORDS + WRITTEN_SINCE
+        )
+        contested = contest_now(contests, d.collected_at) is not None
+        notes += past.notes if contested else ()
     else:
         # a partition without a leader matters only if this id may hold it
         of_id = [j for j in d.judged if j.about.topic_partition in holds]
         named = {p.topic_partition for j in d.ids if j.name == name for p in j.first.named or ()}
         named |= {tp for j in of_id if j.verdict.owner for tp in j.verdict.owner.partitions or ()}
         missing = [m for m in missing if m.scope != "partition" or m.topic_partition in named]
-    return answer_of(source, rows, missing, unknown_as_missing(d), d, notes)
+    answer = answer_of(source, rows, missing, unknown_as_missing(d), d, notes)
+    contested |= any(r.contest is not None for r in rows)
+    return replace(answer, finding=True) if contested else answer
 
 
 def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | None:
@@ -199,11 +209,15 @@ def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | Non
 
 async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
     """Return the story of an id that holds no partition."""
-    answer = await history(source, [j.name], [], newest=HISTORY_RECORDS)
+    answer, contested = await history_and_contests(
+        source, [j.name], [], newest=HISTORY_RECORDS + WRITTEN_SINCE
+    )
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
     row = id_row_seen(context, d, j, connect)
-    return replace(row, history=rows[-HISTORY_RECORDS:])
+    return replace(
+        row, history=rows[-HISTORY_RECORDS:], contest=contest_now(contested, d.collected_at)
+    )
 
 
 def id_row_seen(
@@ -373,6 +387,7 @@ async def story_row(
     strip = await source.strip(p)
     history_of = first.history if first else None
     known = {} if history_of is None else {history_of.producer_id: history_of.markers}
+    past, contest = ([], None) if first is None else await _history(source, first)
     return replace(
         seen_row(context, d, p, first),
         waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
@@ -381,7 +396,8 @@ async def story_row(
         else _owner(first, facts, await _connect(source, _owner_name(first))),
         strip=strip,
         markers=marker_rows(p.topic_partition, strip or (), known),
-        history=[] if first is None else await _history(source, first),
+        history=past,
+        contest=contest,
         groups=[_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
         groups_said=_groups_said(facts, p, first),
         if_you_wait=None if first is None else _if_you_wait(first, counted, config, d.collected_at),
@@ -547,16 +563,18 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
     )
 
 
-async def _history(source: Source, j: Judged) -> list[HistoryRow]:
-    """Return the last records of the ids that had the producer id."""
+async def _history(source: Source, j: Judged) -> tuple[list[HistoryRow], ContestRow | None]:
+    """Return the last records of the ids that had the producer id, and if one is contested."""
     if j.about.producer_id is None:
-        return []
+        return [], None
     known = j.history.transactional_ids if j.history else ()
     ids = [j.verdict.owner.transactional_id] if j.verdict.owner else list(known)
     if j.history and not ids:
-        return []  # all partitions were searched for its producer id
+        return [], None  # all partitions were searched for its producer id
     pids = [] if ids else [j.about.producer_id]
-    answer = await history(source, ids, pids, newest=HISTORY_RECORDS + WRITTEN_SINCE)
+    answer, contested = await history_and_contests(
+        source, ids, pids, newest=HISTORY_RECORDS + WRITTEN_SINCE
+    )
     # later records do not belong to the judged moment
     end = j.history.read_until if j.history else None
     rows = [
@@ -564,7 +582,12 @@ async def _history(source: Source, j: Judged) -> list[HistoryRow]:
         for row in answer.rows
         if isinstance(row, HistoryRow) and (end is None or row.offset < end)
     ]
-    return rows[-HISTORY_RECORDS:]
+    return rows[-HISTORY_RECORDS:], contest_now(contested, source.now())
+
+
+def contest_now(contests: Sequence[ContestRow], now: int) -> ContestRow | None:
+    """Return the contest about an id whose history this is, unless it was over long ago."""
+    return next((c for c in contests if goes_on(c.until, now)), None)
 
 
 def _offset(g: GroupFacts, p: PartitionFacts) -> int | None:

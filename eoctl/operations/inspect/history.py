@@ -7,11 +7,14 @@ from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.state_logs import noted_state_logs
 from eoctl.operations.inspect.source import Source, StateLogs
+from eoctl.render.contest_words import contest_words
 from eoctl.stores.history_cache import state_cache
+from recovery.diagnose.contest import Contest, contests
 from recovery.facts import Missing
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.history_rows import history_rows
 from recovery.rows.answers import Answer, error_rows
+from recovery.rows.diagnosis import ContestRow
 
 NEWEST = 1000
 """Records of each id that are shown: an id of a busy application has a hundred thousand a day."""
@@ -24,12 +27,27 @@ async def history(
     window: tuple[int | None, int | None] = (None, None),
     newest: int | None = NEWEST,
 ) -> Answer:
+    """Return `history_and_contests` without the contests as values."""
+    answer, _ = await history_and_contests(source, ids, producer_ids, window, newest)
+    return answer
+
+
+async def history_and_contests(
+    source: Source,
+    ids: Sequence[str],
+    producer_ids: Sequence[int],
+    window: tuple[int | None, int | None] = (None, None),
+    newest: int | None = NEWEST,
+) -> tuple[Answer, list[ContestRow]]:
     """Return the records of these ids, and of each id that ever had one of the producer ids.
 
     window: records from this time and before that one (epoch ms). newest: this many records of each
     id, which the window then filters; None = all. `left_out`: ids that have more.
     """
     state_logs = await source.state_logs(ids, producer_ids, newest)
+    contested = [
+        contest_row(c) for c in contests(r for log in state_logs.logs for r in log.records)
+    ]
     since, until = window
     loaded = Counter(r.transactional_id for log in state_logs.logs for r in log.records)
     cut = {name for log in state_logs.logs for name in log.cuts}
@@ -51,13 +69,40 @@ async def history(
     whole = not state_logs.missing and all(
         log.whole_from == 0 and not log.cuts for log in state_logs.logs if log.partition in homes
     )
-    return Answer(
+    answer = Answer(
         schema="txn-history",
         cluster_id=source.cluster_id,
         collected_at=source.now(),
         rows=rows,
         errors=error_rows([*state_logs.missing, *unread(state_logs)]),
-        extra={"transactional_ids": len(named), "whole": whole, "left_out": left_out},
+        extra={
+            "transactional_ids": len(named),
+            "whole": whole,
+            "left_out": left_out,
+            "contests": [c.json_values() for c in contested],
+        },
+        notes=[
+            f"{c.transactional_id} is contested: {contest_words(c, source.now())}"
+            for c in contested
+        ],
+    )
+    return answer, contested
+
+
+def contest_row(c: Contest) -> ContestRow:
+    """Return a contest as it is printed."""
+    return ContestRow(
+        transactional_id=c.transactional_id,
+        initialisations=len(c.initialisations),
+        aborted=c.aborted,
+        since=c.initialisations[0].at,
+        until=c.initialisations[-1].at,
+        interval_seconds=c.interval_ms / 1000,
+        timeouts_ms=list(c.timeouts),
+        causes=list(c.causes),
+        producer_id=c.producer_id,
+        producer_epoch=c.producer_epoch,
+        state=c.state,
     )
 
 

@@ -1,0 +1,167 @@
+"""Find transactional ids that are initialised again and again: `contested-id`.
+
+`__transaction_state` records that a producer was initialised, never by which process. A producer
+that is initialised while another one's transaction is open ends that one and fences its owner. So a
+series of such records has three possible causes: two owners of the id that fence each other, one
+owner that restarts for ever, or one client that raises its own epoch (KIP-360). All three are named
+until a record excludes one.
+
+What counts is an initialisation that ended an open transaction before its deadline. Not counted:
+Empty after Complete*, as Flink initialises a producer for each transaction; a transaction that ran
+past its timeout, which its coordinator may have ended; an abort that its own client asked for, as
+far as the records show it (transactions v1 do; under v2 a client's own abort that is followed by an
+initialisation looks the same). Empty after Empty is told beside: a pool of Flink's does that too,
+while nothing is written.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from statistics import median
+from typing import Literal
+
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateRecord
+from recovery.values import Value
+
+WINDOW_MS = 600_000
+"""Initialisations that lie further apart from the newest one are not part of the contest."""
+LEAST = 3
+"""A rolling restart, a failover and a restore each initialise an id once or twice."""
+
+Cause = Literal["two-owners", "restarts", "raises-its-own-epoch"]
+
+
+class Initialisation(Value):
+    """A new producer of an id that began before the one before it had finished.
+
+    at: ms, when the record was appended. aborted: it ended an open transaction, else the one
+    before had written nothing. timeout_ms: what the new producer asked for.
+    """
+
+    at: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    aborted: bool
+
+
+class Contest(Value):
+    """A series of initialisations of one transactional id, oldest first, none older than WINDOW_MS.
+
+    causes: those that the records do not exclude. producer_id, producer_epoch, state: of its newest
+    record, so who holds the id now. at: when that was appended (ms).
+    """
+
+    transactional_id: str
+    initialisations: tuple[Initialisation, ...]
+    causes: tuple[Cause, ...]
+    producer_id: int
+    producer_epoch: int
+    state: str
+    at: int
+
+    @property
+    def aborted(self) -> int:
+        """Return how many of them ended an open transaction."""
+        return sum(i.aborted for i in self.initialisations)
+
+    @property
+    def interval_ms(self) -> float:
+        """Return the median time between two of them."""
+        return median(b.at - a.at for a, b in pairwise(self.initialisations))
+
+    @property
+    def timeouts(self) -> tuple[int, ...]:
+        """Return the timeouts that the producers asked for, in ms, in order, repeats left out."""
+        return tuple(ms for ms, _ in groupby(i.timeout_ms for i in self.initialisations))
+
+
+def contests(records: Iterable[StateRecord]) -> list[Contest]:
+    """Return the contests among these records, by transactional id."""
+    found = []
+    ordered = sorted(records, key=lambda r: (r.transactional_id, r.partition, r.offset))
+    for _, mine in groupby(ordered, key=lambda r: r.transactional_id):
+        contest = contest_of(list(mine))
+        if contest is not None:
+            found.append(contest)
+    return found
+
+
+def contest_of(records: Sequence[StateRecord]) -> Contest | None:
+    """Return the contest about one id, or None. records: its own, by offset, newest last."""
+    started = initialisations(records)
+    if not started:
+        return None
+    series = [i for i in started if i.at > started[-1].at - WINDOW_MS]
+    newest = records[-1]
+    value = newest.value
+    if sum(i.aborted for i in series) < LEAST or not isinstance(value, TransactionValue):
+        return None
+    return Contest(
+        newest.transactional_id,
+        tuple(series),
+        _causes(series),
+        value.producer_id,
+        value.producer_epoch,
+        str(value.state),
+        newest.timestamp,
+    )
+
+
+def goes_on(until: int | None, now: int) -> bool:
+    """Return True if the newest initialisation is at most WINDOW_MS ago. Times: epoch ms."""
+    return until is not None and now - until <= WINDOW_MS
+
+
+def initialisations(records: Sequence[StateRecord]) -> list[Initialisation]:
+    """Return the initialisations that came before the producer before had finished."""
+    found: list[Initialisation] = []
+    fenced = False
+    for before, record in pairwise(records):
+        last, now = before.value, record.value
+        if not isinstance(last, TransactionValue) or not isinstance(now, TransactionValue):
+            fenced = False
+        elif now.state is TransactionState.EMPTY:
+            if fenced or last.state is TransactionState.EMPTY:
+                found.append(
+                    Initialisation(
+                        record.timestamp,
+                        record.offset,
+                        now.producer_id,
+                        now.producer_epoch,
+                        now.timeout_ms,
+                        fenced,
+                    )
+                )
+            fenced = False
+        elif now.state is TransactionState.PREPARE_ABORT:
+            fenced = last.state is TransactionState.ONGOING and _may_be_fence(last, now)
+        elif now.state is not TransactionState.COMPLETE_ABORT:
+            fenced = False
+    return found
+
+
+def _may_be_fence(ongoing: TransactionValue, abort: TransactionValue) -> bool:
+    """Return True if an initialisation may have ended this transaction.
+
+    A fence and a timeout raise the epoch; a v1 client's own abort does not. Its own coordinator
+    ends it at its deadline, never before.
+    """
+    ran = abort.last_update_ms - abort.start_ms
+    early = abort.start_ms < 0 or abort.timeout_ms <= 0 or ran < abort.timeout_ms
+    return early and abort.producer_epoch > ongoing.producer_epoch
+
+
+def _causes(series: Sequence[Initialisation]) -> tuple[Cause, ...]:
+    """Return the causes that the records leave open.
+
+    No client changes its own timeout; one that changes back and forth is that of two
+    configurations, so of two owners.
+    """
+    timeouts = [ms for ms, _ in groupby(i.timeout_ms for i in series)]
+    if len(timeouts) > len(set(timeouts)):
+        return ("two-owners",)
+    if len(timeouts) > 1:
+        return ("two-owners", "restarts")
+    return ("two-owners", "restarts", "raises-its-own-epoch")
