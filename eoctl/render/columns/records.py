@@ -14,7 +14,7 @@ from recovery.values import replace
 def _readable(content: object) -> str | None:
     if content is None or isinstance(content, str):
         return content
-    return json.dumps(content, ensure_ascii=False)
+    return json.dumps(content, ensure_ascii=False, default=str)
 
 
 def _headers(row: RecordRow) -> str | None:
