@@ -20,25 +20,58 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from eoctl.lab.breaks.truth import GroundTruth
-from recovery.rows import audit as rows_audit
-from recovery.rows import check as rows_check
-from recovery.rows import checkpoint as rows_checkpoint
-from recovery.rows import diagnosis as rows_diagnosis
-from recovery.rows import explain as rows_explain
-from recovery.rows import jobs as rows_jobs
-from recovery.rows import journal as rows_journal
-from recovery.rows import lab as rows_lab
-from recovery.rows import merge as rows_merge
-from recovery.rows import mirror as rows_mirror
-from recovery.rows import offsets as rows_offsets
-from recovery.rows import restart as rows_restart
-from recovery.rows import row as rows
-from recovery.rows import segments as rows_segments
-from recovery.rows import state as rows_state
-from recovery.rows import strip as rows_strip
-from recovery.rows import why as rows_why
-from recovery.rows.row import EPOCH_MS, ErrorRow, Row, json_names
+from eoctl.lab.lab_tables import (
+    DrillAnswerRow,
+    DrillGradeRow,
+    DrillRow,
+    LabBrokerRow,
+    LabDownRow,
+    LabJobRow,
+)
+from eoctl.render.explain import ExplainRow
+from eoctl.settings.context_rows import ContextRow, ContextSettingRow, ContextTestRow
+from recovery.audit.audit_rows import (
+    AuditDuplicatesRow,
+    AuditMirrorRow,
+    AuditSequencesRow,
+    AuditTransactionsRow,
+    MirrorCheckpoint,
+    MirrorExamined,
+    SequencesExamined,
+    TransactionsCovered,
+)
+from recovery.change.job_rows import JobExportRow, JobRow
+from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanRow
+from recovery.diagnose.diagnosis_rows import ContestRow, StatusRow, TxnHangingRow
+from recovery.diagnose.why_rows import GroupStoryRow, WhyRow
+from recovery.inspect.cluster_rows import (
+    BesideRangeRow,
+    HistoryRow,
+    LsoRow,
+    MarkerRow,
+    OffsetsCountRow,
+    OffsetsShowRow,
+    ProducerBlockRow,
+    ProducerRow,
+    RecordRow,
+    SegmentRow,
+    TxnDescribeRow,
+    TxnListRow,
+)
+from recovery.merge.log_rows import MergeFindingRow, MergePlanRow
+from recovery.remedy.checkpoint_rows import CommittableRow, SalvageRow
+from recovery.restart.decision import RestartPlanRow
+from recovery.restart.verify_rows import CheckpointFileRow, RestartVerifyRow
+from recovery.row import EPOCH_MS, ErrorRow, Row, json_names
 from recovery.shared.cut import CutTransaction
+from recovery.state.state_rows import (
+    StateCompareRow,
+    StateDigest,
+    StateRebuildRow,
+    StateShowRow,
+    StateSparkStore,
+)
+from recovery.watch.check_rows import BundlePartRow, CheckRow
 
 _TIMESTAMP = Annotated[
     int | None,
@@ -103,13 +136,11 @@ _STATUS = {
 }
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _ENGINE = {"engine": str, "engine_why": str}
-_PLAN = Envelope(rows_journal.PlanRow)
-_SPARK_STORE = {"spark": rows_state.StateSparkStore}  # of spark:DIR
-_CONTEXT_TEST = Envelope(
-    rows.ContextTestRow, {"context": str, "seen": int, "accept_missing": list[str]}
-)
+_PLAN = Envelope(PlanRow)
+_SPARK_STORE = {"spark": StateSparkStore}  # of spark:DIR
+_CONTEXT_TEST = Envelope(ContextTestRow, {"context": str, "seen": int, "accept_missing": list[str]})
 _BUNDLE = Envelope(
-    rows_check.BundlePartRow,
+    BundlePartRow,
     {
         "file": str,
         "sha256": str,
@@ -121,33 +152,31 @@ _BUNDLE = Envelope(
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
-    "status": Envelope(rows_diagnosis.StatusRow, _STATUS),
-    "runbook": Envelope(rows_why.WhyRow, {**_STATUS, "left_out": int}),
+    "status": Envelope(StatusRow, _STATUS),
+    "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}),
     "why": Envelope(
-        rows_why.WhyRow,
+        WhyRow,
         {"group": str | None},
-        {"group_story": rows_why.GroupStoryRow | None},  # --group
+        {"group_story": GroupStoryRow | None},  # --group
     ),
-    "lso": Envelope(rows.LsoRow, _SCANNED, _SEVERAL),
-    "txn-list": Envelope(
-        rows.TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}
-    ),
-    "txn-describe": Envelope(rows.TxnDescribeRow),
+    "lso": Envelope(LsoRow, _SCANNED, _SEVERAL),
+    "txn-list": Envelope(TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}),
+    "txn-describe": Envelope(TxnDescribeRow),
     "txn-hanging": Envelope(
-        rows_diagnosis.TxnHangingRow,
+        TxnHangingRow,
         {**_SCANNED, "verdicts": dict[str, int], "pause_seconds": float | None},
         _SEVERAL,
     ),
     "txn-history": Envelope(
-        rows_diagnosis.HistoryRow,
+        HistoryRow,
         {
             "transactional_ids": int,
             "whole": bool | None,
-            "contests": list[rows_diagnosis.ContestRow],
+            "contests": list[ContestRow],
         },
     ),
     "txn-commit": Envelope(
-        rows_checkpoint.CommittableRow,
+        CommittableRow,
         {
             "checkpoint": str,
             "checkpoint_id": int,
@@ -157,9 +186,9 @@ ENVELOPES: Mapping[str, Envelope] = {
             "skipped": list[str],
         },
     ),
-    "txn-salvage": Envelope(rows_checkpoint.SalvageRow, {"not_lost": dict[str, int]}),
+    "txn-salvage": Envelope(SalvageRow, {"not_lost": dict[str, int]}),
     "txn-records": Envelope(
-        rows_strip.RecordRow,
+        RecordRow,
         {
             "producer_id": int,
             "start_offset": int,
@@ -172,7 +201,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "aborted_records": int | None,
             "other_open_records": int | None,
             "ended": TransactionEnd | None,
-            "beside": list[rows_strip.BesideRangeRow] | None,
+            "beside": list[BesideRangeRow] | None,
         },
     ),
     "txn-abort": _PLAN,
@@ -180,22 +209,22 @@ ENVELOPES: Mapping[str, Envelope] = {
     "txn-resolve": _PLAN,
     "txn-apply": _PLAN,
     "producers": Envelope(
-        rows.ProducerRow,
+        ProducerRow,
         {"scanned": int},
-        {"segments": list[rows_segments.SegmentRow]},  # --segment
+        {"segments": list[SegmentRow]},  # --segment
     ),
-    "producers-blocks": Envelope(rows_segments.ProducerBlockRow),
+    "producers-blocks": Envelope(ProducerBlockRow),
     "offsets-show": Envelope(
-        rows_offsets.OffsetsShowRow,
+        OffsetsShowRow,
         {"groups": list[GroupState]},
         {"stores": list[StoreState]},  # --store
     ),
-    "offsets-count": Envelope(rows_offsets.OffsetsCountRow),
+    "offsets-count": Envelope(OffsetsCountRow),
     "restart-plan": Envelope(
-        rows_restart.RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
+        RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
     ),
     "restart-show": Envelope(
-        rows_restart.RestartPlanRow,
+        RestartPlanRow,
         {
             "plan_sha256": str,
             "expires": datetime,
@@ -205,7 +234,7 @@ ENVELOPES: Mapping[str, Envelope] = {
         },
     ),
     "restart-verify": Envelope(
-        rows_restart.RestartVerifyRow,
+        RestartVerifyRow,
         {
             "app": str,
             "outputs": int,
@@ -216,7 +245,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "restart-apply": _PLAN,
     "restart-undo": _PLAN,
     "restart-checkpoint": Envelope(
-        rows_checkpoint.CheckpointFileRow,
+        CheckpointFileRow,
         {
             "checkpoint": str,
             "query_id": str | None,
@@ -233,11 +262,11 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "dedup": _PLAN,
     "audit-sequences": Envelope(
-        rows_audit.AuditSequencesRow,
-        {"findings": int, "examined": list[rows_audit.SequencesExamined], **_ENGINE},
+        AuditSequencesRow,
+        {"findings": int, "examined": list[SequencesExamined], **_ENGINE},
     ),
     "audit-transactions": Envelope(
-        rows_audit.AuditTransactionsRow,
+        AuditTransactionsRow,
         {
             "findings": int,
             "transactions": int,
@@ -246,13 +275,13 @@ ENVELOPES: Mapping[str, Envelope] = {
             "foreign_markers": int,
             "own_markers": int,
             "decisions_gone": int,
-            "markers": list[rows_strip.MarkerRow],
-            "covered": list[rows_audit.TransactionsCovered],
+            "markers": list[MarkerRow],
+            "covered": list[TransactionsCovered],
             **_ENGINE,
         },
     ),
     "audit-duplicates": Envelope(
-        rows_audit.AuditDuplicatesRow,
+        AuditDuplicatesRow,
         {
             "by": str,
             "findings": int,
@@ -264,21 +293,21 @@ ENVELOPES: Mapping[str, Envelope] = {
         },
     ),
     "audit-mirror": Envelope(
-        rows_mirror.AuditMirrorRow,
+        AuditMirrorRow,
         {
             "topic": str,
             "mirror_topic": str,
             "mirror_cluster_id": str | None,
             "compared": list[str],
             "findings": int,
-            "examined": list[rows_mirror.MirrorExamined],
+            "examined": list[MirrorExamined],
             "offset_syncs": str | None,
             "checkpoints_topic": str | None,
-            "checkpoints": list[rows_mirror.MirrorCheckpoint],
+            "checkpoints": list[MirrorCheckpoint],
         },
     ),
     "state-rebuild": Envelope(
-        rows_state.StateRebuildRow,
+        StateRebuildRow,
         {
             "manifest": str,
             "format": str,
@@ -286,60 +315,58 @@ ENVELOPES: Mapping[str, Envelope] = {
             "engine": str,
             "engine_why": str | None,
             "reader": str,
-            "digest": rows_state.StateDigest,
+            "digest": StateDigest,
             "consistent": bool | None,
             "split": list[CutTransaction],
             "open": list[CutTransaction],
             "notes": list[str],
             "seconds": float,
         },
-        optional={"delivery": rows_journal.PlanRow | None},  # with --into
+        optional={"delivery": PlanRow | None},  # with --into
     ),
     "state-deliver": _PLAN,
     "state-compare": Envelope(
-        rows_state.StateCompareRow,
+        StateCompareRow,
         {"a": str, "b": str, "equal": bool, "same_cut": bool | None, "shown": int},
         optional=_SPARK_STORE,
     ),
-    "state-show": Envelope(
-        rows_state.StateShowRow, {"format": str, "at": str}, optional=_SPARK_STORE
-    ),
+    "state-show": Envelope(StateShowRow, {"format": str, "at": str}, optional=_SPARK_STORE),
     "merge-verify": Envelope(
-        rows_merge.MergeFindingRow, {"entries": int, "partitions": int, "outputs_compared": int}
+        MergeFindingRow, {"entries": int, "partitions": int, "outputs_compared": int}
     ),
-    "merge-plan": Envelope(rows_merge.MergePlanRow),
+    "merge-plan": Envelope(MergePlanRow),
     "merge-replay": _PLAN,
     "check": Envelope(
-        rows_check.CheckRow,
+        CheckRow,
         {"context": str, "scanned": int, "verdicts": dict[str, int], "notes": list[ErrorRow]},
     ),
-    "journal-list": Envelope(rows_journal.JournalRow, {"unfinished": int}),
+    "journal-list": Envelope(JournalRow, {"unfinished": int}),
     "journal-show": Envelope(
-        rows_journal.JournalEventRow,
-        {"entry": rows_journal.JournalRow, "plan": dict[str, Any]},
+        JournalEventRow,
+        {"entry": JournalRow, "plan": dict[str, Any]},
     ),
     "journal-resume": _PLAN,
     "journal-undo": _PLAN,
-    "explain": Envelope(rows_explain.ExplainRow),
-    "jobs-list": Envelope(rows_jobs.JobRow),
-    "jobs-show": Envelope(rows_jobs.JobRow, {"log": list[str]}),
-    "jobs-cancel": Envelope(rows_jobs.JobRow),
-    "jobs-export": Envelope(rows_jobs.JobExportRow),
+    "explain": Envelope(ExplainRow),
+    "jobs-list": Envelope(JobRow),
+    "jobs-show": Envelope(JobRow, {"log": list[str]}),
+    "jobs-cancel": Envelope(JobRow),
+    "jobs-export": Envelope(JobExportRow),
     "bundle-create": _BUNDLE,
     "bundle-open": _BUNDLE,
-    "context-list": Envelope(rows.ContextRow),
-    "context-show": Envelope(rows.ContextSettingRow, {"context": str}),
+    "context-list": Envelope(ContextRow),
+    "context-show": Envelope(ContextSettingRow, {"context": str}),
     "context-test": _CONTEXT_TEST,
     "context-add": _CONTEXT_TEST,
-    "lab-up": Envelope(rows_lab.LabBrokerRow),
-    "lab-down": Envelope(rows_lab.LabDownRow),
-    "lab-status": Envelope(rows_lab.LabBrokerRow),
+    "lab-up": Envelope(LabBrokerRow),
+    "lab-down": Envelope(LabDownRow),
+    "lab-status": Envelope(LabBrokerRow),
     "lab-break": Envelope(GroundTruth),
-    "lab-job": Envelope(rows_lab.LabJobRow),
-    "lab-drill": Envelope(rows_lab.DrillRow),
-    "lab-drill-ask": Envelope(rows_lab.DrillAnswerRow),
+    "lab-job": Envelope(LabJobRow),
+    "lab-drill": Envelope(DrillRow),
+    "lab-drill-ask": Envelope(DrillAnswerRow),
     "lab-drill-grade": Envelope(
-        rows_lab.DrillGradeRow,
+        DrillGradeRow,
         {"drill": str, "seed": int, "seconds": float, "points": int, "most": int}
         | {"well_done": list[str]},
     ),

@@ -15,14 +15,14 @@ from eoctl.engine.audit_reading import visible
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pump import Reading
-from recovery.audit.duplicates import Copies, Copy, Suspect, Suspects, suspects_of
-from recovery.audit.request import (
+from recovery.audit.audit_request import (
     DuplicatesFound,
     DuplicatesRequest,
     RecordsRead,
     Resolved,
     joined_duplicates,
 )
+from recovery.audit.duplicates import Copies, Copy, Suspect, Suspects, suspects_of
 from recovery.errors import EoctlError, IncompleteError
 from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch

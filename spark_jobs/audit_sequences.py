@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.audit_reading import read_sequences
 from eoctl.kafka.connection.access import Access
-from recovery.audit.request import SequencesFound, SequencesRequest, joined_sequences
+from recovery.audit.audit_request import SequencesFound, SequencesRequest, joined_sequences
 from spark_jobs import audits
 from spark_jobs.session import executors, job
 

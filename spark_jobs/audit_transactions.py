@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.audit_reading import read_transactions
 from eoctl.kafka.connection.access import Access
-from recovery.audit.facts import Data, Ending, Mark
-from recovery.audit.request import TransactionsFound, TransactionsRequest, joined_transactions
+from recovery.audit.audit_request import TransactionsFound, TransactionsRequest, joined_transactions
+from recovery.audit.transaction_facts import Data, Ending, Mark
 from recovery.audit.transactions import Torn, judge, of_producers, undecided
 from recovery.facts import TopicPartition
 from spark_jobs import audits

@@ -18,7 +18,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.pump import Reading
-from recovery.audit.request import AuditRequest, AuditResult
+from recovery.audit.audit_request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
 from spark_jobs.session import executors, job

@@ -16,8 +16,8 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
+from recovery.dedup.dedup_request import DedupInput, DedupJob, DedupPart, scattered_error
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import DedupInput, DedupJob, DedupPart, scattered_error
 from recovery.shared.source_numbers import Chunk, Scattered
 from recovery.values import replace
 from spark_jobs.session import executors, job

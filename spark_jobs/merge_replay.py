@@ -23,8 +23,8 @@ from recovery.errors import EoctlError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.merge.log import Tail, merge_format
+from recovery.merge.merge_request import MergePart, ReplayRequest
 from recovery.merge.reading import beyond, entries_of, goes_back, no_input, refuse_unreadable
-from recovery.merge.request import MergePart, ReplayRequest
 from recovery.restart.observed import SourceRange
 from recovery.shared import cut as cut_files
 from recovery.shared.cut import ranges as pieces

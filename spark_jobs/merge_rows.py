@@ -10,8 +10,8 @@ from typing import Any
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.merge.log import MergeEntry, merge_format
+from recovery.merge.merge_request import MergePart, ReplayRequest
 from recovery.merge.reading import entries_of, mismatch, no_record
-from recovery.merge.request import MergePart, ReplayRequest
 from recovery.plurals import counted
 from recovery.shared.app_file import named
 

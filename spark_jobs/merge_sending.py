@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import CommittedPosition as Committed
+from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.stores.storage_address import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
+from recovery.merge.merge_request import MergePart
 from recovery.merge.replay import ReplayPosition
-from recovery.merge.request import MergePart
 from recovery.shared.log_position import EpochSteps
 from recovery.values import Value
 from spark_jobs.sink import markers, staging
@@ -72,7 +72,9 @@ class ReplayAttempt(Attempt):
             return None
         return staging.row_at(storage_at(self.work.folder), self.work.file, at.merge_offset)
 
-    def mark(self, row: int, last: staging.Row | None) -> Mapping[TopicPartition, Committed]:
+    def mark(
+        self, row: int, last: staging.Row | None
+    ) -> Mapping[TopicPartition, CommittedPosition]:
         if row == self.work.file.rows:
             offset = self._end
         else:
@@ -80,10 +82,10 @@ class ReplayAttempt(Attempt):
             assert last.position is not None
             offset = last.position + 1
         metadata = ReplayPosition(offset, 0, self._part.base).metadata
-        return {self._partition: Committed(offset, metadata, self._epochs.of(offset - 1))}
+        return {self._partition: CommittedPosition(offset, metadata, self._epochs.of(offset - 1))}
 
-    def _committed(self) -> Committed | None:
-        async def ask(cluster: Cluster) -> Committed | None:
+    def _committed(self) -> CommittedPosition | None:
+        async def ask(cluster: Cluster) -> CommittedPosition | None:
             positions = await exactly_once.committed(cluster, self.work.job, [self._partition])
             return positions.get(self._partition)
 

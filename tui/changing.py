@@ -17,7 +17,7 @@ from tui.widgets.overlays import Overlay
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recovery.rows.diagnosis import TxnHangingRow
+    from recovery.diagnose.diagnosis_rows import TxnHangingRow
     from tui.screens.change import Ready
 
 
@@ -138,7 +138,7 @@ class Changing(Layout):
 
     def _stop_job(self, name: str) -> None:
         """Stop a job. Runs in a thread, and takes up to 20 s."""
-        from eoctl.operations.jobs.records import cancel
+        from eoctl.operations.jobs.job_records import cancel
 
         try:
             text, role = f"{visible(name)} is {cancel(name).state}", "good"

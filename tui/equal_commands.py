@@ -7,7 +7,7 @@ from eoctl.render.shell import command as shell_command
 from tui.screens.views import CHANGE, CHECKPOINT, JOBS, PLANS, RECOVER, WHY, Location
 
 if TYPE_CHECKING:
-    from recovery.rows.answers import Answer
+    from recovery.answers import Answer
     from tui.screens.runs import Run
     from tui.widgets.tables import TableRow
 

@@ -28,7 +28,7 @@ from tui.widgets.lines import Line, clipped, line_width, spread
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
+    from recovery.answers import Answer
     from tui.feed.asking import Feed
     from tui.feed.frame import Frame
     from tui.widgets.table import Table

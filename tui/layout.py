@@ -30,8 +30,8 @@ from tui.widgets.themes import begin_in
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
-    from recovery.rows.diagnosis import TxnHangingRow
+    from recovery.answers import Answer
+    from recovery.diagnose.diagnosis_rows import TxnHangingRow
     from tui.feed.frame import Frame
     from tui.screens.runs import Run
     from tui.widgets.tables import TableRow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tui.equal_commands import started_command
 from tui.screens import pages, plan_and_job_pages, recover
-from tui.screens.checkpoint import checkpoint_page
+from tui.screens.flink_checkpoint import checkpoint_page
 from tui.screens.merge import merge_page
 from tui.screens.views import (
     CHANGE,

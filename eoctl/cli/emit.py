@@ -12,8 +12,8 @@ from eoctl.render.columns.table import Table
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import choose_columns, render_table, sort_rows
 from eoctl.render.words import not_seen
-from recovery.rows.answers import Answer
-from recovery.rows.row import ErrorRow
+from recovery.answers import Answer
+from recovery.row import ErrorRow
 from recovery.values import replace
 
 _ROW = "(row)"  # the row itself, carried along while its cells are sorted

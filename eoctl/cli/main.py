@@ -257,7 +257,7 @@ def _report(words: list[str]) -> str:
     """Write what happened to a file; its path, or the last line where none can be written."""
     from eoctl.kafka.connection.property_names import SECRET_KEY
     from eoctl.settings.folders import state_dir
-    from eoctl.stores.journal import redacted
+    from eoctl.stores.journal_files import redacted
 
     happened = traceback.format_exc()
     for key, _, value in (word.partition("=") for word in words):

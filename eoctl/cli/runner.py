@@ -15,8 +15,8 @@ from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import repeat_with_cluster, with_cluster
 from eoctl.render.columns.table import Table
 from eoctl.settings.context import Context
+from recovery.answers import Answer, worst
 from recovery.errors import EoctlError, Exit, UsageError
-from recovery.rows.answers import Answer, worst
 
 Operation = Callable[[Source], Awaitable[Answer]]
 Result = TypeVar("Result")
@@ -62,7 +62,7 @@ def ask(connection: Connection, operation: AskedOf[Result]) -> tuple[Result, Con
 
 def of_bundle(path: Path, operation: AskedOf[Result]) -> tuple[Result, Context]:
     """Run `operation` on a bundle, with the context that it was made with."""
-    from eoctl.operations.dashboard.bundle import source
+    from eoctl.operations.dashboard.bundling import source
 
     bundle = source(path)
 

@@ -11,7 +11,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.read.fetch import Chunk, Range
 from eoctl.kafka.read.pump import Pump, Reading
-from recovery.audit.request import PartitionSequences, Resolved, SequencesFound
+from recovery.audit.audit_request import PartitionSequences, Resolved, SequencesFound
 from recovery.audit.sequences import SequenceAudit
 from recovery.audit.transaction_table import PartitionTransactions
 from recovery.errors import EoctlError

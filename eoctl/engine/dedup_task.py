@@ -17,10 +17,11 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
-from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed
+from eoctl.kafka.write.commit import CommittedPosition
+from eoctl.kafka.write.exactly_once import Writer, committed
 from eoctl.stores.storage import Storage
+from recovery.dedup.dedup_request import DedupJob, DedupPart
 from recovery.dedup.repeats import Deduplicator, Tally, visible
-from recovery.dedup.request import DedupJob, DedupPart
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.columns import ABORTED, ColumnBatch

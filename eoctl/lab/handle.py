@@ -13,7 +13,7 @@ import msgspec
 from eoctl.host.processes import Process, end, uninterrupted, wait_ended
 from eoctl.lab import brokers, ready, secure, users
 from eoctl.lab.brokers import Runtime
-from eoctl.lab.owners import owners
+from eoctl.lab.owner_processes import owners
 from eoctl.lab.record import PLAINTEXT, LabRecord, LabSpec, Node, read_record
 from eoctl.settings.context import ContextFile
 from eoctl.settings.folders import state_dir

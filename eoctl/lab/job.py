@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from eoctl.lab.handle import Lab, labs_folder
 from recovery.errors import IncompleteError, RefusedError, UsageError
@@ -67,7 +67,7 @@ class Outcome(Value):
     store: Path
 
 
-class _Record(NamedTuple):
+class _Record(Value):
     offset: int
     timestamp: int
     key: str

@@ -9,21 +9,21 @@ from eoctl.operations.change.acting import KINDS
 
 
 def _remedies() -> Any:
-    from eoctl.operations.remedy import remedies
+    from eoctl.operations.remedy import remedy_change
 
-    return remedies
+    return remedy_change
 
 
 def _salvage() -> Any:
-    from eoctl.operations.remedy import salvage
+    from eoctl.operations.remedy import salvage_change
 
-    return salvage
+    return salvage_change
 
 
 def _replay() -> Any:
-    from eoctl.operations.merge import acting
+    from eoctl.operations.merge import replay_change
 
-    return acting
+    return replay_change
 
 
 def _restart() -> Any:
@@ -45,9 +45,9 @@ def _created() -> Any:
 
 
 def _deliver() -> Any:
-    from eoctl.operations.state import deliver
+    from eoctl.operations.state import delivery_change
 
-    return deliver
+    return delivery_change
 
 
 KINDS |= {

@@ -1,8 +1,8 @@
 """Say of a contested transactional id how often it was initialised, why, and what to ask."""
 
 from eoctl.render.words import spoken_age
+from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.plurals import counted
-from recovery.rows.diagnosis import ContestRow
 
 _CAUSES = {
     "two-owners": "two owners that fence each other",

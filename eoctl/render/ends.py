@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from eoctl.render.words import age
+from recovery.diagnose.diagnosis_rows import EndsRow, TxnHangingRow, WayRow
 from recovery.quoting import some
 from recovery.remedy.ends import WAYS_OUT, WayOut
-from recovery.rows.diagnosis import EndsRow, TxnHangingRow, WayRow
 from recovery.values import Value
 
 NEXT = "next (shows the plan, changes nothing):"

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from eoctl.render.sanitise import visible
-from recovery.rows.row import Row
+from recovery.row import Row
 from recovery.times import rfc3339
 from recovery.values import Value
 

@@ -12,10 +12,29 @@ from importlib.resources import files
 
 from eoctl.render.ends import ways_of
 from eoctl.render.width import LABEL, labelled, wrapped
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.errors import UsageError
 from recovery.quoting import quoted
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.explain import ExplainRow, PartRow
+from recovery.row import Row
+
+
+class PartRow(Row):
+    """One thing that is said about a word. label: what it is about (`cause`); "" for more text."""
+
+    label: str
+    text: str
+
+
+class ExplainRow(Row):
+    """One entry. aliases: other words that lead to it. drawing: its lines."""
+
+    kind: str
+    word: str
+    aliases: list[str]
+    means: str
+    parts: list[PartRow]
+    drawing: list[str]
+
 
 PAGES = {
     "verdicts": "verdict",

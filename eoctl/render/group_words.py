@@ -7,9 +7,9 @@ from eoctl.render.why import first_lines
 from eoctl.render.width import LABEL, cells, cut_middle, labelled
 from eoctl.render.words import age, spoken_age
 from recovery.diagnose.group_verdict import stops
+from recovery.diagnose.why_rows import GroupPartitionRow, GroupStepRow, GroupStoryRow
 from recovery.plurals import counted
 from recovery.quoting import some
-from recovery.rows.why import GroupPartitionRow, GroupStepRow, GroupStoryRow
 from recovery.times import rfc3339
 
 MOST_SHOWN = 20  # partitions on a page

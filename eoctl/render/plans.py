@@ -10,7 +10,7 @@ from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.remedy.life import looks_words, members_words, warning, writing
 from recovery.remedy.repairs import MARKER_ACTION
-from recovery.rows.row import ErrorRow
+from recovery.row import ErrorRow
 from recovery.times import rfc3339
 
 MOST_GROUPS = 6

@@ -7,10 +7,10 @@ from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.runbook_answers import questions
 from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, code, stamp
 from eoctl.render.sanitise import visible
+from recovery.answers import Answer
+from recovery.change.journal_rows import JournalRow
+from recovery.diagnose.why_rows import WhyRow
 from recovery.plurals import count, counted
-from recovery.rows.answers import Answer
-from recovery.rows.journal import JournalRow
-from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
 
 MOST_NAMED = 20  # partitions in one command line

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from eoctl.render.explain import whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.why import WhyRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.why_rows import WhyRow
 from recovery.times import rfc3339
 from recovery.values import Value
 

@@ -6,13 +6,13 @@ from eoctl.render.contest_words import contest_words, who_runs
 from eoctl.render.ends import Block, ends_blocks
 from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
-from eoctl.render.strip import marker_words, strip_lines
+from eoctl.render.strip_drawing import marker_words, strip_lines
 from eoctl.render.width import LABEL, cells, labelled, wrapped
 from eoctl.render.words import MOST_PARTITIONS_SHOWN, Age, age, size
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.why_rows import WaitingRow, WhyRow
 from recovery.plurals import counted
 from recovery.quoting import some
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
 
 MOST_MARKERS = 3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recovery.values import Value
 
 if TYPE_CHECKING:
-    from recovery.rows.row import ErrorRow
+    from recovery.row import ErrorRow
 
 MOST_PARTITIONS_SHOWN = 6  # of the partitions that a transaction holds
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))

@@ -20,7 +20,7 @@ from eoctl.stores.textfile import write_whole
 from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import Verdict, judge
-from recovery.diagnose.waiting import Waiting
+from recovery.diagnose.waiting_records import Waiting
 from recovery.errors import UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -31,10 +31,10 @@ from recovery.facts import (
     TopicPartition,
     Transactions,
 )
+from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.history import History, StateLog, StateRecord
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, StartBatch
-from recovery.rows.strip import StripRow
 from recovery.values import Value, replace
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any
 
 from eoctl.settings.folders import cache_dir
 from eoctl.stores.former_cache import is_former, take_over
-from eoctl.stores.journal import who
+from eoctl.stores.journal_files import who
 from eoctl.stores.kept_log import KeptLog, newer
 from eoctl.stores.locks.folder_lock import held
 from eoctl.stores.locks.lock import WAIT_SECONDS, lock_file

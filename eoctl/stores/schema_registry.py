@@ -18,7 +18,7 @@ from eoctl.kafka.connection.credentials import Secret, resolve
 from eoctl.kafka.connection.tls import Tls, tls_settings
 from eoctl.stores import serdes
 from recovery.errors import UsageError
-from recovery.rows.strip import RecordFormat
+from recovery.inspect.cluster_rows import RecordFormat
 from recovery.values import Value
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recovery.errors import UsageError
+from recovery.values import Value
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -33,7 +34,7 @@ KNOWN = (
 Decoder = Callable[[bytes], Any]
 
 
-class Serde(NamedTuple):
+class Serde(Value):
     """decode: raises ValueError for other bytes. encode: None if values cannot be typed."""
 
     decode: Decoder

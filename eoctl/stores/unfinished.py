@@ -22,7 +22,7 @@ def unfinished_notice() -> str | None:
 
 
 def _notice() -> str | None:
-    from eoctl.stores.journal import Journal
+    from eoctl.stores.journal_files import Journal
     from recovery.change.journal import unfinished
     from recovery.times import rfc3339
 

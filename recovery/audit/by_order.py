@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Literal
 
-from recovery.audit.facts import Data, Ending, Mark
+from recovery.audit.transaction_facts import Data, Ending, Mark
 from recovery.inspect.history import Decision
 from recovery.inspect.lost_markers import covers
 from recovery.inspect.observation import StartBatch

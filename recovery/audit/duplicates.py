@@ -16,6 +16,7 @@ from recovery.dedup.seen_ids import Bloom
 from recovery.facts import TopicPartition
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.shared.record_ids import RecordId, digests, id_bytes, value_digests
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +80,7 @@ class Copy(NamedTuple):
     timestamp: int | None
 
 
-class Suspect(NamedTuple):
+class Suspect(Value):
     """A record whose id may occur more than once. digest: of the id. id: None if it is too long
     to be shown; size: length of the id in bytes. value_digest: of key and value."""
 

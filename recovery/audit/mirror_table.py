@@ -6,7 +6,7 @@ most fields are one changed record.
 """
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from recovery.audit.mirror_entries import groups
 from recovery.audit.mirror_pairs import Translated
@@ -26,7 +26,7 @@ _NO_OFFSET = -1
 _ALIKE = (("timestamp", "key"), ("key", "value", "headers"), ("timestamp", "value", "headers"))
 
 
-class Difference(NamedTuple):
+class Difference(Value):
     """source_offset, mirror_offset: of the record on each side, None if that side lacks it.
 
     first_copy: for a repeat, the mirror's first copy. differs: the fields of a changed record.
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
     differs: tuple[str, ...] = ()
 
 
-class Outside(NamedTuple):
+class Outside(Value):
     """The unpaired records whose partner may precede the ranges that were read.
 
     lost_until, extra_until: those of the source and of the mirror that are older than this (ms).
@@ -53,7 +53,7 @@ class Outside(NamedTuple):
     again: bool = False
 
 
-class MirrorJudgement(NamedTuple):
+class MirrorJudgement(Value):
     """counts: by kind, if there are any. differences: the first conclusive ones by source offset,
     those of the mirror alone last.
     ambiguous: some equal records of the source do not have one copy each: their order is unknown.

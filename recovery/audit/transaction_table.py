@@ -7,7 +7,7 @@ coordinators' decisions and all partitions: see `recovery.audit.transactions`.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from recovery.audit.facts import Data, Ending, Mark
+from recovery.audit.transaction_facts import Data, Ending, Mark
 from recovery.formats.batches import (
     CODEC_MASK,
     CONTROL,

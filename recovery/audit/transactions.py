@@ -12,7 +12,7 @@ decision and marker are then two above the data, and no data is one below.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from recovery.audit.by_order import MISSING, TORN, WRONG, TransactionFault, judge_by_order
-from recovery.audit.facts import Coverage, Ending, Endings, Mark
+from recovery.audit.transaction_facts import Coverage, Ending, Endings, Mark
 from recovery.facts import HasPartition, TopicPartition, grouped
 from recovery.inspect.history import Decision, Marker
 from recovery.inspect.lost_markers import OwnMarker, Past, own_first, with_origins

@@ -17,7 +17,7 @@ from recovery.facts import (
     TransactionFacts,
 )
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.inspect.connect import LEADER
+from recovery.inspect.connect_ids import LEADER
 from recovery.inspect.group_life import GroupLife, group_life
 from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe

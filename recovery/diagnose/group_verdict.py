@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from recovery.diagnose.verdicts import FINDINGS
-from recovery.rows.why import GroupPartitionRow, GroupVerdictName
+from recovery.diagnose.why_rows import GroupPartitionRow, GroupVerdictName
 from recovery.values import Value
 
 Problem = Literal["below-log-start", "above-end"]

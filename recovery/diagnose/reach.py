@@ -7,7 +7,7 @@ Readers that do not commit to Kafka are not seen.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -19,7 +19,7 @@ MOST_UNSEEN = 3
 READ_COMMITTED = "read_committed"
 
 
-class Beyond(NamedTuple):
+class Beyond(Value):
     """A group past a transaction's first record, and the offset that it committed."""
 
     group: str
@@ -41,7 +41,7 @@ class Reach(Value):
         """Return the fields of a plan's step: the first entries of each list, and how many more."""
         return {
             **_first("also_holds", self.also_holds, MOST_NAMED, str),
-            **_first("groups_beyond", self.groups_beyond, MOST_NAMED, Beyond._asdict),
+            **_first("groups_beyond", self.groups_beyond, MOST_NAMED, Beyond.as_dict),
             **_first("partitions_unseen", self.partitions_unseen, MOST_UNSEEN, asdict),
             **_first("groups_unseen", self.groups_unseen, MOST_UNSEEN, asdict),
         }

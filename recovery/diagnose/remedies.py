@@ -7,9 +7,9 @@ requests that carry it out.
 from collections.abc import Sequence
 
 from recovery.diagnose.case import Case
+from recovery.diagnose.diagnosis_rows import Action
 from recovery.facts import CoordinatorFacts
 from recovery.plurals import listed
-from recovery.rows.diagnosis import Action
 from recovery.times import format_duration
 from recovery.values import Value, replace
 

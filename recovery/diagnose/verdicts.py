@@ -36,8 +36,7 @@ from recovery.diagnose.evidence import (
 from recovery.diagnose.remedies import Remedy, nothing
 from recovery.facts import CoordinatorFacts, Missing, TransactionFacts
 from recovery.inspect.history import Decision, History
-from recovery.inspect.motion import is_over
-from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch, is_over
 from recovery.times import span
 from recovery.values import Value
 

@@ -10,7 +10,7 @@ import struct
 from array import array
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recovery.errors import RefusedError
 from recovery.formats.reader import Buffer, CorruptError
@@ -60,7 +60,7 @@ class OldMessageFormatError(RefusedError):
     """Messages of magic 0 or 1, as clients before Kafka 0.11 wrote them."""
 
 
-class BatchHeader(NamedTuple):
+class BatchHeader(Value):
     """One batch's header. Offsets are the partition's; position and size are bytes in the buffer.
 
     last_offset does not change when compaction removes records, so records_count may be less than

@@ -6,17 +6,17 @@ FileRecords.
 """
 
 import struct
-from typing import NamedTuple
 
 from recovery.formats.batches import LOG_OVERHEAD
 from recovery.formats.reader import Buffer, CorruptError, Reader
 from recovery.plurals import counted
+from recovery.values import Value
 
 _CRC_COVERS_FROM = 6
 _ENTRY = struct.Struct(">hqqqq")
 
 
-class ProducerState(NamedTuple):
+class ProducerState(Value):
     """A partition's knowledge of a producer when the snapshot was taken.
 
     last_sequence, last_offset: of the producer's last batch, which began offset_delta earlier; -1
@@ -35,7 +35,7 @@ class ProducerState(NamedTuple):
     current_txn_first_offset: int
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTransaction(Value):
     """An aborted transaction of a segment. last_offset: the marker's; last_stable_offset: then."""
 
     producer_id: int

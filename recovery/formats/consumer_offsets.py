@@ -6,7 +6,7 @@ CoordinatorRecordType (4.3); KIP-848 and KIP-932 for the newer kinds.
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from recovery.facts import TopicPartition, known
@@ -47,7 +47,7 @@ _OFFSET_COMMITS = (0, 1)
 _GROUP_METADATA = 2
 
 
-class OffsetKey(NamedTuple):
+class OffsetKey(Value):
     """The group, topic and partition of a committed offset."""
 
     group: str
@@ -78,20 +78,20 @@ class PendingOffset(Value):
     overtaken: bool = False
 
 
-class GroupKey(NamedTuple):
+class GroupKey(Value):
     """A classic group: its protocol, its members and its state."""
 
     group: str
 
 
-class OtherKey(NamedTuple):
+class OtherKey(Value):
     """A record of another kind. kind: Kafka's name, or `Unknown`."""
 
     type: int
     kind: str
 
 
-class OffsetValue(NamedTuple):
+class OffsetValue(Value):
     """A committed offset: the next one the group will read. Times in milliseconds since 1970.
 
     leader_epoch, expire_timestamp: -1 = none. topic_id: None before Kafka 4.3.
@@ -105,7 +105,7 @@ class OffsetValue(NamedTuple):
     topic_id: UUID | None
 
 
-class GroupValue(NamedTuple):
+class GroupValue(Value):
     """A classic group, as its coordinator wrote it when its state changed.
 
     protocol_type: empty for a group that never had a member. state_timestamp: since when the group

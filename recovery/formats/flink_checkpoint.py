@@ -16,6 +16,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.flink_metadata import Metadata, NamedState, Operator, StateHandle
 from recovery.formats.reader import CorruptError, Reader
 from recovery.plurals import counted
+from recovery.values import Value
 
 COMMITTABLES = "streaming_committer_raw_states"
 WRITERS = "writer_raw_states"
@@ -83,7 +84,7 @@ class Skipped(NamedTuple):
     items: int
 
 
-class FlinkCheckpoint(NamedTuple):
+class FlinkCheckpoint(Value):
     """Everything about Kafka in a checkpoint or savepoint."""
 
     version: int
@@ -246,7 +247,7 @@ def _list(reader: Reader, most: int, of: str) -> tuple[int, list[Reader]]:
     return version, [_inner(reader) for _ in range(count)]
 
 
-class _Request(NamedTuple):
+class _Request(Value):
     """A committable of any connector, in the version of its serializer."""
 
     version: int

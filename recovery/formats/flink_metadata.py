@@ -12,6 +12,7 @@ from typing import NamedTuple
 from recovery.errors import RefusedError
 from recovery.formats.reader import Buffer, Reader
 from recovery.plurals import counted
+from recovery.values import Value
 
 MAGIC = 0x4960672D
 VERSIONS = range(3, 7)
@@ -36,7 +37,7 @@ class StateHandle(NamedTuple):
     size: int = -1
 
 
-class NamedState(NamedTuple):
+class NamedState(Value):
     """One list state of one subtask. offsets: where its items begin at `handle`."""
 
     name: str
@@ -45,7 +46,7 @@ class NamedState(NamedTuple):
     handle: StateHandle
 
 
-class Operator(NamedTuple):
+class Operator(Value):
     """One operator. id: 32 hex digits; name, uid: "" if the format has none (before 5)."""
 
     id: str
@@ -55,7 +56,7 @@ class Operator(NamedTuple):
     states: tuple[NamedState, ...]
 
 
-class Metadata(NamedTuple):
+class Metadata(Value):
     """A checkpoint's or savepoint's own file. version: of its format."""
 
     version: int

@@ -6,9 +6,9 @@ ProducerIdControlManager, ProducerIdsBlock; ProducerIdBlockZNode of ZkData (ZooK
 """
 
 import json
-from typing import NamedTuple
 
 from recovery.formats.reader import CorruptError, Reader
+from recovery.values import Value
 
 BLOCK_SIZE = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 ZOOKEEPER_PATH = "/latest_producer_id_block"
@@ -16,7 +16,7 @@ _FRAME_VERSION = 1
 _PRODUCER_IDS_RECORD = 15
 
 
-class ProducerIdBlock(NamedTuple):
+class ProducerIdBlock(Value):
     """The latest block handed out: ids first to last, both included.
 
     broker: -1 = a metadata snapshot no longer says which. broker_epoch: -1 = unknown.

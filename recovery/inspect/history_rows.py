@@ -5,8 +5,8 @@ from typing import Literal
 
 from recovery.facts import known
 from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.cluster_rows import HistoryRow
 from recovery.inspect.history import StateRecord
-from recovery.rows.diagnosis import HistoryRow
 
 Bump = Literal["end", "fence", "past-timeout"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from recovery.facts import Facts, PartitionFacts, ProducerFacts, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
-from recovery.rows.row import (
+from recovery.inspect.cluster_rows import (
     AgeClock,
     Blocking,
     ConnectRow,

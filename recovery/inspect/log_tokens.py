@@ -15,6 +15,7 @@ from recovery.formats.records import records
 from recovery.formats.transaction_state import decode_key, decode_value
 from recovery.inspect.history import StateRecord, producer_ids_of
 from recovery.inspect.log_part import KEY_HEAD, TAGGED, VALUE_HEAD, LogPart, number_at
+from recovery.values import Value
 
 _OF_PRODUCERS = 1  # seed: producer ids and transactional ids of equal bytes have different tokens
 
@@ -30,7 +31,7 @@ class Tokens(NamedTuple):
     opaque: bool
 
 
-class RowNames(NamedTuple):
+class RowNames(Value):
     """The transactional ids of one batch, and those of its tombstones."""
 
     row: int  # of the scan

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from recovery.facts import GroupFacts, TransactionFacts
-from recovery.inspect.connect import runs_on_connect
+from recovery.inspect.connect_ids import runs_on_connect
 
 if TYPE_CHECKING:  # building a protocol class would slow every start
 

@@ -1,8 +1,8 @@
 """Decode merge logs, which record the order in which several inputs were read, and plan replays.
 
 A merge log's partition has one entry for each record of the merged stream. Its format is coast's
-(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. `recovery.merge.verify` finds
-faults in a log, and `recovery.merge.replay` emits its stream again.
+(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. `recovery.merge.log_findings`
+finds faults in a log, and `recovery.merge.replay` emits its stream again.
 """
 
 import json
@@ -16,6 +16,7 @@ from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.coast import MergeRecord, decode_merge, encode_merge
 from recovery.formats.reader import CorruptError
+from recovery.merge.log_rows import MergeInput
 from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.restart.observed import SourceRange
@@ -195,16 +196,6 @@ class Tail:
         }
 
 
-class InputRange(Value):
-    """The offsets [start, end) of an input to be read; `entries` of them are in the log."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    entries: int
-
-
 class MergePlan(Value):
     """A replay from a commit to the tip of a merge log's partition: the entries [start, tip), the
     inputs they name, and how many outputs to drop because they were already written."""
@@ -213,7 +204,7 @@ class MergePlan(Value):
     partition: int
     start: int
     tip: int
-    inputs: tuple[InputRange, ...]
+    inputs: tuple[MergeInput, ...]
     drop_first: int
 
 
@@ -246,5 +237,5 @@ def merge_plan(
                 remedy="check the log with `eoctl merge verify`",
             )
         end, entries = (begin, 0) if source is None else (source.last + 1, source.entries)
-        inputs.append(InputRange(*partition, begin, end, entries))
+        inputs.append(MergeInput(*partition, begin, end, entries))
     return MergePlan(*merge, start, tip, tuple(inputs), drop_first)

@@ -14,7 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.merge.log import Columns, MergeEntry
+from recovery.merge.log import Columns, MergeEntry, MergePlan
+from recovery.merge.log_rows import MergeOutput, MergePlanRow
 from recovery.merge.reading import mismatch
 
 T = TypeVar("T")
@@ -208,3 +209,26 @@ class Replay(Generic[T]):
             for arrival, offset, _ in islice(source.records, source.named, None)
         )
         return tuple(MergeEntry(*partition, offset) for _, partition, offset in unnamed[:most])
+
+
+def merge_plan_row(
+    plan: MergePlan,
+    base: Base,
+    output_end: int,
+    reached: ReplayPosition | None,
+    transactional_id: str,
+) -> MergePlanRow:
+    """Return the row. base: the commit; reached: what an earlier replay from there committed."""
+    return MergePlanRow.of(
+        plan,
+        entries=sum(i.entries for i in plan.inputs),
+        output=MergeOutput(
+            topic=base.output[0],
+            partition=base.output[1],
+            start=base.output_offset,
+            end=output_end,
+        ),
+        position=None if reached is None else reached.merge_offset,
+        drop_left=None if reached is None else reached.drop_left,
+        transactional_id=transactional_id,
+    )

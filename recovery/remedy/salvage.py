@@ -15,32 +15,37 @@ from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.values import Value
 
-MARGIN_MS = 3_600_000
-"""Margin by which an abort must be younger than offsets.retention: clocks differ, plans wait."""
 
+class Written(Value):
+    """One transaction's records in one partition. first, last: offsets of its records.
 
-class Piece(Value):
-    """What one partition holds of a transaction: records, from offset `first` to `last`.
-
-    outcome: of the marker after them, appended at `ended_at` (epoch ms, by the broker's clock).
-    lacking: how many of its records are gone. behind: records with the same producer id and epoch
-    after the marker.
+    outcome: `commit` or `abort` of the marker at offset `marker` that ended it here, appended at
+    `ended_at` (epoch ms, the broker's clock); None = no marker was read. lacking: missing records,
+    by their sequences: the first of a producer epoch is 0, and each record has its own. next: the
+    sequence that follows. behind: records of the same producer id and epoch after that marker, so
+    these two identify more than one transaction.
     """
 
     records: int
     first: int
     last: int
-    outcome: str | None
-    ended_at: int | None
-    lacking: int
-    behind: int
+    outcome: str | None = None
+    marker: int | None = None
+    ended_at: int | None = None
+    lacking: int = 0
+    next: int = 0
+    behind: int = 0
+
+
+MARGIN_MS = 3_600_000
+"""Margin by which an abort must be younger than offsets.retention: clocks differ, plans wait."""
 
 
 def _named(partitions: Collection[TopicPartition]) -> str:
     return some([str(tp) for tp in sorted(partitions)])
 
 
-Pieces = Mapping[TopicPartition, Piece]
+Pieces = Mapping[TopicPartition, Written]
 
 
 def refused(

@@ -15,7 +15,7 @@ from recovery.restart.decision import (
     Guarantee,
     OutputDecision,
     RestartPlan,
-    SourceDecision,
+    RestartSource,
     gathered,
 )
 from recovery.restart.observed import Observed, each
@@ -57,10 +57,10 @@ def decide_connector(app: App, observed: Observed) -> RestartPlan:
 
 def _given(
     text: str, observed: Observed
-) -> tuple[tuple[SourceDecision, ...], tuple[Guarantee, str]]:
+) -> tuple[tuple[RestartSource, ...], tuple[Guarantee, str]]:
     wanted = parse_offsets(text, "[app.source] offsets")
     sources = tuple(
-        SourceDecision(partition, observed.sources.get(partition), offset)
+        RestartSource(partition, observed.sources.get(partition), offset)
         for partition, offset in sorted(wanted.items())
     )
     if all(s.current_offset == s.restart_offset for s in sources):
@@ -72,7 +72,7 @@ def _given(
     return sources, ("at-most-once", because)
 
 
-def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> SourceDecision:
+def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> RestartSource:
     """Return the only source partition, with the number that belongs to k records."""
     if len(observed.sources) != 1:
         raise RefusedError(
@@ -92,7 +92,7 @@ def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> Sou
     number = source.first + k - (1 if app.position == "last" else 0)
     if number < 0:
         raise RefusedError("no record was written: there is no last one", where=app.name)
-    return SourceDecision(partition, current, with_number(current, source.field, number))
+    return RestartSource(partition, current, with_number(current, source.field, number))
 
 
 def _output_partitions(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
@@ -108,7 +108,7 @@ def _output_partitions(app: App, observed: Observed) -> tuple[TopicPartition, ..
 
 def _plan(
     app: App,
-    sources: tuple[SourceDecision, ...],
+    sources: tuple[RestartSource, ...],
     outputs: tuple[OutputDecision, ...],
     promise: tuple[Guarantee, str],
     checks: tuple[Check, ...],

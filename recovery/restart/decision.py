@@ -1,11 +1,14 @@
 """What a strategy answers and what is decided on it: the values from strategies to the plan."""
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
 
 from recovery.errors import RefusedError
 from recovery.facts import HasPartition, TopicPartition
 from recovery.quoting import some
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.row import FROM, Row, Timestamp
 from recovery.values import Value
 
 Direction = Literal["rewind", "skip", "none"]
@@ -49,12 +52,12 @@ class Check(Value):
     where: str | None = None
 
 
-class StateBound(NamedTuple):
-    """The state that the restart needs: a changelog's partition up to `end`, exclusive."""
+class RestartState(HasPartition, Row, kw_only=False):
+    """The state that belongs to the restart: a changelog's partition up to end_offset."""
 
     topic: str
     partition: int
-    end: int
+    end_offset: int
 
 
 class Basis(Value):
@@ -70,13 +73,13 @@ class Basis(Value):
     outputs: tuple[StoredOutput, ...]
     merge: tuple[TopicPartition, int] | None = None
     until: int | None = None
-    state: tuple[StateBound, ...] = ()
+    state: tuple[RestartState, ...] = ()
     checks: tuple[Check, ...] = ()
     stored: StoredPartition | None = None
     promise: "Promise | None" = None
 
 
-class Promise(NamedTuple):
+class Promise(Value):
     """The guarantee of one partition's restart. because: the evidence, or what is missing."""
 
     guarantee: Guarantee
@@ -111,15 +114,15 @@ class OutputDecision(HasPartition, Value):
     checks: tuple[Check, ...] = ()
 
 
-class SourceDecision(Value):
-    """A source partition of Kafka Connect and its source offsets, as JSON. None: no offset."""
+class RestartSource(Row, kw_only=False):
+    """A source partition of Kafka Connect and its source offsets, as JSON text. null: none."""
 
     partition: str
     current_offset: str | None
     restart_offset: str | None
 
 
-class StoreChange(NamedTuple):
+class StoreChange(Value):
     """One compare-and-set on a store: `after` instead of exactly `before`. None: no entry."""
 
     before: StoredPartition | None
@@ -138,13 +141,13 @@ class RestartPlan(Value):
     strategy: str
     inputs: tuple[InputDecision, ...]
     outputs: tuple[OutputDecision, ...]
-    state: tuple[StateBound, ...]
+    state: tuple[RestartState, ...]
     guarantee: Guarantee
     because: str
     checks: tuple[Check, ...]
     store: tuple[StoredPartition, ...]
     starting_offsets: str | None = None
-    sources: tuple[SourceDecision, ...] = ()
+    sources: tuple[RestartSource, ...] = ()
 
 
 def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
@@ -158,3 +161,64 @@ def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
         Check(name, held, detail, some(list(wheres)) if wheres else None)
         for (name, held, detail), wheres in wheres_of.items()
     )
+
+
+class RestartInput(Row):
+    """An input partition. Offsets are positions: the next record to read."""
+
+    topic: str
+    partition: int
+    current_offset: Annotated[int | None, Meta(description="null: the store has none")]
+    restart_offset: int
+    direction: Literal["rewind", "skip", "none"]
+    records: Annotated[
+        int | None, Meta(description="data records in between; null: cannot be counted")
+    ]
+    from_time: Timestamp
+    to_time: Timestamp
+
+
+class FedBy(HasPartition, Row):
+    topic: str
+    partition: int
+
+
+class RestartOutput(HasPartition, Row):
+    """An output partition: its first drop_first outputs after the restart are in [from,
+    end_offset) already. Valid with exactly these numbers."""
+
+    topic: str
+    partition: int
+    start: Annotated[int, FROM]
+    end_offset: int
+    leader_epoch: int | None
+    drop_first: int
+    fed_by: list[FedBy]
+
+
+class RestartCheck(Row):
+    """held: null = could not be checked, is assumed. where: partitions it is about."""
+
+    name: str
+    held: bool | None
+    detail: str
+    where: str | None = None
+
+
+class RestartPlanRow(Row):
+    """One plan: where each input partition restarts, and how many outputs are to be dropped."""
+
+    app: Annotated[str, Meta(description="the application's name, or the group of an ad-hoc plan")]
+    strategy: str
+    inputs: list[RestartInput]
+    outputs: list[RestartOutput]
+    state: list[RestartState]
+    guarantee: Literal["exactly-once", "at-least-once", "at-most-once"]
+    because: str
+    checks: list[RestartCheck]
+    starting_offsets: Annotated[
+        str | None, Meta(description="spark-checkpoint: the value of Spark's startingOffsets")
+    ] = None
+    sources: Annotated[
+        list[RestartSource], Meta(description="connect: of a source connector, which has no inputs")
+    ] = field(default_factory=list)

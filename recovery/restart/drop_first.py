@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.plurals import count, counted
-from recovery.restart.rows import env_name
+from recovery.restart.plan_output import env_name
 
 
 class OutputNow(NamedTuple):

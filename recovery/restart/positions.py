@@ -10,7 +10,7 @@ import shlex
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.quoting import some
-from recovery.restart.decision import Basis, Check, Owner, PendingError, Promise, StateBound
+from recovery.restart.decision import Basis, Check, Owner, PendingError, Promise, RestartState
 from recovery.restart.observed import ChangelogTip, Observed
 from recovery.restart.output_rules import final_end
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
@@ -95,7 +95,7 @@ def changelog(app: App, observed: Observed, topic_partition: TopicPartition) -> 
     start = StoredOffset(
         topic=topic_partition[0], partition=topic_partition[1], offset=tip.upstream
     )
-    bound = StateBound(*log.topic_partition, end)
+    bound = RestartState(*log.topic_partition, end)
     text = "replay the changelog up to its end: its last record is the commit"
     checks = (final, Check("state", True, text, named(log.topic_partition)))
     stored = StoredPartition(input=start, output=outputs)

@@ -17,6 +17,7 @@ from recovery.documents import Document
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
 from recovery.shared.log_position import LogPosition
+from recovery.values import Value
 
 SCHEMA = "eoctl.cut/v1"
 
@@ -110,7 +111,7 @@ def load(text: str, where: str) -> Cut:
         raise UsageError(f"not a cut file: {reason}", where=where) from None
 
 
-class Behind(NamedTuple):
+class Behind(Value):
     """The first data and the first marker that a producer wrote at or above a partition's end.
 
     Each is (offset, epoch), None if there is none up to the high watermark that was seen.

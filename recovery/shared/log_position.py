@@ -7,7 +7,7 @@ epoch identify a record (KIP-101, KIP-320) and with it everything before.
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
@@ -16,7 +16,7 @@ from recovery.values import Value
 NO_EPOCH = "no leader epoch is kept beside it (eoctl before 0.3.0, or a broker without epochs)"
 
 
-class LogPosition(NamedTuple):
+class LogPosition(Value):
     """A place in a partition before whose `offset` everything was read."""
 
     offset: int

@@ -1,11 +1,12 @@
 """Compare two states of one partition: entries that only one has, entries that differ."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from recovery.formats.arrays import int32_values, int64_values, null_mask, one_chunk
 from recovery.formats.columns import int64_array
 from recovery.state.changelogs.changelog import ChangelogFormat
+from recovery.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 ONLY_A, ONLY_B, DIFFERENT = "only_a", "only_b", "different"
 
 
-class Side(NamedTuple):
+class Side(Value):
     """One side's entry."""
 
     timestamp: int | None
     value: bytes | None
 
 
-class EntryDifference(NamedTuple):
+class EntryDifference(Value):
     """An entry that differs between the sides. a, b: None = that side lacks it."""
 
     kind: str

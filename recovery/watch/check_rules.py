@@ -23,8 +23,8 @@ from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
 from recovery.plurals import counted
 from recovery.quoting import some
-from recovery.rows.check import CheckRow, Unit
 from recovery.values import Value
+from recovery.watch.check_rows import CheckRow, Unit
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_GRANTED = "AUTHORIZATION_FAILED"

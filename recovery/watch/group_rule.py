@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from recovery.facts import CommitTime, GroupFacts, GroupTimes
 from recovery.plurals import counted
 from recovery.quoting import quoted, some
-from recovery.rows.check import CheckRow
+from recovery.watch.check_rows import CheckRow
 from recovery.watch.check_rules import Observed, check_row
 
 AT_WORK_MS = 6 * 3_600_000

@@ -8,7 +8,7 @@ from recovery.facts import TransactionFacts, Transactions
 from recovery.inspect.two_phase import deadline, is_two_phase
 from recovery.plurals import counted
 from recovery.quoting import quoted
-from recovery.rows.check import CheckRow, Unit
+from recovery.watch.check_rows import CheckRow, Unit
 from recovery.watch.check_rules import Observed, Thresholds, check_row, near_expiry
 
 SPENT = 0.75

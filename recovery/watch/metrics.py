@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from recovery.rows.check import CheckRow
 from recovery.values import Value
+from recovery.watch.check_rows import CheckRow
 from recovery.watch.check_rules import (
     Observed,
     holders,

@@ -8,8 +8,8 @@ silently dropped. An unknown value is NaN, so that sums over it are unknown too.
 import math
 from collections.abc import Iterable, Sequence
 
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.offsets import OffsetsShowRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.values import Value
 from recovery.watch.metrics import Sample
 

@@ -29,7 +29,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.property_names import in_clear
 from eoctl.settings.folders import full_disk
 from eoctl.stores import private
-from eoctl.stores.jobs import JobFolder
+from eoctl.stores.job_folders import JobFolder
 from recovery.errors import EoctlError, Exit, UsageError
 from recovery.times import rfc3339
 from spark_jobs.session import memory

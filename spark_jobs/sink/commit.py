@@ -10,7 +10,7 @@ from itertools import islice
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
-from eoctl.kafka.write.exactly_once import CommittedPosition
+from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.stores.storage_address import storage_at
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition

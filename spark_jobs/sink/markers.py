@@ -14,7 +14,7 @@ from typing import Any
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import CommittedPosition
+from eoctl.kafka.write.commit import CommittedPosition
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.values import Value

@@ -16,9 +16,9 @@ from functools import wraps
 from typing import Any
 
 from eoctl.cli.main import run
-from eoctl.operations.merge import acting as merge_acting
 from eoctl.operations.merge import planning as merge
 from eoctl.operations.merge import replay as merge_replay
+from eoctl.operations.merge import replay_change as merge_acting
 
 assert merge_acting.KIND  # loaded once, for all children
 

@@ -7,7 +7,7 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from recovery.audit.facts import Coverage, Data, Ending, Mark, coverage
+from recovery.audit.transaction_facts import Coverage, Data, Ending, Mark, coverage
 from recovery.audit.transactions import judge
 from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs.records import session_members
+from eoctl.operations.jobs.job_records import session_members
 from recovery.formats.records import EXPANDED_PROPERTY
 from tests.kafka.command import EOCTL, environment
 from tests.kafka.conftest import MakeTopic

@@ -12,8 +12,8 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.drills.catalogue import CYCLE, DRILLS
+from eoctl.lab.drills.drill_state import FILE, Case
 from eoctl.lab.drills.running import state_of
-from eoctl.lab.drills.state import FILE, Case
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.remedying import dumped_markers, read_committed

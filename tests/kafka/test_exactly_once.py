@@ -14,7 +14,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import CommittedPosition, Writer
+from eoctl.kafka.write.commit import CommittedPosition
+from eoctl.kafka.write.exactly_once import Writer
 from eoctl.lab.client import GROUP, TRANSACTION, Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eoctl.lab.breaks import break_
-from eoctl.lab.breaks.checkpoint import CHECKPOINT as WRITTEN
+from eoctl.lab.breaks.flink_job import CHECKPOINT as WRITTEN
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA
 from eoctl.lab.record import LabSpec

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from eoctl.lab.breaks import break_
-from eoctl.lab.breaks.checkpoint import CHECKPOINT
+from eoctl.lab.breaks.flink_job import CHECKPOINT
 from eoctl.lab.breaks.stage import batch
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client

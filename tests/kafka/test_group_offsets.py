@@ -30,7 +30,7 @@ from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.dashboard.bundle import source
+from eoctl.operations.dashboard.bundling import source
 from recovery.facts import TopicPartition as Partition
 from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import MakeTopic

@@ -14,13 +14,13 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.cluster import Lab
 from eoctl.operations.merge import read as merge_read
+from eoctl.operations.merge.merge_verify import verify
 from eoctl.operations.merge.planning import of_app
-from eoctl.operations.merge.verify import verify
-from eoctl.operations.restart.request import read_app_file
+from eoctl.operations.restart.restart_request import read_app_file
+from recovery.answers import Answer
 from recovery.errors import IncompleteError
 from recovery.facts import TopicPartition
-from recovery.rows.answers import Answer
-from recovery.rows.merge import MergeFindingRow
+from recovery.merge.log_rows import MergeFindingRow
 from tests.docs.pages import follows
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic

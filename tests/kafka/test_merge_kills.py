@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.merge.acting import AT_ONCE
+from eoctl.operations.merge.replay_change import AT_ONCE
 from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic, known_everywhere
 from tests.kafka.merging import World, consumed, contents, entries, write_copies, write_plain

@@ -18,7 +18,7 @@ from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.operations.remedy import marker as remedy_marker
-from eoctl.operations.remedy import remedies as remedy
+from eoctl.operations.remedy import remedy_change as remedy
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.change.plan import Step

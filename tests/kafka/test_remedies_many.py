@@ -18,7 +18,7 @@ from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence, fence_many
-from eoctl.operations.remedy.plan import RemedyRequest
+from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, Context, resolve
 from recovery.change.plan import Plan

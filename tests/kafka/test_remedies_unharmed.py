@@ -24,7 +24,7 @@ from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy import remedies as remedy
+from eoctl.operations.remedy import remedy_change as remedy
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.change.plan import Plan, Step

@@ -19,9 +19,9 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
-from eoctl.operations.restart.verify import verify
+from eoctl.operations.restart.restart_verify import verify
 from eoctl.stores import plan_files
-from recovery.rows.answers import Answer
+from recovery.answers import Answer
 from tests.docs.pages import ROOT, files, follows
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic, known_everywhere

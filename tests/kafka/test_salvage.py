@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.lab.breaks.checkpoint import write_checkpoint
+from eoctl.lab.breaks.flink_job import write_checkpoint
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec

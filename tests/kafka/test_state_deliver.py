@@ -24,7 +24,7 @@ from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state.delivery import DeliveryRequest, source
 from eoctl.operations.state.into_topic import IntoTopic
-from eoctl.stores.state.rows import StateRows
+from eoctl.stores.state.finished_rows import StateRows
 from tests.kafka import dedup_world
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from eoctl.lab.cluster import Lab
 from eoctl.stores.offsets.store import Write
 from eoctl.stores.state.marks import marks, sorted_marks
-from eoctl.stores.state.table import StateTable
+from eoctl.stores.state.state_table import StateTable
 from recovery.errors import RefusedError
 from recovery.shared.store_tables import SqlStore
 from tests.docs.pages import follows

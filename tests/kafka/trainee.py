@@ -9,7 +9,7 @@ from typing import Any
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.drills.catalogue import DRILLS
-from eoctl.lab.drills.state import DrillState
+from eoctl.lab.drills.drill_state import DrillState
 from tests.docs.pages import ROOT, Shown, commands
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.planting import as_published

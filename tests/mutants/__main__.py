@@ -111,7 +111,7 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.restart.decide": _RESTART,
     "recovery.restart.drop_first": ("drop_first", *_RESTART),
     "recovery.diagnose.reach": ("reach",),
-    "recovery.diagnose.waiting": ("waiting_records", "bundle_files"),
+    "recovery.diagnose.waiting_records": ("waiting_records", "bundle_files"),
     "recovery.restart.adhoc": _RESTART,
     "recovery.restart.commits": ("restart_commits",),
     "recovery.restart.decision": _RESTART,

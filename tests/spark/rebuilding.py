@@ -7,7 +7,7 @@ from eoctl.engine.rebuild import RebuildJob, rebuild
 from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import rebuild_state
+from eoctl.operations.state.rebuild_answer import rebuild_state
 from eoctl.settings.context import Connect, Context, resolve
 from spark_jobs.rebuild import SparkEngine
 from tests.kafka.state_oracle import Rebuilt

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs.records import session_members
+from eoctl.operations.jobs.job_records import session_members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

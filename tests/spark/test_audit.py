@@ -30,10 +30,10 @@ from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.audit.sequences import SequencesAudit
 from eoctl.operations.audit.transactions import TransactionsAudit
-from eoctl.operations.jobs.records import list_jobs, session_members
-from recovery.audit.request import SequencesFound
+from eoctl.operations.jobs.job_records import list_jobs, session_members
+from recovery.answers import Answer
+from recovery.audit.audit_request import SequencesFound
 from recovery.errors import Exit, IncompleteError
-from recovery.rows.answers import Answer
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound
 from recovery.shared.record_ids import parse_record_id

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.operations.restart.checkpoint import MendRequest, checkpoint
+from eoctl.operations.restart.spark_checkpoint_copy import MendRequest, checkpoint
+from recovery.answers import Answer
 from recovery.errors import Exit, RefusedError
-from recovery.rows.answers import Answer
-from recovery.rows.checkpoint import CheckpointFileRow
+from recovery.restart.verify_rows import CheckpointFileRow
 from tests.docs.pages import follows
 from tests.kafka.command import eoctl
 from tests.kafka.reading import Reading

@@ -19,13 +19,13 @@ from eoctl.engine.rebuild_task import Making
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state import spark_state
-from eoctl.operations.state.compare import Comparison, against_checkpoint
-from eoctl.operations.state.rebuild import rebuild_state
+from eoctl.operations.state.rebuild_answer import rebuild_state
 from eoctl.operations.state.spark_state import CheckpointState
+from eoctl.operations.state.state_comparison import Comparison, against_checkpoint
 from eoctl.stores.state import folder as state_folder
-from eoctl.stores.state.rows import StateRows
+from eoctl.stores.state.finished_rows import StateRows
 from recovery.errors import Exit, IncompleteError, RefusedError, UsageError
-from recovery.rows.state import StateCompareRow, StateSparkStore
+from recovery.state.state_rows import StateCompareRow, StateSparkStore
 from spark_jobs import checkpoint_state
 from spark_jobs.session.job import JobProgress
 from tests.docs.pages import follows

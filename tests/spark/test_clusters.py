@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs.records import session_members
+from eoctl.operations.jobs.job_records import session_members
 from tests.docs.pages import follows
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic

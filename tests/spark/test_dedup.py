@@ -15,8 +15,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.lab.cluster import Lab
 from eoctl.operations.dedup.copying import find
-from eoctl.operations.jobs.records import session_members
-from recovery.dedup.request import DedupInput, DedupJob, DedupRequest
+from eoctl.operations.jobs.job_records import session_members
+from recovery.dedup.dedup_request import DedupInput, DedupJob, DedupRequest
 from recovery.shared.record_ids import parse_record_id
 from spark_jobs.dedup import Tasks
 from spark_jobs.sink.taking_over import TakingOver

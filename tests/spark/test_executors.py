@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from eoctl.stores.storage import LocalFolder
-from recovery.audit.request import DuplicatesFound
+from recovery.audit.audit_request import DuplicatesFound
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from spark_jobs import audits
 from spark_jobs.session import executors

@@ -13,7 +13,7 @@ import pytest
 from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import rebuild_state
+from eoctl.operations.state.rebuild_answer import rebuild_state
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import transactional
 from tests.kafka.state_oracle import MODULUS, Rebuilt, dict_state, digest, fill

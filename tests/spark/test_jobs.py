@@ -15,9 +15,9 @@ import pytest
 
 from eoctl.host.processes import identify
 from eoctl.kafka.connection.access import Access
-from eoctl.operations.jobs import records as jobs
+from eoctl.operations.jobs import job_records as jobs
 from eoctl.operations.jobs.spark_launch import launch, read_options
-from eoctl.stores.jobs import Job, JobFolder, Jobs
+from eoctl.stores.job_folders import Job, JobFolder, Jobs
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.values import replace
 from tests.started import started

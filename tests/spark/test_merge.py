@@ -13,7 +13,7 @@ import pytest
 
 from eoctl.host.processes import identify
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs.records import session_members
+from eoctl.operations.jobs.job_records import session_members
 from tests.kafka.command import eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies

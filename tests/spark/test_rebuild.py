@@ -20,7 +20,7 @@ import pytest
 
 from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs.records import session_members
+from eoctl.operations.jobs.job_records import session_members
 from eoctl.settings.context import Context
 from recovery.errors import UsageError
 from spark_jobs.source import register
@@ -386,7 +386,7 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
 ) -> None:
     """What the command hands to the choice of an engine, seen where it is made."""
     from eoctl.cli.main import run
-    from eoctl.operations.state import rebuild as operations
+    from eoctl.operations.state import rebuild_answer
 
     asked: list[tuple[str, bool]] = []
 
@@ -396,7 +396,7 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
         asked.append((wanted.engine, spark is not None))
         raise UsageError("seen")
 
-    monkeypatch.setattr(operations, "rebuild_state", seen)
+    monkeypatch.setattr(rebuild_answer, "rebuild_state", seen)
     words = ["--bootstrap-server", "127.0.0.1:1", "state", "rebuild", "c", "--format", "plain"]
     words += ["--at", "lso", "--output", str(tmp_path / "out")]
     absent = {"JAVA_HOME": str(tmp_path)}

@@ -21,8 +21,8 @@ import pytest
 from eoctl.engine.code_zip import code_zip
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs.records import session_members
-from eoctl.operations.state.rebuild import rebuild_state
+from eoctl.operations.jobs.job_records import session_members
+from eoctl.operations.state.rebuild_answer import rebuild_state
 from eoctl.settings.context import Connect, resolve
 from recovery.errors import EoctlError
 from spark_jobs.sink.write import write_exactly_once

@@ -22,7 +22,7 @@ from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import rebuild_state
+from eoctl.operations.state.rebuild_answer import rebuild_state
 from recovery.errors import EoctlError, RefusedError
 from spark_jobs.rebuild import SparkEngine
 from spark_jobs.session.job import JobProgress

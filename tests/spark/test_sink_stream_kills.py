@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs.records import session_members
+from eoctl.operations.jobs.job_records import session_members
 from tests.kafka.command import environment
 from tests.kafka.conftest import MakeTopic
 from tests.spark.sinking import python_workers, values, watched

@@ -1,9 +1,9 @@
 """A cluster of many partitions, made up: what matters is how long drawing it takes."""
 
 from eoctl.operations.dashboard.snapshot import Snapshot
-from recovery.rows.answers import Answer
-from recovery.rows.diagnosis import RemedyRow, TxnHangingRow
-from recovery.rows.row import Blocking, BrokerRow, LsoRow, TxnListRow
+from recovery.answers import Answer
+from recovery.diagnose.diagnosis_rows import RemedyRow, TxnHangingRow
+from recovery.inspect.cluster_rows import Blocking, BrokerRow, LsoRow, TxnListRow
 from recovery.values import replace
 from tui.feed.asking import Post
 from tui.feed.frame import Builder, Frame

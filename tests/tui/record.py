@@ -29,11 +29,11 @@ from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file
 from eoctl.operations.change.changes import plans_folder
 from eoctl.operations.dashboard.snapshot import Snapshot
-from eoctl.operations.jobs.records import list_jobs
+from eoctl.operations.jobs.job_records import list_jobs
 from eoctl.settings.context import Connect, Context, resolve
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.observation import Settings
-from recovery.rows.diagnosis import TxnHangingRow
 from tests.kafka.merging import World
 from tui.feed.asking import LiveFeed
 from tui.feed.frame import Frame

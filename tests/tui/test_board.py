@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from eoctl.operations.dashboard.snapshot import Snapshot
-from recovery.rows.answers import Answer
-from recovery.rows.journal import JournalRow
-from recovery.rows.row import ErrorRow, LsoRow
+from recovery.answers import Answer
+from recovery.change.journal_rows import JournalRow
+from recovery.inspect.cluster_rows import LsoRow
+from recovery.row import ErrorRow
 from recovery.values import replace
 from tests.tui.driving import RECORDINGS
 from tui.board.drawing import board_lines

@@ -12,8 +12,8 @@ from textual import events
 from textual.pilot import Pilot
 
 from eoctl.render.explain import means
-from recovery.rows.answers import Answer
-from recovery.rows.diagnosis import TxnHangingRow
+from recovery.answers import Answer
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.values import replace
 from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from eoctl.operations.dashboard.snapshot import Snapshot
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.journal import JournalRow
-from recovery.rows.plans import PlanFileRow
-from recovery.rows.row import ErrorRow, LsoRow
+from recovery.change.journal_rows import JournalRow, PlanFileRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import LsoRow
+from recovery.row import ErrorRow
 from recovery.values import replace
 from tests.tui.driving import RECORDINGS
 from tui.feed.frame import Builder, Frame

@@ -20,7 +20,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.operations.change.changes import plans_folder
-from eoctl.operations.dashboard import bundle
+from eoctl.operations.dashboard import bundling
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.inspect.observation import Settings
@@ -370,10 +370,10 @@ def test_a_bundle_is_opened_and_nothing_can_be_changed(lab: Lab, tmp_path: Path)
     seen = with_cluster(
         context,
         40,
-        lambda c: bundle.collect(c, context, Settings(), pause=1.0, history=True),
+        lambda c: bundling.collect(c, context, Settings(), pause=1.0, history=True),
     )
     path = tmp_path / "incident.eoctl"
-    bundle.create(seen, path)
+    bundling.create(seen, path)
 
     async def test() -> None:
         async with running(BundleFeed(path), (120, 40)) as (app, pilot):

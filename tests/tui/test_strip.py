@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from eoctl.operations.inspect.strip import strip
+from eoctl.operations.inspect.partition_strip import strip
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.explain import find
-from eoctl.render.strip import SIGNS, drawn
+from eoctl.render.strip_drawing import SIGNS, drawn
 from eoctl.settings.context import Connect, resolve
 from recovery.facts import TopicPartition
-from recovery.inspect.strip import strip_rows
-from recovery.rows.strip import StripRow
+from recovery.inspect.cluster_rows import StripRow
+from recovery.inspect.strip_stretches import strip_rows
 from tests.kafka.offsets_oracle import look
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 from tui.widgets.lines import line_width, plain

@@ -37,8 +37,8 @@ from recovery.restart.observed import (
     TimeAt,
     Walk,
 )
+from recovery.restart.plan_output import env_lines
 from recovery.restart.producers import ProducerRuns
-from recovery.restart.rows import env_lines
 from recovery.restart.stored import (
     StoredPartition,
     as_kept,

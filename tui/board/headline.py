@@ -5,17 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.words import spoken_age
+from recovery.change.job_rows import JobRow
 from recovery.diagnose.diagnosis import ORDER, mark
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import BrokerRow, LsoRow, OffsetsShowRow
 from recovery.plurals import count, counted
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.jobs import JobRow
-from recovery.rows.offsets import OffsetsShowRow
-from recovery.rows.row import BrokerRow, LsoRow
 from tui.widgets.lines import Line
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
+    from recovery.answers import Answer
 
 QUIET = ("open", "prepare")
 

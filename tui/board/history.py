@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.words import age as age_words
+from recovery.change.journal_rows import JournalRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import LsoRow
 from recovery.plurals import count, counted
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.journal import JournalRow
-from recovery.rows.row import LsoRow
 from recovery.times import rfc3339
 from recovery.values import Value
 from tui.board import STALE_INTERVALS
@@ -23,7 +23,7 @@ from tui.widgets.trend import BUCKETS, Samples, Trend
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
+    from recovery.answers import Answer
 
 MOST_TOPICS = 200
 MOST_LANES = 60  # a screen has no room for more

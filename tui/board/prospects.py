@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eoctl.render.words import age as age_words
-from recovery.rows.diagnosis import TxnHangingRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot

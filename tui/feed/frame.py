@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from eoctl.render.sanitise import visible
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.row import LsoRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import LsoRow
 from recovery.values import Value
 from tui.board.history import Board, History, joins_ms
 from tui.screens import plan_and_job_lists
@@ -24,8 +24,8 @@ from tui.widgets.trend import Trend
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
-    from recovery.rows.jobs import JobRow
+    from recovery.answers import Answer
+    from recovery.change.job_rows import JobRow
 
 
 class Frame(Value, eq=False):

@@ -15,18 +15,24 @@ from msgspec import to_builtins
 from msgspec.structs import astuple
 
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
+from recovery.answers import Answer
+from recovery.change.job_rows import JobRow
+from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.why_rows import WhyRow
 from recovery.errors import UsageError
-from recovery.rows.answers import Answer
-from recovery.rows.checkpoint import CommittableRow
-from recovery.rows.diagnosis import HistoryRow, TxnHangingRow
-from recovery.rows.jobs import JobRow
-from recovery.rows.journal import JournalEventRow, JournalRow
-from recovery.rows.merge import MergePlanRow
-from recovery.rows.offsets import OffsetsShowRow
-from recovery.rows.plans import PlanFileRow
-from recovery.rows.row import BrokerRow, ErrorRow, LsoRow, ProducerRow, Row, TxnListRow
-from recovery.rows.strip import StripRow
-from recovery.rows.why import WhyRow
+from recovery.inspect.cluster_rows import (
+    BrokerRow,
+    HistoryRow,
+    LsoRow,
+    OffsetsShowRow,
+    ProducerRow,
+    StripRow,
+    TxnListRow,
+)
+from recovery.merge.log_rows import MergePlanRow
+from recovery.remedy.checkpoint_rows import CommittableRow
+from recovery.row import ErrorRow, Row
 from recovery.values import Value, replace
 
 SCHEMA = "eoctl.recording/v1"

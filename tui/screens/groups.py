@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, cast
 
 from eoctl.render.columns import inspect
 from eoctl.render.tables import Column
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.offsets import OffsetsShowRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import OffsetsShowRow
 from tui.board.headline import stuck
-from tui.screens.rows import Cell, Picked, Text, answer_table, cells_of, table_row
+from tui.screens.shared_rows import Cell, Picked, Text, answer_table, cells_of, table_row
 from tui.widgets.tables import MARK, TableData, TableRow
 
 if TYPE_CHECKING:

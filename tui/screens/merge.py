@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
+from recovery.merge.log_rows import MergePlanRow
 from recovery.plurals import counted
-from recovery.rows.merge import MergePlanRow
 from tui.widgets.lines import Line
 from tui.widgets.text import error_lines
 

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.words import age as age_words
+from recovery.change.job_rows import JobRow
+from recovery.change.journal_rows import JournalRow
 from recovery.diagnose.diagnosis import ORDER, mark
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import BrokerRow, LsoRow, OffsetsShowRow
 from recovery.plurals import counted
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.jobs import JobRow
-from recovery.rows.journal import JournalRow
-from recovery.rows.offsets import OffsetsShowRow
-from recovery.rows.row import BrokerRow, ErrorRow, LsoRow
+from recovery.row import ErrorRow
 from tui.board.headline import QUIET, at_the_lso, group_rows, running_jobs, sentences, stuck
 from tui.board.prospects import deleted_in, ends_in
 from tui.screens import views
-from tui.screens.rows import Cell, Text, aged, numbered, since, table_row
+from tui.screens.shared_rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.lines import Line
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend

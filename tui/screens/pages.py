@@ -8,10 +8,11 @@ from eoctl.render.sanitise import visible
 from eoctl.render.why import last_blocks, last_lines, why_lines
 from eoctl.render.width import cut_end, labelled
 from eoctl.render.words import age as age_words
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.why_rows import WhyRow
+from recovery.inspect.cluster_rows import HistoryRow, TxnListRow
 from recovery.quoting import quoted
-from recovery.rows.diagnosis import HistoryRow, TxnHangingRow
-from recovery.rows.row import Row, TxnListRow
-from recovery.rows.why import WhyRow
+from recovery.row import Row
 from recovery.times import rfc3339
 from tui.screens.keys import COMMANDS, KEYS, exists
 from tui.screens.views import NUMBERED, View

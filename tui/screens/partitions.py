@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, cast
 from eoctl.render.columns import inspect
 from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis import mark
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.row import LsoRow
-from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, table_row
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.inspect.cluster_rows import LsoRow
+from tui.screens.shared_rows import Cell, Picked, Text, cells_of, nothing, table_row
 from tui.widgets.tables import MARK, TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
+    from recovery.answers import Answer
 
 
 _lso = Picked(inspect.LSO)

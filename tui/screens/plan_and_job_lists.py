@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 from eoctl.render.columns import change, jobs
 from eoctl.render.tables import Column
 from eoctl.render.words import age as age_words
-from recovery.rows.jobs import JobRow
-from recovery.rows.journal import JournalRow
-from recovery.rows.plans import PlanFileRow
+from recovery.change.job_rows import JobRow
+from recovery.change.journal_rows import JournalRow, PlanFileRow
 from recovery.values import replace
-from tui.screens.rows import AGE, Picked, Text, aged, cells_of, numbered, since, table_row
+from tui.screens.shared_rows import AGE, Picked, Text, aged, cells_of, numbered, since, table_row
 from tui.widgets.tables import MARK, TableData, TableRow, table_data
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
+    from recovery.answers import Answer
 
 _entry, _job = Picked(change.JOURNAL), Picked(jobs.JOBS)
 PLAN_COLUMNS = (

@@ -7,19 +7,18 @@ from eoctl.render.columns.change import own_words
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
 from eoctl.render.words import age as age_words
+from recovery.change.job_rows import JobRow
+from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
 from recovery.quoting import value_words
-from recovery.rows.jobs import JobRow
-from recovery.rows.journal import JournalEventRow, JournalRow
-from recovery.rows.plans import PlanFileRow
 from recovery.times import rfc3339
 from tui.screens.plan_and_job_lists import rows_of, stage_bar
-from tui.screens.rows import number
+from tui.screens.shared_rows import number
 from tui.widgets.lines import Line
 from tui.widgets.text import error_lines, wrapped
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
-    from recovery.rows.answers import Answer
+    from recovery.answers import Answer
 
 LABEL = 11  # cells of the label before each fact of a page
 ROLES = {"unfinished": "look", "failed": "act", "lost": "act", "running": "key", "done": "good"}

@@ -75,9 +75,9 @@ def verify(about: str) -> Ready:
 
 def _verify_restart(plan: "Plan", context: "Context") -> Ready:
     """Check as `restart verify` does, also for a zombie's commit or write after the counted end."""
-    from eoctl.operations.restart.verify import verify as look_again
+    from eoctl.operations.restart.restart_verify import verify as look_again
     from eoctl.operations.session.session import with_cluster
-    from recovery.rows.restart import RestartVerifyRow
+    from recovery.restart.verify_rows import RestartVerifyRow
 
     answer = with_cluster(context, SECONDS, lambda c: look_again(c, plan, pause=5.0))
     lines = [f"{r.where}: {r.detail}" for r in answer.rows if isinstance(r, RestartVerifyRow)]

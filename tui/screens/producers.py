@@ -3,9 +3,18 @@
 from typing import TYPE_CHECKING
 
 from eoctl.render.columns import inspect
-from recovery.rows.row import ProducerRow
+from recovery.inspect.cluster_rows import ProducerRow
 from recovery.values import replace
-from tui.screens.rows import AGE, Picked, Text, aged, answer_table, cells_of, since, table_row
+from tui.screens.shared_rows import (
+    AGE,
+    Picked,
+    Text,
+    aged,
+    answer_table,
+    cells_of,
+    since,
+    table_row,
+)
 from tui.widgets.tables import MARK, TableData, TableRow
 
 if TYPE_CHECKING:

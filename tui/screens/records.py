@@ -16,8 +16,8 @@ from tui.widgets.text import error_lines, wrapped
 if TYPE_CHECKING:
     from eoctl.operations.inspect.records import Request
     from eoctl.settings.context import Context
-    from recovery.rows.answers import Answer
-    from recovery.rows.diagnosis import TxnHangingRow
+    from recovery.answers import Answer
+    from recovery.diagnose.diagnosis_rows import TxnHangingRow
 
 SECONDS = 30.0
 
@@ -82,7 +82,7 @@ class Records(Overlay):
 
 def _answer_lines(answer: "Answer", width: int) -> list[Line]:
     from eoctl.render.columns.records import notes_of, record_lines
-    from recovery.rows.strip import RecordRow
+    from recovery.inspect.cluster_rows import RecordRow
 
     rows = [row for row in answer.rows if isinstance(row, RecordRow)]
     lines: list[Line] = [

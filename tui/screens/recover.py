@@ -17,8 +17,8 @@ from textual.widgets import Input, Label
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
 from tui.screens.forms import FORMS, Form, command_of
-from tui.screens.rows import Cell, table_row
 from tui.screens.runs import Run
+from tui.screens.shared_rows import Cell, table_row
 from tui.screens.views import RECOVER
 from tui.widgets.asking_page import Asking
 from tui.widgets.lines import Line, Page, fit

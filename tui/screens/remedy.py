@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.plans import subject
-from recovery.rows.diagnosis import TxnHangingRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.values import replace
 from tui.screens.change import Ready
 
 if TYPE_CHECKING:
-    from eoctl.operations.remedy.plan import Planned, RemedyRequest
+    from eoctl.operations.remedy.remedy_plan import Planned, RemedyRequest
     from eoctl.settings.context import Context
     from recovery.inspect.observation import Settings
 
@@ -21,7 +21,7 @@ ACTIONS = ("abort", "fence", "resolve", "write-prepared-marker")
 
 def request_of(row: TxnHangingRow) -> "RemedyRequest":
     """Return what a row's remedy requests, like the command that the row names."""
-    from eoctl.operations.remedy.remedies import RemedyRequest
+    from eoctl.operations.remedy.remedy_change import RemedyRequest
 
     action = row.remedy.action
     if action == "write-prepared-marker":
@@ -57,8 +57,8 @@ def ready(
     """
     from eoctl.operations.diagnose.judging import diagnose
     from eoctl.operations.inspect.lists import Scope
-    from eoctl.operations.remedy import many as remedy_many
-    from eoctl.operations.remedy import remedies as remedy
+    from eoctl.operations.remedy import many_remedies
+    from eoctl.operations.remedy import remedy_change as remedy
     from eoctl.operations.session.session import with_cluster
     from recovery.errors import RefusedError
     from recovery.selectors import parse_selector
@@ -97,7 +97,7 @@ def ready(
                 if (*j.about.topic_partition, j.about.producer_id, j.about.start_offset) in marked
             ),
         )
-        many = await remedy_many.plan_many(
+        many = await many_remedies.plan_many(
             cluster,
             context,
             diagnosis,

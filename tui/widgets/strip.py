@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from eoctl.render.strip import SIGNS, drawn, kind_of
+from eoctl.render.strip_drawing import SIGNS, drawn, kind_of
+from recovery.inspect.cluster_rows import StripRow
 from recovery.plurals import counted
-from recovery.rows.strip import StripRow
 from tui.widgets.lines import Line
 from tui.widgets.text import error_lines
 

@@ -13,7 +13,7 @@ from eoctl.render.width import cells, cut_end, cut_middle
 from recovery.values import Value
 
 if TYPE_CHECKING:
-    from recovery.rows.diagnosis import TxnHangingRow
+    from recovery.diagnose.diagnosis_rows import TxnHangingRow
 
 LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # for sparklines, ASCII and not, lowest first
 NARROW, NORMAL, WIDE = range(3)

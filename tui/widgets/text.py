@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from eoctl.render.sanitise import visible
 from eoctl.render.width import cells
-from recovery.rows.row import ErrorRow
+from recovery.row import ErrorRow
 from tui.widgets.lines import Line
 
 

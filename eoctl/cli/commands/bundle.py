@@ -8,7 +8,7 @@ from eoctl.cli.emit import emit
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.progress import ChangingLine
-from eoctl.operations.dashboard import bundle as operation
+from eoctl.operations.dashboard import bundling
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.watch import BUNDLE
 from eoctl.render.sanitise import visible
@@ -40,7 +40,7 @@ def create(
         collection = with_cluster(
             context,
             connection.seconds(CREATE_SECONDS),
-            lambda cluster: operation.collect(
+            lambda cluster: bundling.collect(
                 cluster,
                 context,
                 limits.settings(context),
@@ -49,14 +49,14 @@ def create(
                 on_part=line.write_over if line.on_terminal else None,
             ),
         )
-    answer = operation.create(collection, file)
+    answer = bundling.create(collection, file)
     emit(answer, BUNDLE, output)
     return answer.exit_status
 
 
 def open_(output: Format, file: File) -> int:
     """Verify the checksum of FILE and say what is in it."""
-    answer = operation.opened(file)
+    answer = bundling.opened(file)
     emit(answer, BUNDLE, output)
     return answer.exit_status
 
@@ -71,7 +71,7 @@ def report(
     hold. No cluster is asked. Without --output it goes to stdout. Exit status 3: the page is
     written, but something could not be seen; it says what.
     """
-    from eoctl.operations.dashboard.report import report as operation
+    from eoctl.operations.dashboard.report import report as report_of
     from eoctl.render.report.page import page
     from eoctl.stores.textfile import write_whole
 
@@ -81,7 +81,7 @@ def report(
         raise UsageError(
             "an HTML page cannot be shown on a terminal", where="report", remedy="add --output"
         )
-    made = operation(what)
+    made = report_of(what)
     text = page(made)
     if output is None:
         sys.stdout.write(text)

@@ -13,22 +13,21 @@ from eoctl.cli.options import Connection, Format, Output, argument, option
 from eoctl.cli.runner import show_live
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
-from eoctl.operations.remedy import checkpoint_commit
-from eoctl.operations.remedy import salvage as remedy_salvage
-from eoctl.operations.remedy.checkpoint import committables
+from eoctl.operations.remedy import checkpoint_commit, salvage_change
 from eoctl.operations.remedy.checkpoint_commit import Ending
-from eoctl.operations.remedy.plan import Planned
-from eoctl.operations.restart.checkpoint import MendRequest
-from eoctl.operations.restart.checkpoint import checkpoint as diagnose_checkpoint
+from eoctl.operations.remedy.flink_transactions import committables
+from eoctl.operations.remedy.remedy_plan import Planned
+from eoctl.operations.restart.spark_checkpoint_copy import MendRequest
+from eoctl.operations.restart.spark_checkpoint_copy import checkpoint as diagnose_checkpoint
 from eoctl.operations.session.session import with_cluster
-from eoctl.render.columns.checkpoint import COMMITTABLES, SALVAGE
+from eoctl.render.columns.flink_checkpoint import COMMITTABLES, SALVAGE
 from eoctl.render.columns.spark_checkpoint import CHECKPOINT
 from eoctl.render.sanitise import visible
 from eoctl.stores import flink_checkpoint
+from recovery.answers import Answer
 from recovery.errors import Exit, RefusedError, UsageError
 from recovery.formats.flink_checkpoint import Committable
-from recovery.remedy.checkpoint import Claims, prefixes
-from recovery.rows.answers import Answer
+from recovery.remedy.transaction_fates import Claims, prefixes
 from recovery.values import replace
 
 ACTING_SECONDS = 300.0
@@ -166,9 +165,9 @@ def salvage(
             remedy=f"eoctl txn history {subject}",
         )
     else:
-        content = remedy_salvage.of_transaction(Committable(subject, pid, epoch, -1, ""))
+        content = salvage_change.of_transaction(Committable(subject, pid, epoch, -1, ""))
         scope = f"id {subject}"
-    request = remedy_salvage.SalvageRequest(content, tuple(topic or ()), to, never_salvaged)
+    request = salvage_change.SalvageRequest(content, tuple(topic or ()), to, never_salvaged)
     ended = Exit.OK
     if said.execute:
         if output.interval is not None:
@@ -176,27 +175,27 @@ def salvage(
         ended = _salvage(connection, said, request, scope)
 
     async def rows(cluster: Cluster) -> Answer:
-        found = await remedy_salvage.find(cluster, request)
-        return remedy_salvage.answer(cluster.cluster_id, request, found)
+        found = await salvage_change.find(cluster, request)
+        return salvage_change.answer(cluster.cluster_id, request, found)
 
     shown = show_live(connection, output, SALVAGE, rows)
     return ended if said.execute else shown
 
 
 def _salvage(
-    connection: Connection, said: Execute, request: remedy_salvage.SalvageRequest, scope: str
+    connection: Connection, said: Execute, request: salvage_change.SalvageRequest, scope: str
 ) -> Exit:
     """Copy all that can be copied, or what an earlier run left; how that ended."""
     context = connection.one()
     seconds = connection.seconds(ACTING_SECONDS)
 
     async def planned(cluster: Cluster) -> Planned:
-        begun = acting.unfinished_entry(remedy_salvage.KIND, cluster.cluster_id or "", scope)
+        begun = acting.unfinished_entry(salvage_change.KIND, cluster.cluster_id or "", scope)
         if begun is not None:
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return Planned(begun.plan)
         return Planned(
-            await remedy_salvage.plan(cluster, context, request, scope),
+            await salvage_change.plan(cluster, context, request, scope),
             "there is nothing to salvage",
         )
 

@@ -18,10 +18,10 @@ from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.context import CONTEXTS, SETTINGS, TESTS
 from eoctl.settings import adding
 from eoctl.settings import context as config
+from eoctl.settings.context_rows import ContextRow, ContextSettingRow
 from eoctl.stores.locks.lock import lock_words
+from recovery.answers import Answer
 from recovery.errors import EoctlError, UsageError
-from recovery.rows.answers import Answer
-from recovery.rows.row import ContextRow, ContextSettingRow
 from recovery.values import replace
 
 

@@ -9,7 +9,7 @@ from eoctl.cli.commands.offsets import MaxRate
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress, note
-from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.cli.spark_options import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
 from eoctl.operations.session.session import with_cluster
@@ -21,7 +21,7 @@ from recovery.times import duration
 if TYPE_CHECKING:
     from eoctl.operations.dedup.copying import DedupRun
     from eoctl.settings.context import Context
-    from recovery.dedup.request import DedupRequest
+    from recovery.dedup.dedup_request import DedupRequest
     from recovery.shared.record_ids import SourceHeaders
 
 By = Annotated[
@@ -102,9 +102,8 @@ def dedup(
     Reads everything once to plan, and once more to copy. If it is killed, run the same command
     again: it goes on.
     """
-    from eoctl.operations.dedup import copying as operations
-    from eoctl.operations.dedup import spark as dedup_spark
-    from recovery.dedup.request import DedupRequest
+    from eoctl.operations.dedup import copying, dedup_on_spark
+    from recovery.dedup.dedup_request import DedupRequest
     from recovery.shared.record_ids import parse_record_id
 
     record_id = parse_record_id(by, source.headers(), where="--by")
@@ -137,33 +136,33 @@ def dedup(
 
     async def begin(cluster: Cluster) -> "Plan | DedupRun | None":
         begun = acting.unfinished_entry(
-            operations.KIND, cluster.cluster_id or "", operations.scope(request)
+            copying.KIND, cluster.cluster_id or "", copying.scope(request)
         )
-        if begun is not None and execute.execute and operations.is_for(begun.plan, request):
+        if begun is not None and execute.execute and copying.is_for(begun.plan, request):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
-            return operations.at_rate(begun.plan, request)
-        return await operations.find(cluster, request)
+            return copying.at_rate(begun.plan, request)
+        return await copying.find(cluster, request)
 
     run_or_plan = with_cluster(context, limit, begin)
     if run_or_plan is None:
         print("nothing new to copy", file=sys.stderr)
         return Exit.OK
     parts = (
-        dedup_spark.parts_of(run_or_plan) if isinstance(run_or_plan, Plan) else run_or_plan.parts
+        dedup_on_spark.parts_of(run_or_plan) if isinstance(run_or_plan, Plan) else run_or_plan.parts
     )
-    engine, why = dedup_spark.choose_engine(engine_name, parts, spark is not None)
+    engine, why = dedup_on_spark.choose_engine(engine_name, parts, spark is not None)
     note(f" engine   {engine}: {why}")
     if engine == "spark":
         assert spark is not None
         line = JobProgress()
-        there = dedup_spark.OnSpark(spark, context, line, staging)
+        there = dedup_on_spark.OnSpark(spark, context, line, staging)
         with line:
             plan = run_or_plan if isinstance(run_or_plan, Plan) else there.plan(run_or_plan, limit)
         change = CommandChange("dedup", plan, context, opened=there.opened)
         with line:
             outcome = change.execute(execute, limit)
         return change.show(outcome, output)
-    here = operations.Here(context, staging)
+    here = copying.Here(context, staging)
     with Progress() as progress:
         plan = (
             run_or_plan

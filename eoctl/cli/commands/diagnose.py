@@ -11,18 +11,18 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import AllContexts, Connection, Format, Output, Topics, argument, option
 from eoctl.cli.runner import ask, show, show_all
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.diagnose import status as status_operation
+from eoctl.operations.diagnose import status_answer
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
-from eoctl.operations.inspect import history as history_operation
+from eoctl.operations.inspect import history_answer
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import Source
 from eoctl.render.columns.diagnose import HANGING, HISTORY, STATUS, WHY
 from eoctl.render.sanitise import visible
 from eoctl.settings.context import Context
+from recovery.answers import Answer
 from recovery.diagnose.diagnosis import ORDER, Diagnosis
 from recovery.errors import UsageError
-from recovery.rows.answers import Answer
 from recovery.times import instant
 
 
@@ -77,12 +77,12 @@ async def _write_plan(
     interval: float,
     file: Path,
 ) -> None:
-    from eoctl.operations.remedy import many as remedy_many
+    from eoctl.operations.remedy import many_remedies
     from eoctl.render.plans import subject
     from eoctl.stores import plan_files
 
-    many = await remedy_many.plan_many(
-        cluster, context, diagnosis, verdicts or remedy_many.MANY_VERDICTS, pause=interval
+    many = await many_remedies.plan_many(
+        cluster, context, diagnosis, verdicts or many_remedies.MANY_VERDICTS, pause=interval
     )
     for row in many.left_out:
         line = visible(f"left out: {subject(row)}: {row['reason']}", spaces=False)
@@ -110,7 +110,7 @@ def status(
     first = FirstLook(output, limits.interval, one_cluster=not several)
 
     async def judged(source: Source, context: Context) -> Answer:
-        answer = await status_operation.status(
+        answer = await status_answer.status(
             source,
             context,
             limits.settings(context),
@@ -155,12 +155,12 @@ def txn_history(
         None if until is None else instant(until, now, where="--until"),
     )
     if newest is None and window == (None, None):
-        newest = history_operation.NEWEST
+        newest = history_answer.NEWEST
     return show(
         connection,
         output,
         HISTORY,
-        lambda c: history_operation.history(c, named, pid or (), window, newest),
+        lambda c: history_answer.history(c, named, pid or (), window, newest),
     )
 
 
@@ -180,12 +180,12 @@ def runbook(
     if page is not None:
         return _runbook_page(page, output)
     from eoctl.operations.change.changes import journal_row
-    from eoctl.operations.diagnose import runbook as operation
+    from eoctl.operations.diagnose import runbook_answer
     from eoctl.render.runbook import runbook_lines
-    from eoctl.stores.journal import Journal
+    from eoctl.stores.journal_files import Journal
 
     async def told(source: Source, context: Context) -> Answer:
-        return await operation.runbook(
+        return await runbook_answer.runbook(
             source,
             context,
             limits.settings(context),

@@ -9,7 +9,7 @@ from eoctl.cli.options import Format, argument
 from eoctl.host.clock import now_ms
 from eoctl.render.columns.explain import WORDS
 from eoctl.render.explain import entries, explain_lines, explained
-from recovery.rows.answers import Answer
+from recovery.answers import Answer
 
 
 def explain(

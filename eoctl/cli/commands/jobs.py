@@ -7,13 +7,13 @@ from typing import Annotated
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Format, argument, option
 from eoctl.host.clock import now_ms
-from eoctl.operations.jobs import records as jobs
+from eoctl.operations.jobs import job_records as jobs
 from eoctl.render.columns.jobs import JOBS
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
-from eoctl.stores.jobs import Jobs
+from eoctl.stores.job_folders import Jobs
+from recovery.answers import Answer
 from recovery.errors import UsageError
-from recovery.rows.answers import Answer
 
 JobId = Annotated[str, argument("ID", "as `jobs list` shows it, or its start")]
 

@@ -12,11 +12,11 @@ from eoctl.operations.change.changes import damage, entry_answer, journal_row, n
 from eoctl.operations.change.undo import undo_plan
 from eoctl.render.columns.change import EVENTS, JOURNAL
 from eoctl.settings.context import Context
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
+from recovery.answers import Answer
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import Plan
 from recovery.errors import RefusedError, UsageError
-from recovery.rows.answers import Answer
 from recovery.times import instant, rfc3339
 
 EntryId = Annotated[str, argument("ID", "as `journal list` shows it")]

@@ -14,8 +14,8 @@ from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
 from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress, note
-from eoctl.cli.spark import JobProgress, SparkOptions
-from eoctl.operations.merge import planning as operations
+from eoctl.cli.spark_options import JobProgress, SparkOptions
+from eoctl.operations.merge import planning
 from eoctl.operations.merge.planning import Merge
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.merge import PLAN, VERIFY
@@ -65,14 +65,14 @@ class MergeLogOptions(Ranked):
             raise UsageError("a partition is 0 or above", where="--partition")
         bases = self._bases(partitions)
         if file is not None:
-            from eoctl.operations.restart.request import read_app_file
+            from eoctl.operations.restart.restart_request import read_app_file
 
             if self.merge_log or self.format or self.input or self.output_topic or self.isolation:
                 raise UsageError(
                     "the application file names log, inputs and output", where=str(file)
                 )
-            of_file = operations.of_app(read_app_file(file).app, str(file))
-            return operations.chosen(of_file, partitions, bases)
+            of_file = planning.of_app(read_app_file(file).app, str(file))
+            return planning.chosen(of_file, partitions, bases)
         for name, given in (
             ("--merge-log", self.merge_log),
             ("--format", self.format),
@@ -135,7 +135,7 @@ def verify(
     max_rate: MaxRate = None,
 ) -> int:
     """Compare every entry of a merge log with its input, and the tip with the output."""
-    from eoctl.operations.merge.verify import verify as verified
+    from eoctl.operations.merge.merge_verify import verify as verified
 
     merge, rate = asked.merge(app), _rate(max_rate)
     with _progress("verifying: offsets of the log") as on_progress:
@@ -156,7 +156,7 @@ def plan(
     if merge.output is None:
         raise UsageError("is missing: n is counted there", where="--output-topic")
     answer = with_cluster(
-        connection.one(), connection.seconds(None), lambda c: operations.plan(c, merge)
+        connection.one(), connection.seconds(None), lambda c: planning.plan(c, merge)
     )
     emit(answer, PLAN, output)
     return answer.exit_status
@@ -180,9 +180,9 @@ def replay(
     ] = None,
 ) -> int:
     """Emit the merged stream again in the log's order: shows the plan, --execute acts."""
-    from eoctl.operations.merge.acting import in_the_way, plan_replay
-    from eoctl.operations.merge.spark import check_engine, choose_engine
-    from eoctl.operations.merge.waiting import own_ended
+    from eoctl.operations.merge.killed_replay import own_ended
+    from eoctl.operations.merge.replay_change import in_the_way, plan_replay
+    from eoctl.operations.merge.replay_on_spark import check_engine, choose_engine
 
     merge, rate, context = asked.merge(app), _rate(max_rate), connection.one()
     engine, spark = on.engine()
@@ -211,8 +211,8 @@ def _running(
     engine: str, spark: "Spark | None", context: "Context", staging: Path | None
 ) -> "Iterator[Opened]":
     """Return what carries the replay out, watched while it runs."""
-    from eoctl.operations.merge.acting import Running, opened
-    from eoctl.operations.merge.spark import on_spark
+    from eoctl.operations.merge.replay_change import Running, opened
+    from eoctl.operations.merge.replay_on_spark import on_spark
 
     if engine == "spark":
         assert spark is not None

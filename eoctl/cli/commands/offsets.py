@@ -8,11 +8,11 @@ from eoctl.cli.progress import reading_progress
 from eoctl.cli.runner import show_live
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.inspect import offsets as operations
+from eoctl.operations.inspect import offset_answers
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.inspect import COUNT, OFFSETS, OFFSETS_COUNTED
+from recovery.answers import Answer
 from recovery.errors import UsageError
-from recovery.rows.answers import Answer
 from recovery.selectors import parse_selector, regex_selector
 from recovery.shared.offset_bounds import Bound, parse_bound
 from recovery.sizes import byte_rate
@@ -61,8 +61,11 @@ def offsets_count(
         answer = with_cluster(
             connection.one(),
             connection.seconds(None),
-            lambda c: operations.count_offsets(
-                c, selectors, *bounds, operations.Reading(not no_crc, rate, progress, nearest=True)
+            lambda c: offset_answers.count_offsets(
+                c,
+                selectors,
+                *bounds,
+                offset_answers.Reading(not no_crc, rate, progress, nearest=True),
             ),
         )
     emit(answer, COUNT, output)
@@ -111,14 +114,18 @@ def offsets_show(
         raise UsageError("nothing is read without --count", where="--max-rate, --no-crc")
     view = OFFSETS_COUNTED if counting else OFFSETS
     with reading_progress("counting", counting) as progress:
-        reading = operations.Reading(not no_crc, rate, progress, nearest=True) if counting else None
+        reading = (
+            offset_answers.Reading(not no_crc, rate, progress, nearest=True) if counting else None
+        )
 
         async def look(cluster: Cluster) -> Answer:
             if store:
                 from eoctl.operations.restart.offset_stores import show_stores
 
                 return await show_stores(cluster, store, selectors, counting=reading)
-            return await operations.show_offsets(cluster, group or (), selectors, counting=reading)
+            return await offset_answers.show_offsets(
+                cluster, group or (), selectors, counting=reading
+            )
 
         if output.interval is not None or not counting:
             return show_live(connection, output, view, look)

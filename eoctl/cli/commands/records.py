@@ -7,15 +7,15 @@ from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.inspect import records as operation
+from eoctl.operations.inspect import records
 from eoctl.operations.inspect.beside import Beside
 from eoctl.operations.inspect.record_forms import FORMATS
 from eoctl.operations.inspect.record_forms import Format as RecordFormat
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.records import notes_of, records_table
+from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
-from recovery.rows.answers import Answer
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound
 from recovery.values import replace
@@ -27,7 +27,7 @@ def txn_records(
     open_here: OpenHere,
     limit: Annotated[
         int, option("--limit N", "so many of the transaction's, and of those that wait", min=1)
-    ] = operation.MOST,
+    ] = records.MOST,
     format_: Annotated[str, option(f"--format {'|'.join(FORMATS)}", "of keys and values")] = "auto",
     keys_only: Annotated[bool, option("--keys-only", "no values")] = False,
     headers: Annotated[bool, option("--headers", "their headers too")] = False,
@@ -43,10 +43,10 @@ def txn_records(
     Nothing of them is kept. `held` are its own, `waiting` those that readers get once it ends.
     """
     context = connection.one()
-    operation.permit(context)
+    records.permit(context)
     partition = TopicPartition.parse(open_here.name())
     producer_id, start_offset = open_here.transaction()
-    request = operation.Request(
+    request = records.Request(
         *partition,
         producer_id,
         start_offset,
@@ -55,11 +55,11 @@ def txn_records(
         headers=headers,
         beside=_beside(beside, beside_from),
     )
-    forms = operation.forms_of(context, _format(format_))
+    forms = records.forms_of(context, _format(format_))
 
     async def asked(cluster: Cluster) -> Answer:
         check_cluster(cluster, open_here.cluster_id)
-        return await operation.of_transaction(cluster, context, request, forms)
+        return await records.of_transaction(cluster, context, request, forms)
 
     answer = with_cluster(context, connection.seconds(), asked)
     emit(replace(answer, notes=notes_of(answer)), records_table(answer), output)

@@ -10,12 +10,12 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
-from eoctl.operations.remedy import remedies as operations
+from eoctl.operations.remedy import remedy_change
 from eoctl.operations.session.session import with_cluster
 from eoctl.stores import plan_files
+from recovery.diagnose.diagnosis_rows import Action
 from recovery.errors import Exit, RefusedError, UsageError
 from recovery.restart.decision import Owner
-from recovery.rows.diagnosis import Action
 from recovery.selectors import parse_selector
 
 ACTING_SECONDS = 60.0
@@ -67,11 +67,11 @@ class OpenHere:
         *,
         without_proof: bool = False,
         owner_is_gone: bool = False,
-    ) -> operations.RemedyRequest:
+    ) -> remedy_change.RemedyRequest:
         """Return what is requested. Raises UsageError when a part of it is not named."""
         partition = self.name()
         producer_id, start_offset = self.transaction()
-        return operations.RemedyRequest(
+        return remedy_change.RemedyRequest(
             action,
             partition=partition,
             producer_id=producer_id,
@@ -94,20 +94,20 @@ def _run(
     execute: Execute,
     limits: Limits,
     cluster_id: str | None,
-    request: operations.RemedyRequest,
+    request: remedy_change.RemedyRequest,
 ) -> int:
     context = connection.one()
     seconds = connection.seconds(ACTING_SECONDS)
     scope = request.partition or f"id {request.transactional_id}"
 
-    async def planned(cluster: Cluster) -> operations.Planned:
+    async def planned(cluster: Cluster) -> remedy_change.Planned:
         check_cluster(cluster, cluster_id)
         # an answer lost on the way: the entry it left is ended, not planned anew
         begun = acting.unfinished_entry(f"txn-{request.action}", cluster.cluster_id or "", scope)
-        if begun is not None and execute.execute and operations.is_for(begun.plan, request):
+        if begun is not None and execute.execute and remedy_change.is_for(begun.plan, request):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
-            return operations.Planned(begun.plan)
-        return await operations.plan(
+            return remedy_change.Planned(begun.plan)
+        return await remedy_change.plan(
             cluster,
             context,
             request,
@@ -206,7 +206,7 @@ def fence(
     Refused (exit status 4) while the owner may be at work: within its limits, with signs of life,
     two-phase, idle. Only --owner-is-gone overrides that.
     """
-    request = operations.RemedyRequest(
+    request = remedy_change.RemedyRequest(
         "fence",
         transactional_id=transactional_id,
         producer_id=pid,
@@ -220,7 +220,7 @@ def fence_stopped(
     connection: Connection, output: Format, execute: Execute, limits: Limits, owner: Owner
 ) -> int:
     """Fence the owner of a stopped application's transaction, also within its limits."""
-    request = operations.RemedyRequest(
+    request = remedy_change.RemedyRequest(
         "fence",
         transactional_id=owner.transactional_id,
         producer_id=owner.producer_id,

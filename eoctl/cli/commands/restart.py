@@ -16,21 +16,21 @@ from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.undo import undo_plan
-from eoctl.operations.inspect.offsets import Reading
-from eoctl.operations.restart import applying as operations
-from eoctl.operations.restart.plan import KIND, decision_of
-from eoctl.operations.restart.request import read_app_file
-from eoctl.operations.restart.verify import verify as look_again
+from eoctl.operations.inspect.offset_answers import Reading
+from eoctl.operations.restart import applying
+from eoctl.operations.restart.restart_plan import KIND, decision_of
+from eoctl.operations.restart.restart_request import read_app_file
+from eoctl.operations.restart.restart_verify import verify as look_again
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.restart import PLAN, VERIFY, lines
 from eoctl.render.shell import command
 from eoctl.stores import plan_files
+from recovery.answers import Answer
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import Plan
 from recovery.errors import EoctlError, Exit, RefusedError, UnverifiedError, UsageError
 from recovery.restart.decision import PendingError
-from recovery.restart.rows import env_json, env_lines, export_csv, restart_plan_row
-from recovery.rows.answers import Answer
+from recovery.restart.plan_output import env_json, env_lines, export_csv, restart_plan_row
 from recovery.sizes import byte_rate
 from recovery.times import duration, rfc3339
 
@@ -93,7 +93,7 @@ def plan(
 
     async def planned(cluster: Cluster) -> Plan:
         request = read_app_file(file) if file is not None else await target.moves(cluster)
-        return await operations.plan(
+        return await applying.plan(
             cluster, context, request, pause=_seconds(pause, 1.0), reading=reading
         )
 
@@ -164,7 +164,7 @@ def show(
     _one_form(env, env_as_json, export)
     restart_plan = _read(file)
     if not _short(restart_plan, env, env_as_json, export):
-        _show("restart-show", restart_plan, output, file, operations.became(restart_plan))
+        _show("restart-show", restart_plan, output, file, applying.became(restart_plan))
     return Exit.OK
 
 
@@ -173,13 +173,13 @@ def apply(connection: Connection, output: Format, execute: Execute, file: PlanFi
     restart_plan = _read(file)
     context, seconds = context_of(connection, restart_plan), connection.seconds(ACTING_SECONDS)
     if not execute.execute:
-        operations.check(restart_plan, context, seconds)
-    elif (begun := operations.going_on_with(restart_plan)) is not None:
+        applying.check(restart_plan, context, seconds)
+    elif (begun := applying.going_on_with(restart_plan)) is not None:
         print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
         try:
             return CommandChange("restart-apply", begun.plan, context).run(execute, output, seconds)
         except RefusedError:
-            if not operations.is_abandoned(begun):
+            if not applying.is_abandoned(begun):
                 raise
     return CommandChange("restart-apply", restart_plan, context).run(execute, output, seconds)
 
@@ -188,8 +188,8 @@ def undo(connection: Connection, output: Format, execute: Execute, file: PlanFil
     """Put back what `apply` wrote: offset, metadata, leader epoch, absence. --execute acts."""
     restart_plan = _read(file)
     context, seconds = context_of(connection, restart_plan), connection.seconds(ACTING_SECONDS)
-    entry = operations.applied(restart_plan)
-    begun = operations.begun_undo(entry)
+    entry = applying.applied(restart_plan)
+    begun = applying.begun_undo(entry)
     back = begun.plan if begun is not None else undo_plan(entry, context, seconds)
     change = CommandChange("restart-undo", back, context, undoes=entry.id)
     return change.run(execute, output, seconds)
@@ -256,7 +256,7 @@ def _show(
     restart_plan: Plan,
     output: Format,
     file: Path | None,
-    became: operations.Became | None = None,
+    became: applying.Became | None = None,
 ) -> None:
     """Print a plan. became: of a plan that is not just made, what the journal says of it."""
     row = restart_plan_row(decision_of(restart_plan))
@@ -310,7 +310,7 @@ def _fate(word: str, entry: JournalEntry) -> str:
 
 
 def _closing(
-    restart_plan: Plan, file: Path | None, became: operations.Became | None
+    restart_plan: Plan, file: Path | None, became: applying.Became | None
 ) -> Iterator[str]:
     for step in restart_plan.steps:
         yield f" step         {step.does}"

@@ -8,10 +8,10 @@ from eoctl.cli.options import Ranked, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.restart.adhoc import MoveRequest, resolve_move, stored
-from eoctl.operations.restart.request import AdHoc, read_text
+from eoctl.operations.restart.restart_request import AdHoc, read_text
 from recovery.errors import UsageError
 from recovery.restart.adhoc import Target
-from recovery.restart.rows import import_csv
+from recovery.restart.plan_output import import_csv
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import MAX_OFFSET
 from recovery.times import duration, instant, rfc3339

@@ -6,17 +6,16 @@ from pathlib import Path
 
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Output
-from eoctl.operations.inspect import producer_blocks
-from eoctl.operations.inspect import segments as operation
+from eoctl.operations.inspect import producer_blocks, segment_answer
 from eoctl.render.columns.inspect import BLOCKS, PRODUCERS
 from eoctl.render.sanitise import visible
 from recovery.errors import UsageError
-from recovery.rows.segments import SegmentRow
+from recovery.inspect.cluster_rows import SegmentRow
 
 
 def show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence[int]) -> int:
     """The producers of partition folders, and in words what else their files tell."""
-    answer = operation.producers([Path(f) for f in folders], producer_ids)
+    answer = segment_answer.producers([Path(f) for f in folders], producer_ids)
     emit(answer, PRODUCERS, output)
     if output.output in ("table", "wide"):
         segments = answer.extra["segments"]

@@ -9,7 +9,7 @@ from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics, option
 from eoctl.cli.runner import ask
-from eoctl.operations.diagnose import why as operation
+from eoctl.operations.diagnose import why_answer
 from eoctl.operations.diagnose.group_story import why_group
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
@@ -19,10 +19,10 @@ from eoctl.render.columns.table import with_gaps
 from eoctl.render.group_words import group_lines, headline
 from eoctl.render.why import why_lines
 from eoctl.settings.context import Context
+from recovery.answers import Answer
+from recovery.diagnose.why_rows import GroupStoryRow, WhyRow
 from recovery.errors import RefusedError, UsageError
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.why import GroupStoryRow, WhyRow
 
 
 def why(
@@ -67,7 +67,7 @@ def why(
                 source, context, group, settings, pause=pause, on_first_look=seen
             )
         else:
-            answer = await operation.why(
+            answer = await why_answer.why(
                 source,
                 context,
                 selectors,

@@ -20,12 +20,12 @@ from eoctl.render.shell import command
 from eoctl.render.tables import render_table
 from eoctl.render.words import hanging
 from eoctl.settings.context import Context
-from eoctl.stores.journal import redacted
+from eoctl.stores.journal_files import redacted
+from recovery.answers import Answer
+from recovery.change.journal_rows import PlanRow, PlanStepRow
 from recovery.change.plan import Plan
 from recovery.errors import Exit, UsageError
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.journal import PlanRow, PlanStepRow
 
 PLAN_WIDTH = 80
 

@@ -25,7 +25,7 @@ from recovery.facts import ConnectWorker, GroupFacts, Missing, StreamsProcess, T
 from recovery.formats.connect_protocol import decode_tasks, decode_url
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
-from recovery.inspect.connect import PROTOCOL
+from recovery.inspect.connect_ids import PROTOCOL
 from recovery.plurals import counted
 from recovery.values import replace
 

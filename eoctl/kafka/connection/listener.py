@@ -8,10 +8,10 @@ in the same ways elsewhere: a `Peer` says who the other side is, and which setti
 import errno
 import ssl
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
+from recovery.values import Value
 
 TLS_ALERT = b"\x15\x03"  # record type "alert", major version 3
 LONGEST_QUOTE = 300  # characters of a broker's own text
@@ -20,7 +20,7 @@ SAYS_WHO = (18, 19, 20, 21)  # X509_V_ERR_: self-signed, or an issuer that is no
 EXPIRED, NOT_YET_VALID = 10, 9
 
 
-class Peer(NamedTuple):
+class Peer(Value):
     """The other side of a TLS connection. All fields but the first are remedies: our settings."""
 
     name: str

@@ -15,6 +15,7 @@ from recovery.facts import PartitionFacts, TopicPartition, known
 from recovery.formats.batches import CONTROL, TRANSACTIONAL
 from recovery.shared.cut import Behind, Cut
 from recovery.times import format_duration
+from recovery.values import replace
 
 PAUSE_SECONDS = 0.5
 LEADER_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
@@ -126,12 +127,12 @@ async def behind(
                     known = first.get(producer, Behind(None, None))
                     at = max(offset, p.end)
                     if control:
-                        known = known._replace(
-                            marker=known.marker or (offset, epoch), open_from=None
+                        known = replace(
+                            known, marker=known.marker or (offset, epoch), open_from=None
                         )
                     else:
                         begun = at if known.open_from is None else known.open_from
-                        known = known._replace(data=known.data or (at, epoch), open_from=begun)
+                        known = replace(known, data=known.data or (at, epoch), open_from=begun)
                     first[producer] = known
         by_partition[partition] = first
     return by_partition

@@ -2,7 +2,6 @@
 which the commits are compared."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, offsets_partitions
@@ -14,6 +13,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
 from recovery.quoting import quoted, some
 from recovery.restart.commits import GroupCommit, LastCommits
+from recovery.values import Value
 
 TAIL = 1000  # offsets at the end of an output
 
@@ -88,7 +88,7 @@ async def group_times(
     return times, missing
 
 
-class _Unread(NamedTuple):
+class _Unread(Value):
     """Why a partition of `__consumer_offsets` could not be read: Kafka's error, and a sentence."""
 
     error: str

@@ -6,8 +6,8 @@ What could not be read is left open; nothing is guessed.
 from collections.abc import Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.evidence import MARKER_CHUNKS, high_watermark, one_per_partition
 from eoctl.kafka.read.fetch import Chunk, Range, read
+from eoctl.kafka.read.start_batches import MARKER_CHUNKS, high_watermark, one_per_partition
 from recovery.facts import PartitionFacts, TopicPartition, grouped
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.records import ControlType, marker

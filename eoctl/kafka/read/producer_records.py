@@ -12,31 +12,11 @@ from eoctl.kafka.read.fetch import read
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import MAX_SEQUENCE, batch_headers
 from recovery.formats.records import ControlType, marker
-from recovery.values import Value, replace
+from recovery.remedy.salvage import Written
+from recovery.values import replace
 
 Transaction = tuple[int, int]
 """Producer id and producer epoch."""
-
-
-class Written(Value):
-    """One transaction's records in one partition. first, last: offsets of its records.
-
-    outcome: `commit` or `abort` of the marker at offset `marker` that ended it here, appended at
-    `ended_at` (epoch ms, the broker's clock); None = no marker was read. lacking: missing records,
-    by their sequences: the first of a producer epoch is 0, and each record has its own. next: the
-    sequence that follows. behind: records of the same producer id and epoch after that marker, so
-    these two identify more than one transaction.
-    """
-
-    records: int
-    first: int
-    last: int
-    outcome: str | None = None
-    marker: int | None = None
-    ended_at: int | None = None
-    lacking: int = 0
-    next: int = 0
-    behind: int = 0
 
 
 async def written(

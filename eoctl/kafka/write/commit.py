@@ -13,7 +13,26 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from recovery.facts import TopicPartition
+from recovery.shared.log_position import LogPosition
 from recovery.values import Value
+
+
+class CommittedPosition(Value):
+    """A committed offset: the next one to read. metadata: what its writer committed with it.
+
+    leader_epoch: of the record before the offset; None: not known, or not an offset in a log (a
+    sink's marker, a delivery's row).
+    """
+
+    offset: int
+    metadata: str
+    leader_epoch: int | None = None
+
+    @property
+    def in_log(self) -> LogPosition:
+        """Return the position, to be checked against its log."""
+        return LogPosition(self.offset, self.leader_epoch)
+
 
 NOT_THERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"})
 NOT_YET = NOT_THERE | {"COORDINATOR_NOT_AVAILABLE"}
@@ -28,14 +47,6 @@ ErrorsByPartition = Mapping[TopicPartition, str]
 Ready = Callable[[bool], Awaitable[None]]
 """May it be sent now, to a coordinator that is connected? Raises where not. Its argument: was it
 sent before? Then it may have been done: NOT_COORDINATOR can also follow an append."""
-
-
-class Committed(Value):
-    """One offset commit. leader_epoch: None = not known; metadata: empty = none."""
-
-    offset: int
-    leader_epoch: int | None = None
-    metadata: str = ""
 
 
 class NotSentError(Exception):
@@ -62,7 +73,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
 
 
 async def commit_offsets(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, CommittedPosition], ready: Ready
 ) -> ErrorsByPartition:
     """Send OffsetCommit without a member. Raises NotSentError; WireError: outcome unknown."""
     request = messages.OffsetCommitRequest

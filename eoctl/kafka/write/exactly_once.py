@@ -10,17 +10,17 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from eoctl.host.waiting import in_thread
 from eoctl.kafka.connection import confluent
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.read.committed import with_offsets
+from eoctl.kafka.write.commit import CommittedPosition
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.inspect.rights import missing_right
-from recovery.shared.log_position import LogPosition
 from recovery.times import format_duration
 
 CALL_SECONDS = 60.0
@@ -40,23 +40,6 @@ _DENIED = (
 
 class FencedError(RefusedError):
     """Another producer of the same transactional id has taken over: nothing more is written."""
-
-
-class CommittedPosition(NamedTuple):
-    """A committed offset: the next one to read. metadata: what its writer committed with it.
-
-    leader_epoch: of the record before the offset; None: not known, or not an offset in a log (a
-    sink's marker, a delivery's row).
-    """
-
-    offset: int
-    metadata: str
-    leader_epoch: int | None = None
-
-    @property
-    def in_log(self) -> LogPosition:
-        """Return the position, to be checked against its log."""
-        return LogPosition(self.offset, self.leader_epoch)
 
 
 async def committed(

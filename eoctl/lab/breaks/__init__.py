@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from eoctl.host.processes import Process, spawn
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.breaks import (
-    checkpoint,
     connect,
+    flink_job,
     histories,
     markers,
     mixed,
@@ -30,7 +30,7 @@ from eoctl.lab.breaks import (
 from eoctl.lab.breaks.stage import COMMON, BreakKind, Options, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
-from eoctl.lab.owners import adopt, owners_folder
+from eoctl.lab.owner_processes import adopt, owners_folder
 from eoctl.lab.producer import Producer
 from recovery import errors
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, BreakKind] = {
     kind.name: kind
-    for module in (owned, orphans, mixed, markers, offsets, unheld, histories, checkpoint, connect)
+    for module in (owned, orphans, mixed, markers, offsets, unheld, histories, flink_job, connect)
     for kind in module.KINDS
 }
 OWNER_SECONDS = 120.0

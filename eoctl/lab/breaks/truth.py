@@ -11,7 +11,7 @@ from eoctl.lab.client import NOT_NOW, Client, NewRecord
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
 from recovery.facts import HasPartition
-from recovery.rows.row import Row
+from recovery.row import Row
 
 # If verification was switched off a moment ago, the broker may not know that yet.
 STRAY_NOT_YET = NOT_NOW | {

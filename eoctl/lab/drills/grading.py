@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.client import Client
 from eoctl.lab.drills import judge, work
+from eoctl.lab.drills.drill_state import Case, DrillState
 from eoctl.lab.drills.judge import Ending, Fence
-from eoctl.lab.drills.state import Case, DrillState
-from eoctl.stores.journal import Journal
+from eoctl.lab.lab_tables import DrillGradeRow
+from eoctl.stores.journal_files import Journal
 from recovery.change.journal import JournalEntry
 from recovery.errors import EoctlError
-from recovery.rows.lab import DrillGradeRow
-from recovery.rows.row import ErrorRow
+from recovery.row import ErrorRow
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab

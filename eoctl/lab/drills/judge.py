@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from eoctl.lab.drills.state import Case
+from eoctl.lab.drills.drill_state import Case
+from eoctl.lab.lab_tables import DrillGradeRow, Result
 from recovery.plurals import counted
-from recovery.rows.lab import DrillGradeRow, Result
 from recovery.values import Value
 
 POINTS: Mapping[Result, int] = {"right": 10, "left": 0, "wrong": -10, "harmful": -30}

@@ -15,10 +15,10 @@ from eoctl.lab import admin, breaks
 from eoctl.lab.breaks.markers import TRANSACTION_STATE, TRY_AGAIN, stoppable_broker
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
-from eoctl.lab.drills.state import Case, Role
+from eoctl.lab.drills.drill_state import Case, Role
+from eoctl.lab.lab_tables import OwnerAnswer
 from recovery.errors import UnverifiedError
 from recovery.formats.coordinator import coordinator_partition
-from recovery.rows.lab import OwnerAnswer
 from recovery.values import replace
 
 if TYPE_CHECKING:

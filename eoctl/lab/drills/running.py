@@ -16,13 +16,13 @@ from eoctl.lab.breaks.connect import group_folder
 from eoctl.lab.client import Client
 from eoctl.lab.drills import grading, work
 from eoctl.lab.drills.catalogue import DRILLS, Drill
+from eoctl.lab.drills.drill_state import FILE, Case, DrillState
 from eoctl.lab.drills.planting import LEAVES_SECONDS, Scene, checkpoint_folder
-from eoctl.lab.drills.state import FILE, Case, DrillState
+from eoctl.lab.lab_tables import DrillAnswerRow, DrillGradeRow
 from eoctl.lab.producer import Producer
 from recovery.errors import RefusedError, UnverifiedError, UsageError
 from recovery.quoting import quoted
-from recovery.rows.lab import DrillAnswerRow, DrillGradeRow
-from recovery.rows.row import ErrorRow
+from recovery.row import ErrorRow
 from recovery.values import replace
 
 if TYPE_CHECKING:

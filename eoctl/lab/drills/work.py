@@ -13,8 +13,8 @@ from eoctl.host.processes import spawn, wait_ended
 from eoctl.lab import admin
 from eoctl.lab.client import NewRecord
 from eoctl.lab.drills import judge
+from eoctl.lab.drills.drill_state import Case
 from eoctl.lab.drills.planting import Scene
-from eoctl.lab.drills.state import Case
 from eoctl.lab.job import (
     CHANGELOG,
     GROUP,
@@ -26,8 +26,8 @@ from eoctl.lab.job import (
     expected_totals,
     records,
 )
+from eoctl.lab.lab_tables import DrillGradeRow
 from recovery.errors import RefusedError, UnverifiedError
-from recovery.rows.lab import DrillGradeRow
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab

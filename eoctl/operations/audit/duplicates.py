@@ -15,13 +15,13 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.engine import AuditedRanges, RangesAudit
 from eoctl.operations.audit.ranges import AuditOptions, Resolved
+from recovery.answers import Answer, error_rows
+from recovery.audit.audit_request import DuplicatesFound, DuplicatesRequest, RecordsRead
+from recovery.audit.audit_rows import AuditDuplicatesRow, RecordPlace
 from recovery.audit.duplicates import Copies, Duplicate, Suspects, suspects_of
-from recovery.audit.request import DuplicatesFound, DuplicatesRequest, RecordsRead
 from recovery.errors import EoctlError
 from recovery.formats.columns import ColumnBatch
 from recovery.plurals import counted
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
 from recovery.shared.record_ids import RecordId, digests
 
 RANGE_OFFSETS = 5_000_000

@@ -17,13 +17,13 @@ from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores import private
-from recovery.audit.facts import Coverage
-from recovery.audit.request import AuditRequest, AuditResult, Resolved
+from recovery.answers import Answer
+from recovery.audit.audit_request import AuditRequest, AuditResult, Resolved
+from recovery.audit.transaction_facts import Coverage
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, TopicPartition
 from recovery.inspect.lost_markers import OwnMarker
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound
 from recovery.values import Value, replace

@@ -15,14 +15,14 @@ from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
 from eoctl.operations.audit.mirror_rows import MirrorAnswer, mirror_answer
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, not_read, resolve
 from eoctl.settings.context import Context
+from recovery.answers import Answer, error_rows
+from recovery.audit.audit_rows import AuditMirrorRow
 from recovery.audit.mirror_pairs import Translated
 from recovery.audit.mirror_table import FIELDS, explained
 from recovery.errors import EoctlError, IncompleteError, UsageError
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
 from recovery.formats.reader import CorruptError
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.mirror import AuditMirrorRow
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import Bound
 from recovery.values import Value, replace

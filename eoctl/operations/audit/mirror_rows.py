@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eoctl.operations.audit.mirror_reading import BothLogs
+from recovery.audit.audit_rows import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
 from recovery.audit.mirror_pairs import PairRun
 from recovery.audit.mirror_table import Difference, explained
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
 from recovery.plurals import counted
-from recovery.rows.mirror import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
 from recovery.shared.record_digests import KEY_RANGES, range_name
 from recovery.values import replace
 

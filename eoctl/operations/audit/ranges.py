@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from eoctl.engine.audit_reading import columns, not_read, seen_by_readers
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pump import Reading
-from eoctl.operations.inspect import offsets
-from recovery.audit.request import Resolved
+from eoctl.operations.inspect import offset_answers
+from recovery.audit.audit_request import Resolved
 from recovery.facts import Missing, PartitionFacts
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound, range_problem
@@ -35,7 +35,7 @@ async def resolve(
 
     The latter: a selector that matches nothing, an offset out of range.
     """
-    facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
+    facts, ranges, missing = await offset_answers.bounded(cluster, selectors, start, end)
     resolved: list[Resolved] = []
     for f in facts:
         if (partition := f.topic_partition) in ranges:

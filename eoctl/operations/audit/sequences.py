@@ -12,15 +12,15 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.engine import AuditedRanges, RangesAudit
 from eoctl.operations.audit.ranges import AuditOptions
-from recovery.audit.request import (
+from recovery.answers import Answer, error_rows
+from recovery.audit.audit_request import (
     PartitionSequences,
     Resolved,
     SequencesFound,
     SequencesRequest,
     joined_sequences,
 )
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.audit import AuditSequencesRow, SequencesExamined
+from recovery.audit.audit_rows import AuditSequencesRow, SequencesExamined
 
 
 @dataclass(frozen=True)

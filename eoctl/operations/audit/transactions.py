@@ -15,19 +15,19 @@ from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, as_resolved
-from eoctl.operations.inspect.history import read_state_logs, unread
+from eoctl.operations.inspect.history_answer import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.inspect.marker_origins import own_markers
 from eoctl.operations.inspect.source import StateLogs
-from recovery.audit.facts import Coverage, Ending, coverage
-from recovery.audit.request import TransactionsFound, TransactionsRequest
+from recovery.answers import Answer, error_rows
+from recovery.audit.audit_request import TransactionsFound, TransactionsRequest
+from recovery.audit.audit_rows import AuditTransactionsRow, NamedMarker, TransactionsCovered
+from recovery.audit.transaction_facts import Coverage, Ending, coverage
 from recovery.audit.transactions import ForeignMarker, Torn, judge, undecided
 from recovery.facts import Missing, TopicPartition
+from recovery.inspect.cluster_rows import MarkerRow
 from recovery.inspect.history import StateLog
 from recovery.plurals import counted
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.audit import AuditTransactionsRow, NamedMarker, TransactionsCovered
-from recovery.rows.strip import MarkerRow
 from recovery.selectors import Selector
 
 

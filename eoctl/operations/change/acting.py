@@ -22,7 +22,7 @@ from eoctl.operations.change.steps import (
     die_here_in_tests,
 )
 from eoctl.settings.context import Context
-from eoctl.stores.journal import Journal, who
+from eoctl.stores.journal_files import Journal, who
 from eoctl.stores.locks.lock import held_by
 from eoctl.stores.locks.scope_lock import locked
 from recovery.change.journal import JournalEntry, unfinished, ways_out

@@ -9,14 +9,13 @@ from pathlib import Path
 from eoctl.host.clock import now_ms
 from eoctl.settings.context import Connect, Context, resolve, state_dir
 from eoctl.stores import plan_files
-from eoctl.stores.journal import Journal, JournalContent
+from eoctl.stores.journal_files import Journal, JournalContent
+from recovery.answers import Answer
 from recovery.change.journal import Event, JournalEntry
+from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
 from recovery.change.plan import Plan
 from recovery.errors import EoctlError, RefusedError
-from recovery.rows.answers import Answer
-from recovery.rows.journal import JournalEventRow, JournalRow
-from recovery.rows.plans import PlanFileRow
-from recovery.rows.row import ErrorRow
+from recovery.row import ErrorRow
 
 PLAN = "plan "  # before a plan file's name, in place of an entry's id
 MOST = 500  # journal entries on a screen: the newest
@@ -160,7 +159,7 @@ def entry_of(about: str) -> JournalEntry:
 
 def jobs() -> Answer:
     """Return the recovery jobs launched from here, oldest first."""
-    from eoctl.operations.jobs.records import list_jobs
+    from eoctl.operations.jobs.job_records import list_jobs
 
     return Answer("jobs-list", None, now_ms(), list_jobs())
 
@@ -172,7 +171,7 @@ def detail(about: str) -> Answer:
     """
     word, _, name = about.partition(" ")
     if word == "job":
-        from eoctl.operations.jobs.records import show
+        from eoctl.operations.jobs.job_records import show
 
         row, log = show(name)
         return Answer("jobs-show", row.cluster_id, now_ms(), [row], extra={"log": log})

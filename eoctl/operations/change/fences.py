@@ -6,7 +6,7 @@ these, until a live owner was shut out.
 
 from collections.abc import Iterator
 
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
 from recovery.change.journal import JournalEntry
 from recovery.inspect.incarnation import Incarnation
 from recovery.values import Value

@@ -13,12 +13,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from eoctl.host.clock import now_ms
-from eoctl.stores.journal import Journal, Writer
+from eoctl.stores.journal_files import Journal, Writer
+from recovery.answers import worst
 from recovery.change.journal import JournalEntry, ways_out
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
 from recovery.plurals import counted
-from recovery.rows.answers import worst
 from recovery.values import Value
 
 if TYPE_CHECKING:  # a list of changes loads no cluster

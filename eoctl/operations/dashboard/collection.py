@@ -17,27 +17,28 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.change import changes
-from eoctl.operations.dashboard import bundle
+from eoctl.operations.dashboard import bundling
 from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
-from eoctl.operations.diagnose.why import why
-from eoctl.operations.inspect.history import history
+from eoctl.operations.diagnose.why_answer import why
+from eoctl.operations.inspect.history_answer import history
 from eoctl.operations.inspect.listing import lso_answer, producers, txn_list
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.offline import Offline
+from eoctl.operations.inspect.partition_strip import strip
 from eoctl.operations.inspect.source import Source
-from eoctl.operations.inspect.strip import strip
 from eoctl.operations.session.session import Session
 from eoctl.settings.context import Context
+from recovery.answers import Answer, error_rows
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import Facts, GroupFacts, Missing
+from recovery.inspect.cluster_rows import BrokerRow
+from recovery.inspect.group_offsets import offsets_show_rows
 from recovery.inspect.observation import Settings
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.groups import offsets_show_rows
-from recovery.rows.row import BrokerRow, ErrorRow
+from recovery.row import ErrorRow
 from recovery.selectors import parse_selector
 from recovery.values import replace
 
@@ -146,7 +147,7 @@ class BundleCollection:
     def source(self) -> Offline:
         """Open the bundle. Raises UsageError for a file that is not a complete bundle."""
         if self._source is None:
-            self._source = bundle.source(self.path)
+            self._source = bundling.source(self.path)
         return self._source
 
     def empty(self) -> Snapshot:
@@ -284,7 +285,7 @@ async def _merge(cluster: Cluster | None, path: str) -> Parts:
 
 async def _checkpoint(cluster: Cluster | None, path: str) -> Parts:
     """Look at a Flink checkpoint's transactions; their errors must not hide the verdicts."""
-    from eoctl.operations.remedy.checkpoint import committables
+    from eoctl.operations.remedy.flink_transactions import committables
     from eoctl.stores import flink_checkpoint
 
     try:

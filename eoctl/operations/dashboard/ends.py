@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from eoctl.kafka.ask.coordinators import TRANSACTION_STATE
+from recovery.answers import Answer
 from recovery.facts import Facts
-from recovery.inspect.ends import ends_between
-from recovery.rows.answers import Answer
-from recovery.rows.row import TxnListRow
+from recovery.inspect.cluster_rows import TxnListRow
+from recovery.watch.ends import ends_between
 
 
 class EndsCount:

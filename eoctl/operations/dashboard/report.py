@@ -8,18 +8,18 @@ from pathlib import Path
 from eoctl import __version__
 from eoctl.host.clock import now_ms
 from eoctl.operations.change.changes import MOST, damage, event_row, journal_row
-from eoctl.operations.diagnose.runbook import runbook
+from eoctl.operations.diagnose.runbook_answer import runbook
 from eoctl.operations.inspect.offline import Offline
 from eoctl.render.report.page import Change, Report
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
-from eoctl.stores.journal import Journal, JournalContent
+from eoctl.stores.journal_files import Journal, JournalContent
+from recovery.answers import Answer
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import Plan
 from recovery.errors import IncompleteError, UsageError
 from recovery.inspect.observation import Settings
 from recovery.quoting import quoted
-from recovery.rows.answers import Answer
 from recovery.values import replace
 
 BEFORE_MS = 86_400_000

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from eoctl.host.clock import now_ms
-from recovery.rows.answers import Answer
+from recovery.answers import Answer
 from recovery.values import Value, replace
 
 PARTS = (

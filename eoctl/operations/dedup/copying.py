@@ -3,7 +3,8 @@
 Partition p of the input is read in order up to its last stable offset; records that are no repeats
 go to partition p of the output, in a transaction that also commits how far the input was read.
 After a kill the next run continues from there. `recovery.dedup.repeats` decides;
-`eoctl.engine.dedup_task` reads and writes, here or in a Spark job (`eoctl.operations.dedup.spark`).
+`eoctl.engine.dedup_task` reads and writes, here or in a Spark job
+(`eoctl.operations.dedup.dedup_on_spark`).
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from typing import Any
 
 from eoctl.engine import dedup_memory, dedup_task
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
-from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
+from eoctl.kafka.write.commit import CommittedPosition
+from eoctl.kafka.write.exactly_once import Writer, committed, last_committed
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.dedup.creating import as_input
@@ -25,8 +27,8 @@ from eoctl.settings.context import Context
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.change.plan import Plan, Step
+from recovery.dedup.dedup_request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.errors import (
     NO_SUCH_TOPIC,
     IncompleteError,

@@ -13,7 +13,7 @@ from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
-from recovery.dedup.request import DedupRequest
+from recovery.dedup.dedup_request import DedupRequest
 from recovery.errors import IncompleteError
 from recovery.plurals import counted
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
-from eoctl.operations.diagnose.why import (
+from eoctl.operations.diagnose.why_answer import (
     answer_of,
     healthy_rows,
     held_targets,
@@ -17,6 +17,7 @@ from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import Source
 from eoctl.render.shell import command
 from eoctl.settings.context import Context
+from recovery.answers import Answer
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.diagnose.group_verdict import (
     GroupSeen,
@@ -28,6 +29,13 @@ from recovery.diagnose.group_verdict import (
     stops,
 )
 from recovery.diagnose.reach import READ_COMMITTED
+from recovery.diagnose.why_rows import (
+    Action,
+    GroupPartitionRow,
+    GroupStepRow,
+    GroupStoryRow,
+    WhyRow,
+)
 from recovery.facts import (
     GroupFacts,
     GroupOffsetFacts,
@@ -37,8 +45,6 @@ from recovery.facts import (
     TopicPartition,
 )
 from recovery.inspect.observation import Settings
-from recovery.rows.answers import Answer
-from recovery.rows.why import Action, GroupPartitionRow, GroupStepRow, GroupStoryRow, WhyRow
 from recovery.selectors import Selector, parse_selector
 from recovery.values import Value, replace
 

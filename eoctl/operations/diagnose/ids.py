@@ -17,7 +17,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.state_logs import noted_state_logs
-from eoctl.operations.diagnose.owners import look_for_life
+from eoctl.operations.diagnose.owner_traces import look_for_life
 from eoctl.operations.diagnose.pause import refuse_pause
 from eoctl.stores.history_cache import state_cache
 from recovery.diagnose.case import named_after

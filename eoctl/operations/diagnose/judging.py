@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
-from eoctl.kafka.read import evidence
+from eoctl.kafka.read import start_batches
 from eoctl.operations.diagnose import looking
 from eoctl.operations.diagnose.histories import histories
 from eoctl.operations.diagnose.ids import JudgedIds, judge_ids
@@ -25,8 +25,7 @@ from recovery.diagnose.verdicts import judge
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, PartitionFacts, TopicPartition, Transactions, grouped
 from recovery.inspect.history import History, still_open_in_log
-from recovery.inspect.motion import continues, is_over
-from recovery.inspect.observation import OpenTransaction, Settings, StartBatch
+from recovery.inspect.observation import OpenTransaction, Settings, StartBatch, continues, is_over
 from recovery.values import replace
 
 SECOND_LOOK_RULES = frozenset(
@@ -255,7 +254,7 @@ class Judging:
         if again is not None:
             opened = [o for o in opened if any(_is_same(o, j) for j in again)]
         facts = {partition: sample.partition for partition, sample in look.samples.items()}
-        batches = await evidence.start_batches(
+        batches = await start_batches.start_batches(
             self._cluster,
             [o for o in opened if o.producer_id is not None],
             facts,

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.group_verdict import Unread
-    from recovery.diagnose.waiting import Waiting
+    from recovery.diagnose.waiting_records import Waiting
+    from recovery.inspect.cluster_rows import StripRow
     from recovery.inspect.observation import Settings
-    from recovery.rows.strip import StripRow
 
 AROUND = 100  # offsets on each side of the LSO that `why` draws
 CHUNKS = 16  # of 4 MiB: read to count the waiting records of one partition
@@ -48,7 +48,7 @@ class Held(Value):
 
     def waiting(self, producer_id: int | None) -> Waiting:
         """Count the waiting records, and those of one producer among them."""
-        from recovery.diagnose.waiting import waiting
+        from recovery.diagnose.waiting_records import waiting
 
         return waiting(self.buffers, self.start, self.end, producer_id, complete=self.complete)
 
@@ -90,9 +90,9 @@ class Live:
     async def state_logs(
         self, ids: Sequence[str], producer_ids: Sequence[int], newest: int | None = None
     ) -> StateLogs:
-        from eoctl.operations.inspect import history
+        from eoctl.operations.inspect import history_answer
 
-        return await history.read_state_logs(self.cluster, ids, producer_ids, newest)
+        return await history_answer.read_state_logs(self.cluster, ids, producer_ids, newest)
 
     async def diagnose(
         self, scope: Scope, settings: Settings, *, pause: float, on_first_look: OnFirstLook = None
@@ -177,7 +177,7 @@ class Live:
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
         from eoctl.operations.inspect.marker_origins import strip_with_origins
-        from eoctl.operations.inspect.strip import stretches
+        from eoctl.operations.inspect.partition_strip import stretches
 
         rows, missing = await stretches(self.cluster, p, AROUND)
         if missing or not rows:

@@ -13,7 +13,7 @@ from eoctl.kafka.ask import clocks, coordinators, moments
 from eoctl.kafka.ask.standing import leaderless, standing, with_least_in_sync
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, TopicMetadata
 from eoctl.operations.diagnose.ids import PREPARING, Past, past_limits
-from eoctl.operations.diagnose.owners import Owners, look_for_life
+from eoctl.operations.diagnose.owner_traces import Owners, look_for_life
 from recovery.facts import Missing, TopicPartition, TransactionFacts, Transactions
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, Settings

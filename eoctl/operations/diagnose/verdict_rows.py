@@ -4,16 +4,9 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from eoctl.render.shell import command
+from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
-from recovery.diagnose.id_verdicts import IdVerdict
-from recovery.diagnose.remedies import Remedy
-from recovery.diagnose.verdicts import Verdict
-from recovery.facts import Missing
-from recovery.inspect.inspection import owner_of
-from recovery.remedy.ends import Way, ends_of, plain_way, way_out
-from recovery.remedy.repairs import refusals
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.diagnosis import (
+from recovery.diagnose.diagnosis_rows import (
     EndsRow,
     EvidenceRow,
     OtherwiseRow,
@@ -22,6 +15,13 @@ from recovery.rows.diagnosis import (
     TxnHangingRow,
     WayRow,
 )
+from recovery.diagnose.id_verdicts import IdVerdict
+from recovery.diagnose.remedies import Remedy
+from recovery.diagnose.verdicts import Verdict
+from recovery.facts import Missing
+from recovery.inspect.inspection import owner_of
+from recovery.remedy.ends import Way, ends_of, plain_way, way_out
+from recovery.remedy.repairs import refusals
 
 HIDDEN = frozenset({"open", "prepare"})  # no findings; shown with --all or if named
 

@@ -15,7 +15,7 @@ from eoctl.operations.inspect.lists import Scope, selected
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
-from recovery.rows.strip import BesideRangeRow, BesideRow
+from recovery.inspect.cluster_rows import BesideRangeRow, BesideRow
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound
 from recovery.values import Value, replace

@@ -6,9 +6,10 @@ Each function asks a Source for facts and returns an Answer.
 from collections.abc import Sequence
 
 from eoctl.kafka.ask import coordinators
-from eoctl.operations.inspect.connect import connect_rows
+from eoctl.operations.inspect.connect_owners import connect_rows
 from eoctl.operations.inspect.lists import CLOCK_SKEW_MS, Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
+from recovery.answers import Answer, error_rows
 from recovery.facts import Facts, PartitionFacts, TransactionFacts
 from recovery.inspect.inspection import (
     OPEN_STATES,
@@ -18,7 +19,6 @@ from recovery.inspect.inspection import (
     txn_describe_rows,
     txn_list_rows,
 )
-from recovery.rows.answers import Answer, error_rows
 from recovery.values import replace
 
 

@@ -17,12 +17,12 @@ from eoctl.kafka.ask import clocks, coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import CLOCK_SKEW_MS
 from eoctl.render.words import size
+from eoctl.settings.context_rows import ContextTestRow
 from eoctl.settings.folders import cache_dir, state_dir
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import UsageError
 from recovery.facts import CoordinatorClock, grouped
 from recovery.plurals import counted, listed
-from recovery.rows.row import ContextTestRow
 from recovery.times import span
 
 LEAST_COLUMNS = 80

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.inspect.history import read_state_logs
-from eoctl.stores.journal import Journal
+from eoctl.operations.inspect.history_answer import read_state_logs
+from eoctl.stores.journal_files import Journal
 from recovery.change.journal import JournalEntry
 from recovery.errors import EoctlError
 from recovery.facts import TopicPartition
 from recovery.inspect.chains import Wanted
+from recovery.inspect.cluster_rows import MarkerRow, StripRow
 from recovery.inspect.history import Marker
 from recovery.inspect.lost_markers import (
     OwnMarker,
@@ -17,9 +18,8 @@ from recovery.inspect.lost_markers import (
     past_of,
     with_origins,
 )
-from recovery.inspect.strip import markers_of, told
+from recovery.inspect.strip_stretches import markers_of, told
 from recovery.remedy.repairs import MARKER_ACTION
-from recovery.rows.strip import MarkerRow, StripRow
 
 
 async def strip_with_origins(

@@ -11,7 +11,7 @@ from eoctl.settings.context import Context
 from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.group_verdict import Unread
-from recovery.diagnose.waiting import Waiting
+from recovery.diagnose.waiting_records import Waiting
 from recovery.errors import UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -25,9 +25,9 @@ from recovery.facts import (
 )
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionValue
+from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.observation import Settings
 from recovery.quoting import quoted, some
-from recovery.rows.strip import StripRow
 from recovery.values import replace
 
 

@@ -26,11 +26,11 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.inspect.machine import machine, row_of
 from eoctl.settings.context import Context
+from eoctl.settings.context_rows import ContextTestRow
+from recovery.answers import Answer
 from recovery.facts import Missing
 from recovery.inspect import rights
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.row import ContextTestRow
 
 MOST_GROUPS = 1000  # asked for their operations; of more groups, the first ones represent all
 MOST_NAMED = 5

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eoctl.host.clock import now_ms
-from eoctl.operations.inspect.segments import Findings
+from eoctl.operations.inspect.segment_answer import Findings
 from eoctl.stores.segment_files import mapped, partition_of, property_in, segments_in
+from recovery.answers import Answer, error_rows
 from recovery.errors import UnreachableError, UsageError
 from recovery.facts import Missing, known
 from recovery.formats.batches import BatchHeader, batch_headers, crc_matches
@@ -22,8 +23,7 @@ from recovery.formats.producer_ids import (
 )
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import records
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.segments import ProducerBlockRow
+from recovery.inspect.cluster_rows import ProducerBlockRow
 
 METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 ZOOKEEPER_SECONDS = 10.0

@@ -14,7 +14,7 @@ from recovery.formats import consumer_offsets
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record, replaced
-from recovery.rows.strip import HeaderRow, RecordFormat
+from recovery.inspect.cluster_rows import HeaderRow, RecordFormat
 
 Format = Literal["auto", "text", "json", "avro", "protobuf", "hex"]
 FORMATS: tuple[Format, ...] = ("auto", "text", "json", "avro", "protobuf", "hex")
@@ -136,7 +136,7 @@ def own_topic(topic: str, record: Record) -> tuple[Form, Form] | None:
         offset = Form({"offset": value.offset, "metadata": value.metadata}, "json")
     else:
         return None
-    return Form(key._asdict(), "json"), offset
+    return Form(key.as_dict(), "json"), offset
 
 
 def header_rows(record: Record) -> list[HeaderRow]:

@@ -23,15 +23,15 @@ from eoctl.operations.inspect.record_forms import (
 )
 from eoctl.settings.context import Context
 from eoctl.stores.schema_registry import registry_of
+from recovery.answers import Answer, error_rows
 from recovery.diagnose.held_records import Batch, HeldRecords
+from recovery.diagnose.why_rows import WhyRow
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import HasPartition, Missing, PartitionFacts
 from recovery.formats.batches import NO_PRODUCER_ID
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record, records
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.strip import BesideRangeRow, RecordRow
-from recovery.rows.why import WhyRow
+from recovery.inspect.cluster_rows import BesideRangeRow, RecordRow
 from recovery.selectors import parse_selector
 from recovery.values import Value, replace
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to st
     from eoctl.operations.inspect.lists import Scope, TxnFilter
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.group_verdict import Unread
-    from recovery.diagnose.waiting import Waiting
+    from recovery.diagnose.waiting_records import Waiting
     from recovery.facts import (
         Facts,
         GroupFacts,
@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to st
         TopicPartition,
         Transactions,
     )
+    from recovery.inspect.cluster_rows import StripRow
     from recovery.inspect.history import StateLog
     from recovery.inspect.observation import Settings
-    from recovery.rows.strip import StripRow
 
 Configs = Mapping[str, Mapping[str, str | None]]
 """Topic name or broker id, as text → settings in force."""

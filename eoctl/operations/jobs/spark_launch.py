@@ -24,9 +24,9 @@ from eoctl.host.processes import identify
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.credentials import Confidential
 from eoctl.kafka.connection.property_names import SECRET_KEY
-from eoctl.operations.jobs import records as jobs
-from eoctl.stores.jobs import Job, JobFolder, Jobs
-from eoctl.stores.journal import redacted, who, without_parameters
+from eoctl.operations.jobs import job_records as jobs
+from eoctl.stores.job_folders import Job, JobFolder, Jobs
+from eoctl.stores.journal_files import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
 from recovery.times import not_done_within
 from recovery.values import replace

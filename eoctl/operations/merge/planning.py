@@ -2,7 +2,7 @@
 
 A merge log's partition p records the order in which inputs were merged into the output's partition
 p. The rules are in `recovery.merge_*`; this module reads from the cluster. `replay` is in
-`eoctl.operations.merge.acting`.
+`eoctl.operations.merge.replay_change`.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from eoctl.kafka.ask.log_ends import read_ends
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.count import Cuts, count
-from eoctl.kafka.write.exactly_once import CommittedPosition, committed
+from eoctl.kafka.write.commit import CommittedPosition
+from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.merge.read import read_log
 from eoctl.stores.offsets.opening import open_store
 from recovery import plurals
+from recovery.answers import Answer, error_rows
 from recovery.errors import IncompleteError, RefusedError, UsageError, topic_problem
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.merge.log import Columns, MergeFormat, Tail, merge_format, merge_plan
+from recovery.merge.log_rows import MergePlanRow
 from recovery.merge.reading import beyond, entries_of, no_input, refuse_unreadable
-from recovery.merge.replay import Base, ReplayPosition
-from recovery.merge.rows import merge_plan_row
+from recovery.merge.replay import Base, ReplayPosition, merge_plan_row
 from recovery.restart.observed import Counted, Log, LogEnd, Observed
 from recovery.restart.output_rules import final_end, written_by_one
 from recovery.restart.producers import ProducerRuns
 from recovery.restart.stored import StoredOutput, StoredPartition
-from recovery.rows.answers import Answer, error_rows
-from recovery.rows.merge import MergePlanRow
 from recovery.shared.app_file import App, named
 from recovery.shared.log_position import LogPosition, not_proven, refuse_diverged
 from recovery.values import Value, replace

@@ -18,7 +18,7 @@ import msgspec
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import ClientSettings
-from eoctl.kafka.write.exactly_once import CommittedPosition as Committed
+from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.kafka.write.exactly_once import Writer
 from eoctl.operations.merge.planning import (
     Merge,
@@ -275,7 +275,7 @@ class _Attempt:
         self._job.ensure_held()
         position = self._replay.position
         epoch = self._epochs.of(position.merge_offset - 1)
-        at = Committed(position.merge_offset, position.metadata, epoch)
+        at = CommittedPosition(position.merge_offset, position.metadata, epoch)
         self._writer.commit({self._merge: at})
         self._in_transaction = False
         self._committed = position

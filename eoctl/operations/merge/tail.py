@@ -6,12 +6,12 @@ from pathlib import Path
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.merge import planning as merge
 from eoctl.operations.merge.read import read_log
-from eoctl.operations.restart.request import read_app_file
+from eoctl.operations.restart.restart_request import read_app_file
+from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.formats.reader import CorruptError
 from recovery.merge.log import merge_format
-from recovery.rows.answers import Answer
-from recovery.rows.merge import MergePlanRow
+from recovery.merge.log_rows import MergePlanRow
 
 NEWEST = 20  # entries per partition
 

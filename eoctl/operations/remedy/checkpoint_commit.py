@@ -19,13 +19,13 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.change.new_plan import new_plan
-from eoctl.operations.remedy import checkpoint as remedy_checkpoint
 from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
+from eoctl.operations.remedy import flink_transactions as remedy_checkpoint
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy.checkpoint import Fate, Seen
+from eoctl.operations.remedy.flink_transactions import Fate, Seen
 from eoctl.operations.remedy.living import with_evidence
-from eoctl.operations.remedy.plan import (
+from eoctl.operations.remedy.remedy_plan import (
     Planned,
     RemedyRequest,
     judged_with,
@@ -41,7 +41,7 @@ from recovery.facts import TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline
 from recovery.plurals import counted
-from recovery.remedy.checkpoint import Claims, prefixes, quiet_for, refused
+from recovery.remedy.transaction_fates import Claims, prefixes, quiet_for, refused
 from recovery.times import format_duration
 from recovery.values import Value
 

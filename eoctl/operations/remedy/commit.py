@@ -15,13 +15,13 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose
-from eoctl.operations.diagnose.owners import look_for_life
+from eoctl.operations.diagnose.owner_traces import look_for_life
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
-from eoctl.operations.remedy.plan import (
+from eoctl.operations.remedy.remedy_plan import (
     Planned,
     RemedyRequest,
     amounts,

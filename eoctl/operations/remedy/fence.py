@@ -15,13 +15,13 @@ from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import NOT_PLANNED, Effect, die_here_in_tests
 from eoctl.operations.diagnose.judging import diagnose
-from eoctl.operations.diagnose.owners import look_for_life
-from eoctl.operations.inspect import history
+from eoctl.operations.diagnose.owner_traces import look_for_life
+from eoctl.operations.inspect import history_answer
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import StateLogs
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import shutting_out
-from eoctl.operations.remedy.plan import (
+from eoctl.operations.remedy.remedy_plan import (
     Counts,
     RemedyRequest,
     amounts,
@@ -34,7 +34,7 @@ from eoctl.operations.remedy.plan import (
     told_without_partition,
 )
 from eoctl.settings.context import Context
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.case import gate_of
 from recovery.diagnose.diagnosis import Judged
@@ -345,14 +345,14 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
     not write the end; IncompleteError.
     """
     await remedy_raise.refuse_short_log(cluster, row.transactional_id)
-    logs = await history.read_state_logs(cluster, [row.transactional_id], (), newest=1)
+    logs = await history_answer.read_state_logs(cluster, [row.transactional_id], (), newest=1)
     return partitions_in(logs, row)
 
 
 def partitions_in(logs: StateLogs, row: TransactionFacts) -> tuple[TopicPartition, ...]:
     """Return the partitions of an open transaction as these logs prove them (see above)."""
     name = row.transactional_id
-    unseen = [*logs.missing, *history.unread(logs)]
+    unseen = [*logs.missing, *history_answer.unread(logs)]
     newest = None
     for log in logs.logs:
         for record in log.records:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.judging import diagnose
-from eoctl.operations.inspect import history
+from eoctl.operations.inspect import history_answer
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence as remedy_fence
-from eoctl.operations.remedy.plan import Counts, RemedyRequest
+from eoctl.operations.remedy.remedy_plan import Counts, RemedyRequest
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis, Judged
@@ -72,7 +72,7 @@ async def looks_at(
     if not ongoing:
         return {}
     ids = [t.transactional_id for t in ongoing]
-    logs = await history.read_state_logs(cluster, ids, (), newest=1)
+    logs = await history_answer.read_state_logs(cluster, ids, (), newest=1)
     partitions: dict[str, tuple[TopicPartition, ...]] = {}
     for row in ongoing:
         try:

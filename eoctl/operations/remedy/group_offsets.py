@@ -14,9 +14,9 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.read.pending_offsets import Pending, pending_in
-from eoctl.operations.inspect.offsets import at_partitions
+from eoctl.operations.inspect.offset_answers import at_partitions
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy.reach import or_missing
+from eoctl.operations.remedy.plan_reach import or_missing
 from eoctl.render.group_offset_words import harm
 from recovery.change.plan import Plan, Step
 from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition, grouped

@@ -13,7 +13,7 @@ from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.pause import refuse_pause
 from eoctl.operations.remedy.group_offsets import with_group_offsets
-from eoctl.operations.remedy.reach import with_reach
+from eoctl.operations.remedy.plan_reach import with_reach
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.case import named_after
 from recovery.errors import RefusedError

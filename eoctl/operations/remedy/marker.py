@@ -12,7 +12,7 @@ from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.connection.failures import WireError
-from eoctl.kafka.read import evidence, producer_markers
+from eoctl.kafka.read import producer_markers, start_batches
 from eoctl.kafka.read.fetch import Range, read_all
 from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.new_plan import new_plan
@@ -21,7 +21,7 @@ from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
-from eoctl.operations.remedy.plan import (
+from eoctl.operations.remedy.remedy_plan import (
     Planned,
     RemedyRequest,
     amounts,
@@ -452,7 +452,7 @@ async def _end_of(cluster: Cluster, producer_id: int, where: Range) -> End:
     """
     if where.start >= where.end:
         return End()
-    chunks, _ = await read_all(cluster, [where], most_chunks=evidence.MARKER_CHUNKS)
+    chunks, _ = await read_all(cluster, [where], most_chunks=start_batches.MARKER_CHUNKS)
     records, first = 0, None
     for chunk in chunks[where.topic_partition]:
         for h in batch_headers(chunk.records):

@@ -15,7 +15,7 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.remedy import shutting_out
-from eoctl.operations.remedy.plan import ensure_held_first
+from eoctl.operations.remedy.remedy_plan import ensure_held_first
 from eoctl.operations.remedy.shutting_out import Raising, ShutOut, described
 from recovery.change.plan import Step
 from recovery.diagnose.evidence import brokers_away

@@ -4,7 +4,7 @@ from eoctl.kafka.ask.groups import find_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.operations.inspect.lists import Scope, selected
-from eoctl.operations.restart.request import AdHoc
+from eoctl.operations.restart.restart_request import AdHoc
 from eoctl.stores.offsets.group import refuse_kind
 from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError

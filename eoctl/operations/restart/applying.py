@@ -14,7 +14,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
-from eoctl.operations.inspect.offsets import Reading
+from eoctl.operations.inspect.offset_answers import Reading
 from eoctl.operations.restart.observe import (
     PAUSE_SECONDS,
     Stores,
@@ -22,7 +22,8 @@ from eoctl.operations.restart.observe import (
     opened_stores,
     refuse_members,
 )
-from eoctl.operations.restart.plan import (
+from eoctl.operations.restart.record_epochs import refuse_cut_off, with_epochs
+from eoctl.operations.restart.restart_plan import (
     KIND,
     MIRROR,
     STORE,
@@ -34,11 +35,10 @@ from eoctl.operations.restart.plan import (
     plan_of,
     writes_of,
 )
-from eoctl.operations.restart.record_epochs import refuse_cut_off, with_epochs
-from eoctl.operations.restart.request import RestartRequest, asked_again
+from eoctl.operations.restart.restart_request import RestartRequest, asked_again
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
 from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
 from recovery.change.journal import JournalEntry, unfinished
 from recovery.change.plan import Plan, Step, differences

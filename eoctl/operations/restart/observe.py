@@ -15,11 +15,11 @@ from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read import group_commits, log_search, pending_offsets, positions
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.operations.diagnose import pending_owners
-from eoctl.operations.inspect.history import read_state_logs
+from eoctl.operations.inspect.history_answer import read_state_logs
 from eoctl.operations.inspect.lists import look_at_owners
-from eoctl.operations.inspect.offsets import Reading
+from eoctl.operations.inspect.offset_answers import Reading
 from eoctl.operations.restart.output_owners import with_owners
-from eoctl.operations.restart.request import RestartRequest
+from eoctl.operations.restart.restart_request import RestartRequest
 from eoctl.stores.offsets.group import refuse_kind
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents, OffsetStore

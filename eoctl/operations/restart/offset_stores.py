@@ -6,15 +6,15 @@ from pathlib import Path
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import Scope, selected
-from eoctl.operations.inspect.offsets import Reading, against_logs
-from eoctl.operations.restart.request import read_app_file
+from eoctl.operations.inspect.offset_answers import Reading, against_logs
+from eoctl.operations.restart.restart_request import read_app_file
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents, StoreEntry
+from recovery.answers import Answer
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import GroupOffsetFacts, Missing
 from recovery.restart.store_words import WORDS, parse_store
 from recovery.restart.stored import dump_stored
-from recovery.rows.answers import Answer
 from recovery.selectors import Selector
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import Store

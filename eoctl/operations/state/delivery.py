@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from eoctl.operations.restart.request import holds_password
+from eoctl.operations.restart.restart_request import holds_password
 from eoctl.stores.state import folder as state_folder
-from eoctl.stores.state.rows import StateRows
+from eoctl.stores.state.finished_rows import StateRows
 from recovery.errors import RefusedError, UsageError
 from recovery.plurals import counted
 from recovery.quoting import quoted

@@ -6,13 +6,13 @@ from pathlib import Path
 from eoctl.engine.rebuild_request import RebuildRequest, resolved
 from eoctl.engine.resolve_cut import parse_at
 from eoctl.host.clock import now_ms
-from eoctl.operations.jobs import export as jobs
+from eoctl.operations.jobs import job_export as jobs
 from eoctl.operations.jobs.spark_launch import Spark
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
 from eoctl.stores.storage_address import storage_and_name
-from recovery.rows.answers import Answer
+from recovery.answers import Answer
 from recovery.shared.cut import Cut
 from recovery.values import replace
 

@@ -15,7 +15,7 @@ from eoctl.operations.state.delivery import DeliveredState, DeliveryRequest
 from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.store import StoredValues, Write
 from eoctl.stores.state.marks import Marks, marks, sorted_marks
-from eoctl.stores.state.table import SILENT_SECONDS, StateTable, refuse_others
+from eoctl.stores.state.state_table import SILENT_SECONDS, StateTable, refuse_others
 from recovery import plurals
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError

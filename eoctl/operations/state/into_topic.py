@@ -19,7 +19,8 @@ from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.read.count import Cuts, count
-from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
+from eoctl.kafka.write.commit import CommittedPosition
+from eoctl.kafka.write.exactly_once import Writer, committed, last_committed
 from eoctl.operations.change.steps import SETTLE_SECONDS, Effect
 from eoctl.operations.state.delivery import DeliveredState, DeliveryRequest
 from eoctl.operations.state.sending import Sending

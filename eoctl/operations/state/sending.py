@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eoctl.kafka.write.exactly_once import CommittedPosition, Writer
+from eoctl.kafka.write.commit import CommittedPosition
+from eoctl.kafka.write.exactly_once import Writer
 from eoctl.operations.change.steps import die_here_in_tests
 from recovery.facts import TopicPartition
 

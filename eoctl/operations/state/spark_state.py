@@ -18,10 +18,10 @@ from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.settings.folders import local_path
 from eoctl.stores import private
 from eoctl.stores.serdes import serde
-from eoctl.stores.state.rows import StateRows, part_of
+from eoctl.stores.state.finished_rows import StateRows, part_of
 from recovery.errors import RefusedError, UsageError
-from recovery.rows.state import StateShowRow, StateSparkStore
 from recovery.state.changelogs.changelog import changelog_format
+from recovery.state.state_rows import StateShowRow, StateSparkStore
 from recovery.values import Value
 
 if TYPE_CHECKING:

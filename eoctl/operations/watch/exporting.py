@@ -11,13 +11,13 @@ from eoctl.host.extras import installed
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_row
-from eoctl.operations.inspect.offsets import Reading, show_offsets
+from eoctl.operations.inspect.offset_answers import Reading, show_offsets
 from eoctl.operations.session.session import Session
-from eoctl.operations.watch.check import check
+from eoctl.operations.watch.check_answer import check
 from eoctl.settings.context import Context
 from recovery.errors import EoctlError, UnreachableError
+from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.inspect.observation import Settings
-from recovery.rows.offsets import OffsetsShowRow
 from recovery.times import not_done_within
 from recovery.values import Value
 from recovery.watch.check_rules import Thresholds

@@ -15,17 +15,17 @@ from eoctl.render.columns.table import (
     with_gaps,
 )
 from eoctl.render.tables import Column
-from recovery.plurals import count, counted
-from recovery.quoting import some
-from recovery.rows.answers import Answer
-from recovery.rows.audit import (
+from recovery.answers import Answer
+from recovery.audit.audit_rows import (
     AuditDuplicatesRow,
+    AuditMirrorRow,
     AuditSequencesRow,
     AuditTransactionsRow,
     NamedMarker,
     RecordPlace,
 )
-from recovery.rows.mirror import AuditMirrorRow
+from recovery.plurals import count, counted
+from recovery.quoting import some
 
 MOST_FOREIGN = 3  # markers that nobody decided, in the closing sentence
 

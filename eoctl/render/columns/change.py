@@ -3,9 +3,9 @@
 from eoctl.render.columns.table import Table, marked, plain
 from eoctl.render.shell import command
 from eoctl.render.tables import Column
+from recovery.answers import Answer
+from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanRow, PlanStepRow
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.journal import JournalEventRow, JournalRow, PlanRow, PlanStepRow
 from recovery.times import rfc3339
 
 _STEP_MARKS = {"refused": "!", "unverified": "?", "beyond-plan": "!"}

@@ -5,9 +5,9 @@ from typing import cast
 
 from eoctl.render.columns.table import DETAIL, Table, marked, plain
 from eoctl.render.tables import Column
+from eoctl.settings.context_rows import ContextRow, ContextSettingRow, ContextTestRow
+from recovery.answers import Answer
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.row import ContextRow, ContextSettingRow, ContextTestRow
 
 _SEES = {True: "yes", False: "NO", None: "unknown"}
 _STANDS = {True: "ok", False: "LOOK", None: "unknown"}

@@ -13,12 +13,13 @@ from eoctl.render.columns.table import (
 )
 from eoctl.render.tables import Column
 from eoctl.render.words import spoken_age
+from recovery.answers import Answer
 from recovery.diagnose.diagnosis import mark
+from recovery.diagnose.diagnosis_rows import StatusRow, TxnHangingRow
+from recovery.diagnose.why_rows import WhyRow
+from recovery.inspect.cluster_rows import HistoryRow
 from recovery.plurals import count, counted
 from recovery.quoting import some
-from recovery.rows.answers import Answer
-from recovery.rows.diagnosis import HistoryRow, StatusRow, TxnHangingRow
-from recovery.rows.why import WhyRow
 from recovery.times import format_duration, rfc3339
 
 

@@ -1,9 +1,9 @@
 """The columns of the words that `explain` knows."""
 
 from eoctl.render.columns.table import Table
+from eoctl.render.explain import ExplainRow
 from eoctl.render.tables import Column
 from recovery.plurals import counted
-from recovery.rows.explain import ExplainRow
 
 WORDS = Table(
     ExplainRow,

@@ -12,11 +12,17 @@ from eoctl.render.columns.table import (
 )
 from eoctl.render.tables import Column
 from eoctl.render.words import Age, spoken_age
+from recovery.answers import Answer
+from recovery.inspect.cluster_rows import (
+    LsoRow,
+    OffsetsCountRow,
+    OffsetsShowRow,
+    ProducerBlockRow,
+    ProducerRow,
+    TxnDescribeRow,
+    TxnListRow,
+)
 from recovery.plurals import count, counted
-from recovery.rows.answers import Answer
-from recovery.rows.offsets import OffsetsCountRow, OffsetsShowRow
-from recovery.rows.row import LsoRow, ProducerRow, TxnDescribeRow, TxnListRow
-from recovery.rows.segments import ProducerBlockRow
 from recovery.times import rfc3339
 from recovery.values import replace
 

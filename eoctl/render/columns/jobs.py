@@ -3,9 +3,9 @@
 from eoctl.render.columns.table import Table, plain
 from eoctl.render.shell import command
 from eoctl.render.tables import Column
+from recovery.answers import Answer
+from recovery.change.job_rows import JobExportRow, JobRow
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.jobs import JobExportRow, JobRow
 from recovery.times import format_duration
 
 

@@ -2,9 +2,9 @@
 
 from eoctl.render.columns.table import DETAIL, FINDING, Table, partition_name, plain
 from eoctl.render.tables import Column
+from recovery.answers import Answer
+from recovery.merge.log_rows import MergeFindingRow, MergePlanRow
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.merge import MergeFindingRow, MergePlanRow
 
 _LOG = Column("partition", "LOG:PARTITION", "partition", partition_name)
 

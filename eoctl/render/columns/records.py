@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from eoctl.render.columns.table import Table, with_gaps
 from eoctl.render.tables import Column, render_table
+from recovery.answers import Answer
+from recovery.inspect.cluster_rows import BesideRow, RecordRow
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.strip import BesideRow, RecordRow
 from recovery.values import replace
 
 

@@ -7,16 +7,16 @@ from eoctl.render.columns.table import DETAIL, FINDING, PID, Table, marked, part
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, render_table
 from eoctl.render.words import hanging
+from recovery.answers import Answer
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.restart import (
+from recovery.restart.decision import (
     RestartCheck,
     RestartInput,
     RestartOutput,
     RestartPlanRow,
     RestartSource,
-    RestartVerifyRow,
 )
+from recovery.restart.verify_rows import RestartVerifyRow
 
 TEXT_WIDTH = 80  # cells of sentences without a terminal
 _MARKS = {"rewind": "<<", "skip": ">>"}

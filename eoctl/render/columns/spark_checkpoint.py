@@ -2,8 +2,8 @@
 
 from eoctl.render.columns.table import Table, marked
 from eoctl.render.tables import Column
-from recovery.rows.answers import Answer
-from recovery.rows.checkpoint import CheckpointFileRow
+from recovery.answers import Answer
+from recovery.restart.verify_rows import CheckpointFileRow
 
 
 def _repair(row: CheckpointFileRow) -> str | None:

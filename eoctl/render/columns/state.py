@@ -4,9 +4,9 @@ import json
 
 from eoctl.render.columns.table import PARTITION, RANGE, Table, marked, partition_name, plain
 from eoctl.render.tables import Column
+from recovery.answers import Answer
 from recovery.plurals import count, counted
-from recovery.rows.answers import Answer
-from recovery.rows.state import StateCompareRow, StateRebuildRow, StateShowRow, StateValue
+from recovery.state.state_rows import StateCompareRow, StateRebuildRow, StateShowRow, StateValue
 from recovery.times import format_duration, rfc3339
 
 

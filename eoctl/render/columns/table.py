@@ -5,9 +5,9 @@ from typing import Any
 
 from eoctl.render.tables import CellKind, Column
 from eoctl.render.words import Age
+from recovery.answers import Answer
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.row import Row, json_names
+from recovery.row import Row, json_names
 from recovery.values import Value
 
 

@@ -2,10 +2,10 @@
 
 from eoctl.render.columns.table import DETAIL, Table, marked, with_gaps
 from eoctl.render.tables import Column
+from recovery.answers import Answer
 from recovery.plurals import counted
-from recovery.rows.answers import Answer
-from recovery.rows.check import BundlePartRow, CheckRow
 from recovery.times import rfc3339
+from recovery.watch.check_rows import BundlePartRow, CheckRow
 
 _STATES = {True: "ok", False: "FINDING", None: "cannot tell"}
 _MARKS = {True: None, False: "!!", None: "?"}

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from eoctl.render.columns.change import own_words
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.journal import JournalEventRow
-from recovery.rows.why import WhyRow
+from recovery.change.journal_rows import JournalEventRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.why_rows import WhyRow
 from recovery.values import Value
 
 Kind = Literal["log", "look", "change", "ahead"]

@@ -13,17 +13,17 @@ from eoctl.render.report.moments import MOST, Moment, moments
 from eoctl.render.report.style import STYLE
 from eoctl.render.runbook import ticket_lines
 from eoctl.render.shell import command
-from eoctl.render.strip import drawn
+from eoctl.render.strip_drawing import drawn
 from eoctl.render.why import judged_parts, last_blocks, seen_parts
+from recovery.answers import Answer
+from recovery.change.journal_rows import JournalEventRow, JournalRow
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import mark
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.why_rows import WhyRow
 from recovery.plurals import count, counted
 from recovery.quoting import value_words
-from recovery.rows.answers import Answer
-from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.journal import JournalEventRow, JournalRow
-from recovery.rows.row import ErrorRow
-from recovery.rows.why import WhyRow
+from recovery.row import ErrorRow
 from recovery.times import rfc3339
 from recovery.values import Value
 

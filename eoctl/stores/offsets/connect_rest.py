@@ -9,7 +9,7 @@ import http.client
 import json
 import shlex
 import ssl
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from eoctl.kafka.connection.credentials import Secret, resolve
@@ -19,6 +19,7 @@ from eoctl.stores.offsets.bounded import BlockingCall, LostError
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.quoting import quoted
 from recovery.shared.store_tables import ConnectStore
+from recovery.values import Value
 
 MOST_BYTES = 64 << 20
 _TLS = {
@@ -36,7 +37,7 @@ _WORKER = Peer(
 _OLD = "offsets are read since Kafka 3.5 and changed since 3.6 (KIP-875): is it an older worker?"
 
 
-class Connector(NamedTuple):
+class Connector(Value):
     """cluster_id: of the Kafka cluster that the worker uses. tasks: their number. offsets: as GET
     returns them, decoded."""
 

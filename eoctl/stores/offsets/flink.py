@@ -1,7 +1,7 @@
 """The source offsets of a Flink checkpoint: read-only, because only Flink writes it."""
 
 from eoctl.stores import flink_checkpoint
-from eoctl.stores.offsets.checkpoint import CheckpointOffsets
+from eoctl.stores.offsets.checkpoint_store import CheckpointOffsets
 from eoctl.stores.offsets.store import Contents, StoreEntry
 from recovery.formats.flink_checkpoint import sources
 from recovery.restart.observed import FlinkFacts

@@ -13,7 +13,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read.committed import with_offsets
 from eoctl.kafka.write import commit
-from eoctl.kafka.write.commit import Committed, NotSentError
+from eoctl.kafka.write.commit import CommittedPosition, NotSentError
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
@@ -292,5 +292,5 @@ class GroupOffsets:
             return False
 
 
-def _committed(kept: StoredValues | Any) -> Committed:
-    return Committed(kept["offset"], kept["leader_epoch"], kept["metadata"])
+def _committed(kept: StoredValues | Any) -> CommittedPosition:
+    return CommittedPosition(kept["offset"], kept["metadata"], kept["leader_epoch"])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from eoctl.stores.offsets.checkpoint import CheckpointOffsets
+from eoctl.stores.offsets.checkpoint_store import CheckpointOffsets
 from eoctl.stores.offsets.store import Contents, StoreEntry
 from recovery.errors import IncompleteError, UsageError
 from recovery.formats import spark_checkpoint

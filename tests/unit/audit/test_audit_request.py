@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.audit.duplicates import Copy, Duplicate
-from recovery.audit.facts import Ending
-from recovery.audit.request import (
+from recovery.audit.audit_request import (
     DuplicatesFound,
     PartitionSequences,
     RecordsRead,
@@ -21,7 +19,9 @@ from recovery.audit.request import (
     joined_sequences,
     joined_transactions,
 )
+from recovery.audit.duplicates import Copy, Duplicate
 from recovery.audit.sequences import Examined, Finding
+from recovery.audit.transaction_facts import Ending
 from recovery.audit.transactions import judge, of_producers
 from recovery.facts import Missing, TopicPartition
 from tests.share import share

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recovery.audit.facts import Coverage, Data, Ending, Mark, coverage
+from recovery.audit.transaction_facts import Coverage, Data, Ending, Mark, coverage
 from recovery.audit.transaction_table import PartitionTransactions
 from recovery.audit.transactions import judge
 from recovery.facts import TopicPartition

@@ -9,11 +9,11 @@ import pytest
 
 from eoctl.host.clock import now_ms
 from eoctl.operations.change.steps import Effect, Outcome, Walk
-from eoctl.operations.dedup.spark import SPARK_OFFSETS, choose_engine
-from eoctl.stores.journal import Journal
+from eoctl.operations.dedup.dedup_on_spark import SPARK_OFFSETS, choose_engine
+from eoctl.stores.journal_files import Journal
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import VALID_MS, Plan, Step
-from recovery.dedup.request import DedupPart
+from recovery.dedup.dedup_request import DedupPart
 from recovery.errors import IncompleteError
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.stores import unfinished as notices
-from eoctl.stores.journal import Journal, redacted
+from eoctl.stores.journal_files import Journal, redacted
 from recovery.change.journal import Event, EventName, decode, encode, entries, read, unfinished
 from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UsageError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eoctl.operations.change.fences import Fence, fences
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
 from recovery.change.plan import Plan, Step
 from recovery.inspect.incarnation import Incarnation
 from tests.unit.change.test_plan import make

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eoctl.cli.spark import SparkOptions
+from eoctl.cli.spark_options import SparkOptions
 from recovery.errors import UsageError
 
 

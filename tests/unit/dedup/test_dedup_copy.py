@@ -21,8 +21,8 @@ from eoctl.operations.dedup import copying
 from eoctl.operations.dedup.copying import DedupOperation, DedupRun, at_rate, part_of, plan
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan
+from recovery.dedup.dedup_request import DedupJob, DedupPart, DedupRequest
 from recovery.dedup.repeats import Deduplicator, Tally, visible
-from recovery.dedup.request import DedupJob, DedupPart, DedupRequest
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.shared.record_ids import parse_record_id

@@ -8,7 +8,7 @@ from recovery.diagnose.case import named_after
 from recovery.facts import ConnectTask, ConnectWorker, GroupFacts
 from recovery.formats.connect_protocol import decode_tasks, decode_url
 from recovery.formats.reader import CorruptError
-from recovery.inspect.connect import ConnectOwner, connect_owner, possible_groups
+from recovery.inspect.connect_ids import ConnectOwner, connect_owner, possible_groups
 
 URL = "http://127.0.0.1:49441/"
 WORKER = ConnectWorker("connect-1", "127.0.0.1", URL, (ConnectTask("orders-2", 0),))

@@ -16,7 +16,7 @@ from hypothesis import given
 
 from eoctl.operations.diagnose.verdict_rows import hanging_row
 from eoctl.operations.remedy.marker import refuse
-from eoctl.operations.remedy.plan import RemedyRequest
+from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.render.ends import ends_blocks, ways_of, ways_table
 from eoctl.render.explain import explain_lines, find
 from recovery.diagnose.diagnosis import Judged, JudgedId

@@ -6,7 +6,7 @@ import pytest
 
 from recovery.diagnose.group_verdict import GroupSeen, judge_group, may_stand, stops
 from recovery.diagnose.verdicts import FINDINGS
-from recovery.rows.why import GroupPartitionRow
+from recovery.diagnose.why_rows import GroupPartitionRow
 
 NOW = 1_700_000_000_000
 LONG = 60_000

@@ -15,15 +15,15 @@ from eoctl.operations.diagnose.verdict_rows import (
     remedy_row,
     status_rows,
 )
+from recovery.answers import Answer, worst
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, mark
+from recovery.diagnose.diagnosis_rows import Action
 from recovery.diagnose.remedies import Remedy
 from recovery.diagnose.verdicts import FINDINGS, Verdict, VerdictName
 from recovery.errors import Exit
 from recovery.facts import PartitionFacts, ProducerFacts, Transactions
 from recovery.inspect.observation import OpenTransaction, Sample
-from recovery.rows.answers import Answer, worst
-from recovery.rows.diagnosis import Action
-from recovery.rows.row import ErrorRow
+from recovery.row import ErrorRow
 from recovery.values import replace
 
 CONNECTION = ["--context", "prod eu", "-X", "client.id=a'b"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from recovery.diagnose.waiting import waiting
+from recovery.diagnose.waiting_records import waiting
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
 
 T = 1_700_000_000_000

@@ -15,6 +15,7 @@ from recovery.restart.producers import (
     ended_a_transaction,
     next_sequence,
 )
+from recovery.values import replace
 
 
 def header(
@@ -103,7 +104,7 @@ def test_sequences_begin_again_after_the_last() -> None:
 def test_markers_and_batches_without_records_are_nobodys() -> None:
     runs = ProducerRuns(0, 100)
     runs.add(header(0, 0, 7, 0, -1, CONTROL | TRANSACTIONAL), visible=True)
-    runs.add(header(1, 5, 8, 0, 0)._replace(records_count=0), visible=True)
+    runs.add(replace(header(1, 5, 8, 0, 0), records_count=0), visible=True)
     assert runs.producers.runs == ()
 
 

@@ -16,7 +16,7 @@ import pytest
 from docs.generate_schemas import ENVELOPES, FOLDER, paths, schema, text
 from eoctl.cli.tree import TREE, Branch, Leaf
 from eoctl.render.envelope import Envelope, json_lines
-from recovery.rows.row import ErrorRow, Row, json_names
+from recovery.row import ErrorRow, Row, json_names
 from recovery.times import instant
 
 GOLDEN = Path(__file__).parents[1] / "golden-json"

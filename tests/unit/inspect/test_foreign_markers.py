@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from recovery.audit.facts import Data, Ending, Mark, coverage
+from recovery.audit.transaction_facts import Data, Ending, Mark, coverage
 from recovery.audit.transactions import ForeignMarker, undecided
 from recovery.facts import TopicPartition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -16,7 +16,7 @@ from recovery.inspect.lost_markers import (
     past_of,
     with_origins,
 )
-from recovery.inspect.strip import markers_of, strip_rows, told
+from recovery.inspect.strip_stretches import markers_of, strip_rows, told
 from recovery.values import replace
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 

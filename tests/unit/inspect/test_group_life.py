@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from recovery.diagnose.case import life_of, named_after, possible_groups
 from recovery.facts import GroupFacts, Missing, StreamsProcess
-from recovery.inspect.connect import LEADER
+from recovery.inspect.connect_ids import LEADER
 from recovery.inspect.group_life import GroupLife, group_life, own_process
 from recovery.values import replace
 

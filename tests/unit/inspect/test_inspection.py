@@ -14,6 +14,7 @@ from recovery.facts import (
     TransactionFacts,
     Transactions,
 )
+from recovery.inspect.cluster_rows import LsoRow
 from recovery.inspect.inspection import (
     lso_row,
     older_epoch,
@@ -23,7 +24,6 @@ from recovery.inspect.inspection import (
     txn_describe_rows,
     txn_list_rows,
 )
-from recovery.rows.row import LsoRow
 from recovery.values import replace
 
 NOW = 1_700_000_000_000

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from recovery.facts import PartitionFacts, ProducerFacts, Transactions
-from recovery.inspect.motion import continues, is_over
-from recovery.inspect.observation import OpenTransaction, Sample
+from recovery.inspect.observation import OpenTransaction, Sample, continues, is_over
 from recovery.values import replace
 
 P = ("t", 0)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.operations.inspect import segments
+from eoctl.operations.inspect import segment_answer
+from recovery.answers import Answer
 from recovery.errors import Exit, UsageError
-from recovery.rows.answers import Answer
-from recovery.rows.row import ProducerRow
+from recovery.inspect.cluster_rows import ProducerRow
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 T = 1_700_000_000_000
@@ -66,7 +66,7 @@ def about(answer: Answer) -> dict[str, object]:
 
 
 def test_a_whole_folder(folder: Path) -> None:
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert table(answer) == WHOLE
     assert answer.complete
     assert answer.cluster_id == "c-1"
@@ -76,19 +76,19 @@ def test_a_whole_folder(folder: Path) -> None:
     assert (row["last_stable_offset"], row["high_watermark"]) == (3, 8)
     assert (row["clean_shutdown"], row["notes"]) == (False, [])
     (folder.parent / ".kafka_cleanshutdown").touch()
-    assert about(segments.producers([folder], []))["clean_shutdown"] is True
-    assert table(segments.producers([folder], [2])) == {2: WHOLE[2]}
+    assert about(segment_answer.producers([folder], []))["clean_shutdown"] is True
+    assert table(segment_answer.producers([folder], [2])) == {2: WHOLE[2]}
 
 
 def test_timestamps_and_epochs(folder: Path) -> None:
     """A new epoch, also of a marker as transactions v2 write it, forgets the sequences."""
     more = data(8, 2, 7, epoch=1) + marker(10, 2, COMMIT, epoch=2)
     (folder / f"{0:020}.log").write_bytes(LOG + data(8, 2, 7, epoch=1))
-    (row,) = segments.producers([folder], [2]).rows
+    (row,) = segment_answer.producers([folder], [2]).rows
     assert isinstance(row, ProducerRow)
     assert (row.producer_epoch, row.last_sequence, row.last_timestamp) == (1, 8, T + 9)
     (folder / f"{0:020}.log").write_bytes(LOG + more)
-    (row,) = segments.producers([folder], [2]).rows
+    (row,) = segment_answer.producers([folder], [2]).rows
     assert isinstance(row, ProducerRow)
     assert (row.producer_epoch, row.last_sequence) == (2, None)
     assert row.current_txn_start_offset is None
@@ -103,7 +103,7 @@ def test_the_snapshot_is_used_and_only_what_follows_it_is_applied(folder: Path) 
             (9, 4, 5, 2, 0, T, -1, -1),
         )
     )
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert about(answer)["snapshot_offset"] == 5
     # pid 9 is only in the snapshot: its batches are gone from the log
     assert table(answer) == {**WHOLE, 9: (5, None, None)}
@@ -120,7 +120,7 @@ def test_the_snapshot_is_used_and_only_what_follows_it_is_applied(folder: Path) 
 def test_a_broken_snapshot_is_passed_over(folder: Path, content: bytes, said: str) -> None:
     (folder / f"{5:020}.snapshot").write_bytes(content)
     (folder / f"{3:020}.snapshot").write_bytes(snapshot((1, 0, 1, 1, 1, T, 31, -1)))
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert about(answer)["snapshot_offset"] == 3
     assert table(answer) == WHOLE
     assert answer.complete
@@ -130,7 +130,7 @@ def test_a_broken_snapshot_is_passed_over(folder: Path, content: bytes, said: st
 def test_a_snapshot_beyond_the_end_is_passed_over(folder: Path) -> None:
     """A crash lost the log's tail, and the snapshot of it stayed."""
     (folder / f"{20:020}.snapshot").write_bytes(snapshot((9, 0, 5, 19, 0, T, -1, 17)))
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert table(answer) == WHOLE
     assert "beyond the log's end 8" in str(about(answer)["notes"])
 
@@ -140,7 +140,7 @@ def test_a_cut_last_batch_is_passed_over(folder: Path, cut: int) -> None:
     last = len(marker(7, 1, ABORT))
     assert cut < last
     (folder / f"{0:020}.log").write_bytes(LOG[:-cut])
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert table(answer) == {1: (3, 5, 31), 2: (1, 3, None)}
     assert about(answer)["log_end_offset"] == 7
     assert answer.complete
@@ -150,7 +150,7 @@ def test_a_cut_last_batch_is_passed_over(folder: Path, cut: int) -> None:
 @pytest.mark.parametrize("zeros", [1, 12, 61, 100_000])
 def test_preallocated_zeros_are_the_end(folder: Path, zeros: int) -> None:
     (folder / f"{0:020}.log").write_bytes(LOG + bytes(zeros))
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert table(answer) == WHOLE
     assert answer.complete
     assert about(answer)["log_end_offset"] == 8
@@ -160,7 +160,7 @@ def test_a_wrong_crc_ends_the_reading_and_the_answer_is_incomplete(folder: Path)
     broken = bytearray(LOG)
     broken[len(data(0, 1, 0)) + len(marker(2, 1, COMMIT)) + 70] ^= 1
     (folder / f"{0:020}.log").write_bytes(broken)
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert table(answer) == {1: (1, None, 31)}
     assert about(answer)["log_end_offset"] == 3
     (error,) = answer.errors
@@ -171,11 +171,11 @@ def test_a_wrong_crc_ends_the_reading_and_the_answer_is_incomplete(folder: Path)
 
 def test_a_hole_between_segments_is_no_tail(folder: Path) -> None:
     (folder / f"{8:020}.log").write_bytes(data(8, 5, 0))
-    whole = segments.producers([folder], [])
+    whole = segment_answer.producers([folder], [])
     assert table(whole) == {**WHOLE, 5: (1, 8, None)}
     assert about(whole)["segments"] == 2
     (folder / f"{0:020}.log").write_bytes(LOG[:-5])
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert not answer.complete
     assert 5 not in table(answer)
 
@@ -184,7 +184,7 @@ def test_segments_before_the_snapshot_need_not_be_there(folder: Path) -> None:
     (folder / f"{0:020}.log").unlink()
     (folder / f"{8:020}.log").write_bytes(data(8, 1, 4))
     (folder / f"{8:020}.snapshot").write_bytes(snapshot((1, 0, 3, 6, 1, T, 31, -1)))
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert table(answer) == {1: (5, 8, 31)}
     assert about(answer)["log_start_offset"] == 8
 
@@ -196,7 +196,7 @@ def test_batches_emptied_by_compaction(folder: Path) -> None:
     from tests.unit.formats_build import seal
 
     (folder / f"{0:020}.log").write_bytes(LOG + seal(emptied))
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert table(answer) == WHOLE
     assert about(answer)["log_end_offset"] == 9
 
@@ -204,9 +204,9 @@ def test_batches_emptied_by_compaction(folder: Path) -> None:
 def test_aborted_transactions_are_counted(folder: Path) -> None:
     entry = struct.pack(">hqqqq", 0, 1, 5, 7, 3)
     (folder / f"{0:020}.txnindex").write_bytes(entry)
-    assert about(segments.producers([folder], []))["aborted_transactions"] == 1
+    assert about(segment_answer.producers([folder], []))["aborted_transactions"] == 1
     (folder / f"{0:020}.txnindex").write_bytes(entry[:-1])
-    answer = segments.producers([folder], [])
+    answer = segment_answer.producers([folder], [])
     assert about(answer)["aborted_transactions"] == 0
     assert "txnindex" in str(about(answer)["notes"])
 
@@ -231,9 +231,9 @@ def test_what_is_no_partition_is_said(
     tmp_path: Path, make: Callable[[Path], Path], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        segments.producers([make(tmp_path)], [])
+        segment_answer.producers([make(tmp_path)], [])
 
 
 def test_the_same_partition_twice_is_said(folder: Path) -> None:
     with pytest.raises(UsageError, match="twice"):
-        segments.producers([folder, folder], [])
+        segment_answer.producers([folder, folder], [])

@@ -13,7 +13,7 @@ import pytest
 from eoctl.engine.rebuild_request import RebuildRequest
 from eoctl.engine.rebuild_task import Making
 from eoctl.kafka.connection.access import Access
-from eoctl.operations.jobs.export import export
+from eoctl.operations.jobs.job_export import export
 from eoctl.operations.jobs.spark_launch import Spark, _environment, check_installed
 from eoctl.operations.state.export import _from_anywhere
 from recovery.errors import RefusedError, UsageError

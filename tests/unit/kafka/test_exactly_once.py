@@ -9,7 +9,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import CommittedPosition, committed
+from eoctl.kafka.write.commit import CommittedPosition
+from eoctl.kafka.write.exactly_once import committed
 from recovery.errors import IncompleteError
 from recovery.facts import TopicPartition
 

@@ -7,8 +7,8 @@ import pytest
 from eoctl.host.processes import Process
 from eoctl.lab.drills import judge
 from eoctl.lab.drills.catalogue import DRILLS
+from eoctl.lab.drills.drill_state import FILE, Case, DrillState, Role
 from eoctl.lab.drills.judge import Ending, Fence
-from eoctl.lab.drills.state import FILE, Case, DrillState, Role
 from recovery.errors import UsageError
 from recovery.values import replace
 from tests.docs.pages import ROOT

@@ -20,7 +20,7 @@ from eoctl.lab.brokers import choose_ports, reason, write_settings
 from eoctl.lab.cluster import lab_names, load, up
 from eoctl.lab.handle import only_one
 from eoctl.lab.jars import read_lock, versions
-from eoctl.lab.owners import adopt
+from eoctl.lab.owner_processes import adopt
 from eoctl.lab.record import LabRecord, LabSpec, Node, new_uuid, read_record
 from recovery.errors import BusyError, EoctlError, RefusedError, UsageError
 

@@ -24,23 +24,23 @@ from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.acting import refuse_beside_running
 from eoctl.operations.jobs.spark_launch import Spark
 from eoctl.operations.jobs.spark_step import Launch, launched
-from eoctl.operations.merge import acting as merge_acting
 from eoctl.operations.merge import planning as merge
+from eoctl.operations.merge import replay_change as merge_acting
 from eoctl.operations.merge import tail
-from eoctl.operations.merge.acting import KIND, Replaying, Running, scope_of
+from eoctl.operations.merge.killed_replay import own_ended
 from eoctl.operations.merge.planning import Merge
-from eoctl.operations.merge.spark import SPARK_ENTRIES, check_engine, choose_engine
-from eoctl.operations.merge.waiting import own_ended
+from eoctl.operations.merge.replay_change import KIND, Replaying, Running, scope_of
+from eoctl.operations.merge.replay_on_spark import SPARK_ENTRIES, check_engine, choose_engine
 from eoctl.settings.context import Context
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
+from recovery.answers import Answer
 from recovery.change.journal import unfinished
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import Exit, RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
+from recovery.merge.log_rows import MergeOutput, MergePlanRow
+from recovery.merge.merge_request import MergePart, ReplayRequest
 from recovery.merge.replay import Base, ReplayPosition
-from recovery.merge.request import MergePart, ReplayRequest
-from recovery.rows.answers import Answer
-from recovery.rows.merge import MergeOutput, MergePlanRow
 from spark_jobs.merge_replay import _refuse_other_rows
 from spark_jobs.sink.staging import StagedFile
 

@@ -13,9 +13,8 @@ from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.merge.log import JsonFormat, MergeEntry, MergePlan, Tail, merge_format, merge_plan
-from recovery.merge.replay import Base, Replay, ReplayPosition
-from recovery.merge.rows import merge_plan_row
-from recovery.merge.verify import Identity, MergeVerifier, OutputComparison, output_ahead
+from recovery.merge.log_findings import Identity, MergeVerifier, OutputComparison, output_ahead
+from recovery.merge.replay import Base, Replay, ReplayPosition, merge_plan_row
 from tests.share import share
 from tests.unit.restart_model import ABORTED, DATA, ModelLog, World
 

@@ -3,14 +3,14 @@
 import pytest
 
 from eoctl.operations.merge import planning
-from eoctl.operations.merge import spark as on_spark
-from eoctl.operations.merge.acting import asked_again
+from eoctl.operations.merge import replay_on_spark as on_spark
 from eoctl.operations.merge.planning import Merge, MergeLook, Reached
+from eoctl.operations.merge.replay_change import asked_again
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.merge.merge_request import Log, MergePart, ReplayRequest, log_of
 from recovery.merge.replay import Base, ReplayPosition
-from recovery.merge.request import Log, MergePart, ReplayRequest, log_of
 from recovery.restart import observed
 from recovery.values import replace
 

@@ -10,9 +10,9 @@ import pytest
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.merge.log import MergeEntry
+from recovery.merge.merge_request import MergePart, ReplayRequest
 from recovery.merge.reading import no_record
 from recovery.merge.replay import Base, Replay, ReplayPosition
-from recovery.merge.request import MergePart, ReplayRequest
 from spark_jobs.merge_rows import _checked
 
 MERGE = TopicPartition("m", 3)

@@ -8,7 +8,7 @@ from recovery.facts import TopicPartition, TransactionFacts
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint, SinkWriter
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
-from recovery.remedy.checkpoint import (
+from recovery.remedy.transaction_fates import (
     Claims,
     Quiet,
     Recorded,

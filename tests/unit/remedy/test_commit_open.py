@@ -14,7 +14,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.steps import Effect
-from eoctl.operations.diagnose.owners import Owners
+from eoctl.operations.diagnose.owner_traces import Owners
 from eoctl.operations.remedy import commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker

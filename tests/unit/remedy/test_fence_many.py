@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from eoctl.operations.remedy import fence_many
-from eoctl.operations.remedy.plan import Counts
+from eoctl.operations.remedy.remedy_plan import Counts
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.facts import Missing, TopicPartition, TransactionFacts, Transactions
 from recovery.inspect.observation import Sample

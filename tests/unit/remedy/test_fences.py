@@ -13,8 +13,8 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.remedy import fence, raising, shutting_out
-from eoctl.operations.remedy.plan import RemedyRequest
 from eoctl.operations.remedy.raising import stand
+from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.operations.remedy.shutting_out import ShutOut
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError

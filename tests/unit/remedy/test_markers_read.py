@@ -21,12 +21,13 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import producer_markers, producer_records
 from eoctl.kafka.read.chunks import Chunk, Ended, Range
-from eoctl.kafka.read.producer_records import Written, written
+from eoctl.kafka.read.producer_records import written
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy.marker import End, end_of, how_it_ended
-from eoctl.operations.remedy.plan import RemedyRequest
+from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.remedy.salvage import Written
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
 
 AT = TopicPartition("t", 0)

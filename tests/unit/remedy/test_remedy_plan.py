@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.remedy.plan import (
+from eoctl.operations.remedy.remedy_plan import (
     Counts,
     RemedyRequest,
     amounts,

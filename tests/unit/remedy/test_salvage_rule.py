@@ -7,12 +7,12 @@ import pytest
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint, SourceOffset, sources
-from recovery.remedy.salvage import MARGIN_MS, Piece, forgotten, name, refused
+from recovery.remedy.salvage import MARGIN_MS, Written, forgotten, name, refused
 from recovery.values import replace
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")
 P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)
-WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
+WHOLE = Written(10, 5, 14, "abort", ended_at=1_000)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ WHOLE = Piece(10, 5, 14, "abort", 1_000, 0, 0)
     ],
 )
 def test_what_can_be_salvaged(
-    pieces: dict[TopicPartition, Piece],
+    pieces: dict[TopicPartition, Written],
     recorded: Sequence[TopicPartition],
     topics: Sequence[str],
     words: str | None,
@@ -79,4 +79,4 @@ def test_sources_are_told_apart() -> None:
     with pytest.raises(RefusedError, match="several of its sources read the same partition"):
         sources(content, None, where="f")
     with pytest.raises(RefusedError, match="no offsets of a Kafka source"):
-        sources(content._replace(offsets=()), None, where="f")
+        sources(replace(content, offsets=()), None, where="f")

@@ -10,15 +10,16 @@ from msgspec import structs
 
 import eoctl.render.columns
 from eoctl.cli.commands.lab.kafka import TRUTHS
+from eoctl.lab import lab_tables
 from eoctl.render.columns.audit import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
 from eoctl.render.columns.inspect import OFFSETS
 from eoctl.render.columns.state import SHOW
 from eoctl.render.columns.table import Table
-from recovery.rows.answers import Answer
-from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
-from recovery.rows.offsets import OffsetsShowRow
-from recovery.rows.row import Row
-from recovery.rows.state import StateShowRow
+from recovery.answers import Answer
+from recovery.audit.audit_rows import AuditDuplicatesRow, RecordPlace
+from recovery.inspect.cluster_rows import OffsetsShowRow
+from recovery.row import Row
+from recovery.state.state_rows import StateShowRow
 from recovery.values import replace
 
 OWN_LINES = {"restart.PLAN", "change.PLAN", "diagnose.WHY"}  # shown as pages
@@ -27,7 +28,9 @@ TABLES = {
     for module in pkgutil.iter_modules(eoctl.render.columns.__path__)
     for name, value in vars(import_module(f"eoctl.render.columns.{module.name}")).items()
     if isinstance(value, Table)
-} | {"lab.TRUTHS": TRUTHS}
+}
+TABLES |= {"lab.TRUTHS": TRUTHS}
+TABLES |= {f"lab.{n}": t for n, t in vars(lab_tables).items() if isinstance(t, Table)}
 
 
 def example(annotation: Any, *, full: bool) -> Any:

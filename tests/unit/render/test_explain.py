@@ -16,16 +16,16 @@ import eoctl.render.columns
 import tui.screens.views
 from docs.generate_schemas import ENVELOPES, paths, schema
 from eoctl.cli.main import run
+from eoctl.lab import lab_tables
 from eoctl.render.columns.table import Table
 from eoctl.render.explain import ASK, PAGES, entries, explain_lines, find, key, names, part
-from eoctl.render.strip import SIGNS
+from eoctl.render.strip_drawing import SIGNS
+from recovery.audit.audit_rows import AuditSequencesRow, AuditTransactionsRow, MirrorFinding
 from recovery.diagnose import id_verdicts, verdicts
 from recovery.errors import EoctlError, Exit
+from recovery.merge.log_rows import MergeFindingRow
 from recovery.remedy.repairs import NEVER_KNOWN
-from recovery.rows.audit import AuditSequencesRow, AuditTransactionsRow
-from recovery.rows.merge import MergeFindingRow
-from recovery.rows.mirror import MirrorFinding
-from recovery.rows.restart import RestartVerifyRow
+from recovery.restart.verify_rows import RestartVerifyRow
 
 ROOT = Path(__file__).resolve().parents[3]
 """tests/unit/kafka/kafka_errors.txt has Kafka's own names, one a line."""
@@ -151,8 +151,9 @@ def test_names_of_errors() -> None:
 def headings() -> set[str]:
     """Of all tables on the command line and in the dashboard."""
     found = set()
-    for module in pkgutil.iter_modules(eoctl.render.columns.__path__):
-        room = importlib.import_module(f"{eoctl.render.columns.__name__}.{module.name}")
+    columns = pkgutil.iter_modules(eoctl.render.columns.__path__)
+    rooms = [importlib.import_module(f"eoctl.render.columns.{module.name}") for module in columns]
+    for room in (*rooms, lab_tables):
         for table in vars(room).values():
             if isinstance(table, Table):
                 found |= {column.title for column in table.columns}

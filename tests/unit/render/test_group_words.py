@@ -6,7 +6,7 @@ import pytest
 
 from eoctl.render.group_words import group_lines, headline
 from eoctl.render.width import cells
-from recovery.rows.why import (
+from recovery.diagnose.why_rows import (
     Action,
     GroupPartitionRow,
     GroupStepRow,

@@ -8,7 +8,7 @@ import pytest
 from eoctl.cli.dialog.acting import plan_lines
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.ids import JudgedIds
-from eoctl.operations.remedy import plan as remedy_plan
+from eoctl.operations.remedy import remedy_plan
 from eoctl.render.plans import plan_facts, subject
 from recovery.facts import Missing, TransactionFacts, Transactions
 from recovery.inspect.observation import Settings

@@ -3,8 +3,8 @@
 from typing import Any
 
 from eoctl.render.columns.records import notes_of, record_lines, records_table
-from recovery.rows.answers import Answer
-from recovery.rows.strip import BesideRow, HeaderRow, RecordRow
+from recovery.answers import Answer
+from recovery.inspect.cluster_rows import BesideRow, HeaderRow, RecordRow
 from recovery.values import replace
 
 ROW = RecordRow(

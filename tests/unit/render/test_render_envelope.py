@@ -21,7 +21,7 @@ from eoctl.render.envelope import (
     name_lines,
 )
 from eoctl.render.sanitise import visible
-from recovery.rows.row import FROM, Row
+from recovery.row import FROM, Row
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

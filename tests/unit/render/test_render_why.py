@@ -9,19 +9,18 @@ from eoctl.render.explain import ASK, part
 from eoctl.render.why import why_lines
 from eoctl.render.width import cells
 from recovery.diagnose import id_verdicts, verdicts
-from recovery.diagnose.verdicts import VerdictName
-from recovery.remedy.ends import OtherwiseCode
-from recovery.rows.diagnosis import (
+from recovery.diagnose.diagnosis_rows import (
     EndsRow,
     EvidenceRow,
-    HistoryRow,
     OtherwiseRow,
     RemedyRow,
     TxnHangingRow,
     WayRow,
 )
-from recovery.rows.strip import MarkerRow, StripKind, StripRow
-from recovery.rows.why import OwnerRow, WaitingRow, WaitRow, WhyRow
+from recovery.diagnose.verdicts import VerdictName
+from recovery.diagnose.why_rows import OwnerRow, WaitingRow, WaitRow, WhyRow
+from recovery.inspect.cluster_rows import HistoryRow, MarkerRow, StripKind, StripRow
+from recovery.remedy.ends import OtherwiseCode
 from recovery.values import replace
 
 NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z

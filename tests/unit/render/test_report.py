@@ -8,11 +8,11 @@ import pytest
 from eoctl.render.report.moments import moments
 from eoctl.render.report.page import Change, Report, page
 from eoctl.render.sanitise import visible
-from recovery.rows.answers import Answer
-from recovery.rows.journal import JournalEventRow, JournalRow
-from recovery.rows.row import ErrorRow
-from recovery.rows.strip import StripRow
-from recovery.rows.why import OwnerRow
+from recovery.answers import Answer
+from recovery.change.journal_rows import JournalEventRow, JournalRow
+from recovery.diagnose.why_rows import OwnerRow
+from recovery.inspect.cluster_rows import StripRow
+from recovery.row import ErrorRow
 from tests.unit.render.test_render_why import HOSTILE, NOW, hanging, page_row
 
 NAMES = [

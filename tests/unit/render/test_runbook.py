@@ -8,12 +8,12 @@ import pytest
 
 from eoctl.render.explain import ASK, part
 from eoctl.render.runbook import runbook_lines
+from recovery.answers import Answer
+from recovery.diagnose.diagnosis_rows import EndsRow, EvidenceRow, OtherwiseRow, WayRow
 from recovery.diagnose.verdicts import VerdictName
+from recovery.diagnose.why_rows import WhyRow
 from recovery.remedy.repairs import NEVER_KNOWN
-from recovery.rows.answers import Answer
-from recovery.rows.diagnosis import EndsRow, EvidenceRow, OtherwiseRow, WayRow
-from recovery.rows.row import ErrorRow
-from recovery.rows.why import WhyRow
+from recovery.row import ErrorRow
 from recovery.values import replace
 from tests.docs.test_examples import parse
 from tests.unit.render.test_render_why import HOSTILE, NOW, hanging, page_row

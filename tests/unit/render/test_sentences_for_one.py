@@ -3,14 +3,13 @@
 import pytest
 
 from eoctl.operations.dedup.copying import _words as dedup_words
-from eoctl.operations.remedy import plan as remedy_plan
-from eoctl.operations.remedy import stake
-from eoctl.stores.state.table import refuse_others
+from eoctl.operations.remedy import remedy_plan, stake
+from eoctl.stores.state.state_table import refuse_others
 from recovery.dedup.repeats import Tally
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.reader import CorruptError, Reader
 from recovery.merge.log import CoastFormat
-from recovery.restart.rows import import_csv
+from recovery.restart.plan_output import import_csv
 
 
 def test_the_amounts_of_a_plan() -> None:

@@ -18,11 +18,11 @@ from recovery.restart.decision import (
     InputDecision,
     OutputDecision,
     RestartPlan,
-    StateBound,
+    RestartState,
     gathered,
 )
 from recovery.restart.observed import PendingCommit, Question, SameLog
-from recovery.restart.rows import (
+from recovery.restart.plan_output import (
     env_json,
     env_lines,
     env_name,
@@ -43,7 +43,7 @@ PLAN = RestartPlan(
     outputs=(
         OutputDecision("orders-enriched", 3, 512, 530, 4, 17, (TopicPartition("orders", 3),)),
     ),
-    state=(StateBound("cl", 3, 9),),
+    state=(RestartState("cl", 3, 9),),
     guarantee="exactly-once",
     because="of the pair",
     checks=(Check("fenced", None, "not fenced", "orders-enriched:3"),),

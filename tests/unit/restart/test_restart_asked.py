@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.operations.restart.request import read_app_file
+from eoctl.operations.restart.restart_request import read_app_file
 from recovery.errors import UsageError
 
 APP = """[app]

@@ -12,10 +12,10 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.restart.applying import Restarting, check
 from eoctl.operations.restart.observe import Stores
-from eoctl.operations.restart.plan import KIND, STORE, parameters
-from eoctl.operations.restart.request import asked_again
+from eoctl.operations.restart.restart_plan import KIND, STORE, parameters
+from eoctl.operations.restart.restart_request import asked_again
 from eoctl.settings.context import Context
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Write
 from recovery.change.plan import VALID_MS, Plan, Step

@@ -14,10 +14,10 @@ from eoctl.kafka.connection.cluster import (
 )
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
-from eoctl.operations.restart import verify as restart_verify
+from eoctl.operations.restart import restart_verify
 from eoctl.operations.restart.observe import RestartLook
-from eoctl.operations.restart.plan import KIND, _producers
-from eoctl.operations.restart.verify import _compared, _outputs, _same_log, _zombies
+from eoctl.operations.restart.restart_plan import KIND, _producers
+from eoctl.operations.restart.restart_verify import _compared, _outputs, _same_log, _zombies
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents
 from recovery.change.plan import VALID_MS, Plan, Step

@@ -9,7 +9,7 @@ import pytest
 
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.nearest import question
-from eoctl.stores.journal import Journal
+from eoctl.stores.journal_files import Journal
 from recovery.change.journal import Event
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TopicPartition, TransactionFacts

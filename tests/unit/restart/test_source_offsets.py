@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.operations.restart.request import asked_again, read_app_file
+from eoctl.operations.restart.restart_request import asked_again, read_app_file
 from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.counting import Counts

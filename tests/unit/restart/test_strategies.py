@@ -1208,7 +1208,7 @@ def test_changelog_that_lost_its_records() -> None:
     made.stored = '{"partitions":[]}'
     made.log("cl").write((4, 2, "s"))
     found = plan(made, described)
-    assert [(s.topic, s.partition, s.end) for s in found.state] == [("cl", 0, 1)]
+    assert [(s.topic, s.partition, s.end_offset) for s in found.state] == [("cl", 0, 1)]
     assert held(found, "state") is True
     assert (found.inputs[0].restart_offset, found.outputs[0].drop_first) == (4, 3)
     made.log("cl").log_start = 1

@@ -237,7 +237,7 @@ def test_changelog(shape: str, kills: list[int]) -> None:
         fill(world.log("in"), shape)
         world.log("out"), world.log("changes")
         for plan in run(world, described, counting, stops):
-            ends = [s.end for s in plan.state]
+            ends = [s.end_offset for s in plan.state]
             assert len(ends) <= 1
             assert plan.store == ()
     assert values(worlds[0], "out") == values(worlds[1], "out")

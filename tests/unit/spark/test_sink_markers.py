@@ -10,7 +10,7 @@ import pytest
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import PartitionMetadata, TopicMetadata
-from eoctl.kafka.write.exactly_once import CommittedPosition
+from eoctl.kafka.write.commit import CommittedPosition
 from recovery.errors import RefusedError
 from spark_jobs.session import executors
 from spark_jobs.sink import markers, staging

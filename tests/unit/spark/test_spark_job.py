@@ -26,7 +26,7 @@ from recovery.errors import (
     UnverifiedError,
     UsageError,
 )
-from recovery.merge.request import ReplayRequest
+from recovery.merge.merge_request import ReplayRequest
 from recovery.values import replace
 from spark_jobs.session import executors, job
 from spark_jobs.sink import markers, query, staging, taking_over

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eoctl.operations.state.compare import Comparison, compare
 from eoctl.operations.state.delivery import DeliveryRequest, source
-from eoctl.operations.state.show import ShowRequest, show
+from eoctl.operations.state.state_comparison import Comparison, compare
+from eoctl.operations.state.state_entries import ShowRequest, show
 from eoctl.stores.serdes import serde
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateWriter
@@ -19,7 +19,6 @@ from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import rows_schema
-from recovery.rows.state import StateCompareRow
 from recovery.shared.cut import (
     Behind,
     Cut,
@@ -36,6 +35,7 @@ from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.compare import Compared, Side
 from recovery.state.incremental import why_full
 from recovery.state.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition, whole
+from recovery.state.state_rows import StateCompareRow
 from recovery.values import replace
 
 Entries = dict[int, dict[bytes, tuple[int | None, bytes]]]

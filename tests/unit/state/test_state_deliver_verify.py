@@ -13,7 +13,7 @@ from eoctl.operations.change.steps import Effect
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
 from eoctl.stores.state.marks import sorted_marks
-from eoctl.stores.state.table import TableRows
+from eoctl.stores.state.state_table import TableRows
 from recovery.change.plan import Step
 from recovery.facts import PartitionFacts
 from recovery.shared.digest import Digest

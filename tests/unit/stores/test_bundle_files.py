@@ -26,7 +26,7 @@ from eoctl.stores.bundle_files import (
 from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import judge
-from recovery.diagnose.waiting import Waiting
+from recovery.diagnose.waiting_records import Waiting
 from recovery.errors import Exit, UsageError
 from recovery.facts import (
     BrokerFacts,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from eoctl.stores.state.marks import marks, sorted_marks
-from eoctl.stores.state.table import StateTable
+from eoctl.stores.state.state_table import StateTable
 from recovery.shared.store_tables import SqlStore
 from tests.kafka.command import Ran, environment, eoctl
 from tests.unit.state.test_state_compare import Entries, state

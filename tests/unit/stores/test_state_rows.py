@@ -10,7 +10,7 @@ import pytest
 
 from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.state.files import StateWriter
-from eoctl.stores.state.rows import StateRows
+from eoctl.stores.state.finished_rows import StateRows
 from eoctl.stores.storage import LocalFolder
 from recovery.facts import TopicPartition
 from recovery.formats.columns import rows_schema

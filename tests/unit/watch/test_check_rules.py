@@ -2,11 +2,11 @@
 
 import pytest
 
-from eoctl.operations.watch.check import thresholds
+from eoctl.operations.watch.check_answer import thresholds
 from eoctl.settings.context import CheckThresholds
 from recovery.errors import UsageError
 from recovery.facts import CoordinatorFacts, GroupFacts, GroupOffsetFacts, Missing, TransactionFacts
-from recovery.rows.check import CheckRow
+from recovery.watch.check_rows import CheckRow
 from recovery.watch.check_rules import (
     GAPS,
     Observed,

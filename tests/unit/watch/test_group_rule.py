@@ -16,8 +16,8 @@ from recovery.facts import (
     Missing,
     TopicPartition,
 )
-from recovery.rows.check import CheckRow
 from recovery.values import replace
+from recovery.watch.check_rows import CheckRow
 from recovery.watch.group_rule import group_expiry
 from tests.unit.check_facts import DAY, HOUR, NOW, observed
 

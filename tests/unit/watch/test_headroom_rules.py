@@ -3,8 +3,8 @@
 import pytest
 
 from recovery.facts import CoordinatorClock, CoordinatorFacts, TransactionFacts, Transactions
-from recovery.rows.check import CheckRow
 from recovery.values import replace
+from recovery.watch.check_rows import CheckRow
 from recovery.watch.check_rules import Observed, Thresholds
 from recovery.watch.headroom_rules import headroom_rows
 from tests.unit.check_facts import DAY, HOUR, NOW, observed

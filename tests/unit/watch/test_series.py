@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from recovery.rows.diagnosis import RemedyRow, TxnHangingRow
-from recovery.rows.offsets import OffsetsShowRow
+from recovery.diagnose.diagnosis_rows import RemedyRow, TxnHangingRow
+from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.watch.metrics import HELP, SERIES_HELP, Sample, exposition, families
 from recovery.watch.series import Limits, finding_samples, group_samples
 from tests.unit.watch.test_metrics import conventions, read

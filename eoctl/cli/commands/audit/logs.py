@@ -9,15 +9,15 @@ from eoctl.cli.commands.offsets import MaxRate, NoCrc, range_bounds
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.progress import reading_progress
-from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.cli.spark_options import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pump import ChunkProgress
 from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.audit import DUPLICATES, SEQUENCES, TRANSACTIONS
 from eoctl.render.columns.table import Table
+from recovery.answers import Answer
 from recovery.errors import UsageError
-from recovery.rows.answers import Answer
 from recovery.selectors import Selector, parse_selector, regex_selector
 from recovery.shared.offset_bounds import Bound
 from recovery.sizes import byte_rate

@@ -9,13 +9,13 @@ from eoctl.cli.options import Format, argument, option
 from eoctl.cli.progress import note
 from eoctl.host.clock import now_ms
 from eoctl.lab import cluster
+from eoctl.lab import lab_tables as columns
 from eoctl.lab.drills import judge, running
 from eoctl.lab.drills.catalogue import DRILLS
-from eoctl.lab.drills.state import DrillState
-from eoctl.render.columns import lab as columns
+from eoctl.lab.drills.drill_state import DrillState
+from eoctl.lab.lab_tables import DrillRow
+from recovery.answers import Answer
 from recovery.errors import UsageError
-from recovery.rows.answers import Answer
-from recovery.rows.lab import DrillRow
 
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab

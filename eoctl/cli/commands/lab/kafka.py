@@ -11,15 +11,14 @@ from eoctl.host.clock import now_ms
 from eoctl.lab import admin, breaks, cluster
 from eoctl.lab.breaks.stage import COMMON
 from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.lab_tables import BROKERS, DOWN, JOB, LabBrokerRow, LabDownRow, LabJobRow
 from eoctl.lab.record import LabSpec
-from eoctl.render.columns.lab import BROKERS, DOWN, JOB
 from eoctl.render.columns.table import EPOCH, PARTITION, PID, TRANSACTIONAL_ID, Table, plain
 from eoctl.render.tables import Column
+from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.plurals import counted
 from recovery.quoting import quoted
-from recovery.rows.answers import Answer
-from recovery.rows.lab import LabBrokerRow, LabDownRow, LabJobRow
 from recovery.times import duration
 
 if TYPE_CHECKING:

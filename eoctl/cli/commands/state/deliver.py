@@ -141,11 +141,11 @@ def deliver(
 
 def planned(request: DeliveryRequest, context: Context, seconds: float | None) -> Plan | None:
     """Return the plan, or an unfinished run's plan; None when everything is delivered."""
-    from eoctl.operations.state import deliver as operations
+    from eoctl.operations.state import delivery_change
 
     async def bounded() -> Plan | None:
         async with asyncio.timeout(seconds):
-            return await operations.plan(request, context, seconds)
+            return await delivery_change.plan(request, context, seconds)
 
     try:
         plan = asyncio.run(bounded())

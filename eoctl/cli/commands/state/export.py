@@ -6,7 +6,7 @@ from typing import Annotated
 from eoctl.cli.commands.state.rebuild import At, Changelogs, FormatName, Rebuilding, ShortFormat, To
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, argument, option
-from eoctl.cli.spark import Conf
+from eoctl.cli.spark_options import Conf
 from eoctl.operations.jobs.spark_launch import read_options
 from eoctl.operations.state.export import export_rebuild
 from eoctl.render.columns.jobs import EXPORT

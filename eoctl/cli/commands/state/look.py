@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar
 
 from eoctl.cli.emit import emit
 from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
-from eoctl.cli.spark import Conf, JobProgress
+from eoctl.cli.spark_options import Conf, JobProgress
 from eoctl.operations.jobs.spark_launch import read_options
-from eoctl.operations.state import compare as state_compare
-from eoctl.operations.state import show as state_show
+from eoctl.operations.state import state_comparison, state_entries
 from eoctl.operations.state.spark_state import SparkChoice, is_checkpoint
 from eoctl.render.columns.state import COMPARE, SHOW
 from recovery.errors import UsageError
@@ -79,7 +78,7 @@ def compare(
     if not is_checkpoint(b) and (key_serde, value_serde) != ("string", "string"):
         raise UsageError("works only with a checkpoint", where="--key-serde, --value-serde")
     with JobProgress() as progress:
-        comparison = state_compare.Comparison(
+        comparison = state_comparison.Comparison(
             str(a),
             b,
             at,
@@ -89,7 +88,7 @@ def compare(
             value_serde,
             store.choice(b, progress),
         )
-        answer = state_compare.compare(connection.one, comparison, connection.seconds(None))
+        answer = state_comparison.compare(connection.one, comparison, connection.seconds(None))
     emit(answer, COMPARE, output)
     return answer.exit_status
 
@@ -108,7 +107,7 @@ def show(
     """Show a key's entries, decoded; exit 1 when the state has none."""
     with JobProgress() as progress:
         chosen = store.choice(folder, progress)
-        request = state_show.ShowRequest(folder, key, key_serde, value_serde, limit, chosen)
-        answer = state_show.show(request)
+        request = state_entries.ShowRequest(folder, key, key_serde, value_serde, limit, chosen)
+        answer = state_entries.show(request)
     emit(answer, SHOW, output)
     return answer.exit_status

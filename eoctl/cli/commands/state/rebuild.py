@@ -14,18 +14,18 @@ from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
 from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress
-from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.cli.spark_options import JobProgress, SparkOptions
 from eoctl.engine.rebuild_request import WAIT_SECONDS, RebuildRequest
 from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
-from eoctl.operations.state import rebuild as operations
+from eoctl.operations.state import rebuild_answer
 from eoctl.operations.state.delivery import STREAMS
 from eoctl.operations.state.spark_rebuild import on_spark
 from eoctl.render.columns.state import REBUILD
 from eoctl.render.sanitise import visible
 from eoctl.render.words import size
 from eoctl.settings.context import Context
+from recovery.answers import Answer, worst
 from recovery.errors import EoctlError, Exit, UsageError
-from recovery.rows.answers import Answer, worst
 from recovery.sizes import byte_rate
 from recovery.times import duration, format_duration
 from recovery.values import replace
@@ -91,7 +91,7 @@ class Rebuilding(Ranked):
         """Return what is asked for. Raises UsageError."""
         rate = self.max_rate
         return RebuildRequest(
-            changelogs=operations.topics_of(changelogs),
+            changelogs=rebuild_answer.topics_of(changelogs),
             at=at,
             how=Making(
                 format=form,
@@ -146,7 +146,7 @@ def rebuild(
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
         there = None if spark is None else on_spark(spark, context, show, seconds)
-        answer = operations.rebuild_state(context, request, seconds, progress, there)
+        answer = rebuild_answer.rebuild_state(context, request, seconds, progress, there)
     if into is None:
         emit(answer, REBUILD, output)
         return answer.exit_status
@@ -203,7 +203,7 @@ def _options(given: "list[str] | tuple[()]") -> dict[str, str]:
 
 
 @contextmanager
-def _progress() -> Iterator[operations.RebuildProgress | None]:
+def _progress() -> Iterator[rebuild_answer.RebuildProgress | None]:
     """Bytes, offsets and the time left on one changing line of a terminal."""
     if not sys.stderr.isatty():
         yield None

@@ -13,17 +13,17 @@ from eoctl.host.clock import now_ms
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import with_cluster
-from eoctl.operations.watch import check as operation
-from eoctl.operations.watch.check import Checked
+from eoctl.operations.watch import check_answer
+from eoctl.operations.watch.check_answer import Checked
 from eoctl.render.columns.watch import CHECK, amount
 from eoctl.settings.context import Context, config_for, state_dir
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.textfile import write_whole
+from recovery.answers import Answer, worst
 from recovery.errors import BusyError, EoctlError, Exit, UnreachableError, UsageError
 from recovery.plurals import counted
-from recovery.rows.answers import Answer, worst
-from recovery.rows.check import FALLING, CheckRow
-from recovery.rows.row import ErrorRow
+from recovery.row import ErrorRow
+from recovery.watch.check_rows import FALLING, CheckRow
 from recovery.watch.metrics import exposition, unseen_samples
 
 NAGIOS = {Exit.OK: (0, "OK"), Exit.FINDING: (2, "CRITICAL")}
@@ -68,11 +68,11 @@ def check(
 def _run(
     connection: Connection, limits: Limits, all_contexts: bool
 ) -> tuple[Sequence[Context], Sequence[Result]]:
-    thresholds = operation.thresholds(config_for(connection.connect).check)
+    thresholds = check_answer.thresholds(config_for(connection.connect).check)
 
     async def looked(source: Source, context: Context) -> Checked:
         settings, interval = limits.settings(context), limits.interval
-        return await operation.check(source, context, thresholds, settings, pause=interval)
+        return await check_answer.check(source, context, thresholds, settings, pause=interval)
 
     if (path := connection.bundle()) is not None:
         checked, context = of_bundle(path, looked)
@@ -87,7 +87,7 @@ def _run(
             return with_cluster(
                 context,
                 connection.seconds(),
-                lambda cluster: operation.alone(cluster, looked(Live(cluster), context)),
+                lambda cluster: check_answer.alone(cluster, looked(Live(cluster), context)),
             )
 
     results = run_each(named, run)

@@ -6,7 +6,7 @@ from typing import Annotated
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import AllContexts, Connection, option
 from eoctl.cli.progress import note
-from eoctl.operations.watch import check, exporting
+from eoctl.operations.watch import check_answer, exporting
 from eoctl.operations.watch.endpoint import is_loopback, parse_address, served
 from eoctl.settings.context import config_for
 from recovery.errors import UsageError
@@ -54,7 +54,7 @@ def exporter(
     for context in contexts:
         context.settings()  # a wrong one is said at once, one that goes wrong later is a metric
     request = exporting.Request(
-        thresholds=check.thresholds(config_for(connection.connect).check),
+        thresholds=check_answer.thresholds(config_for(connection.connect).check),
         limits=series.Limits(max_groups, max_partitions, max_findings, max_count),
         groups=group or (),
         interval=seconds,

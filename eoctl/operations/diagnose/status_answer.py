@@ -1,0 +1,73 @@
+"""`status`: one screen, the worst first."""
+
+from collections.abc import Callable
+
+from eoctl.operations.diagnose.verdict_rows import status_rows, unknown_as_missing
+from eoctl.operations.inspect.lists import Scope, TxnFilter
+from eoctl.operations.inspect.source import Source
+from eoctl.settings.context import Context
+from recovery.answers import Answer, error_rows
+from recovery.diagnose.diagnosis import Diagnosis
+from recovery.facts import Transactions
+from recovery.inspect.inspection import OPEN_STATES
+from recovery.inspect.observation import Settings
+
+
+async def status(
+    source: Source,
+    context: Context,
+    settings: Settings,
+    *,
+    pause: float,
+    on_first_look: Callable[[Answer], None] | None = None,
+) -> Answer:
+    """Return brokers, held partitions, and open transactions by verdict.
+
+    on_first_look: called before the pause for a second snapshot, with the first one's verdicts.
+    """
+
+    def first_look(diagnosis: Diagnosis) -> None:
+        if on_first_look is not None:
+            on_first_look(_answer(context, diagnosis, diagnosis.transactions))
+
+    diagnosis = await source.diagnose(Scope(), settings, pause=pause, on_first_look=first_look)
+    return await status_of(source, context, diagnosis)
+
+
+async def status_of(source: Source, context: Context, diagnosis: Diagnosis) -> Answer:
+    """Return the status of a completely judged cluster."""
+    everywhere = await source.transactions(
+        TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
+    )
+    return _answer(context, diagnosis, everywhere)
+
+
+def _answer(context: Context, diagnosis: Diagnosis, everywhere: Transactions) -> Answer:
+    missing = [*diagnosis.missing, *(m for m in everywhere.missing if m not in diagnosis.missing)]
+    return Answer(
+        schema="status",
+        cluster_id=diagnosis.cluster_id,
+        collected_at=diagnosis.collected_at,
+        rows=status_rows(diagnosis),
+        errors=error_rows([*missing, *unknown_as_missing(diagnosis)]),
+        extra={
+            "context": context.title,
+            "read_only": context.read_only,
+            "protected": context.protected,
+            "transaction_version": diagnosis.transaction_version,
+            "brokers_up": diagnosis.brokers_up,
+            "brokers_known": diagnosis.brokers_known,
+            "scanned": diagnosis.scanned,
+            "held_back": sum(bool(p.held) for p in diagnosis.partitions),
+            "held_offsets": sum(p.held or 0 for p in diagnosis.partitions),
+            "open_transactions": len(everywhere.rows),
+            "verdicts": dict(diagnosis.counts),
+        },
+        judging=True,
+        finding=bool(diagnosis.findings),
+    )
+
+
+def status_seen(context: Context, diagnosis: Diagnosis) -> Answer:
+    """Return the status as far as a diagnosis alone knows it."""
+    return _answer(context, diagnosis, diagnosis.transactions)

@@ -1,1 +1,0 @@
-"""The rows that people and scripts read, as models: JSON, tables, the dashboard, bundles."""
