@@ -27,7 +27,8 @@ from tests.kafka.conftest import SMALL, MakeTopic
 from tests.kafka.relay import relayed
 
 COORDINATORS = int(SMALL["transaction.state.log.num.partitions"])
-DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS = 65, 66, 14
+LIST_OFFSETS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 2, 65, 66
+NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS = 6, 14
 HURT = 2  # the broker that suffers here
 
 
@@ -158,6 +159,23 @@ def test_ids_of_a_coordinator_that_loads_for_a_moment_are_described(
         loaded.join()
     assert (ran.status, ran.json["errors"]) == (0, [])
     assert [row["state"] for row in ran.rows] == ["Empty"]
+
+
+def test_a_leader_that_moves_for_some_seconds_is_waited_for(
+    slow_lab: Lab, tmp_path: Path, topic: MakeTopic
+) -> None:
+    """Its broker still answers that it does not lead after the new metadata were read."""
+    name = topic(slow_lab, partitions=1)
+    error = 26 + len(name)  # of the only partition in an answer
+    with relayed(slow_lab) as relay:
+        relay.alter = {LIST_OFFSETS: (error, NOT_LEADER_OR_FOLLOWER)}
+        led = threading.Timer(3, relay.alter.clear)
+        led.start()
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        ran = eoctl("lso", name, "--context", "relayed", "-o", "json", env=env)
+        led.join()
+    assert (ran.status, ran.json["errors"]) == (0, [])
+    assert [row["high_watermark"] for row in ran.rows] == [0]
 
 
 def test_timeout_bounds_the_whole_command(slow_lab: Lab, well: float) -> None:

@@ -28,7 +28,8 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MOVED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
 WITHHELD = "OFFSET_NOT_AVAILABLE"
 """A new leader gives no offsets before its followers in sync have fetched from it."""
-WITHHELD_PAUSE_SECONDS = 0.2
+PASSING = MOVED | {WITHHELD}
+PASSING_PAUSE_SECONDS = 0.2
 
 
 async def partition_offsets(
@@ -36,17 +37,10 @@ async def partition_offsets(
 ) -> tuple[list[PartitionFacts], list[Missing]]:
     """Return log start, LSO and high watermark of `partitions`, in their order.
 
-    Three ListOffsets per leader, whatever the number of partitions. A partition whose leader moved
-    meanwhile is asked again at its new leader.
+    Three ListOffsets per leader, whatever the number of partitions; see `offsets_of`.
     """
     ids = {t.name: t.topic_id for t in topics}
     offsets, missing = await offsets_of(cluster, ids, partitions)
-    moved = [p for p in partitions if offsets[p.topic_partition].error in MOVED]
-    if moved:
-        again = await led_now(cluster, ids, moved)
-        second, more = await offsets_of(cluster, ids, again)
-        offsets |= second
-        missing += [m for m in more if m not in missing]
     facts = [offsets[p.topic_partition] for p in partitions]
     return facts, [*missing, *not_given(facts, missing)]
 
@@ -133,19 +127,19 @@ async def offsets_of(
     partitions: Sequence[PartitionMetadata],
     ask_leader: AskLeader | None = None,
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
-    """Ask each leader for offsets, again while it withholds them and is new.
+    """Ask each leader for offsets; for some seconds again while it moves, or is new and gives none.
 
     ask_leader: asks for something else on the way. A partition without offsets has an error in its
     facts; only silent brokers are in `missing`.
     """
     facts, missing = await _asked_once(cluster, ids, partitions, ask_leader)
-    while withheld := [
+    while passing := [
         p
         for p in partitions
-        if cluster.awaits(p.topic_partition, facts[p.topic_partition].error == WITHHELD)
+        if cluster.awaits(p.topic_partition, facts[p.topic_partition].error in PASSING)
     ]:
-        await asyncio.sleep(WITHHELD_PAUSE_SECONDS)
-        led = await led_now(cluster, ids, withheld)
+        await asyncio.sleep(PASSING_PAUSE_SECONDS)
+        led = await led_now(cluster, ids, passing)
         renewed, silent = await _asked_once(cluster, ids, led, ask_leader)
         facts |= renewed
         missing += [m for m in silent if m not in missing]
