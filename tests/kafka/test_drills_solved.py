@@ -117,6 +117,9 @@ def test_solved_by_following_what_is_printed(lab: Lab, kind: str, variant: str |
 @pytest.mark.parametrize("kind", ["offsets-orphan", "offsets-marker-lost"])
 def test_the_group_stands_where_its_outcome_puts_it(lab: Lab, kind: str) -> None:
     [t] = [t for t in break_(lab, kind) if t.start_offset is not None]
-    solved(lab, f"{t.topic}:{t.partition}")
+    judged = solved(lab, f"{t.topic}:{t.partition}")
     assert is_free(lab, t.topic, t.partition)
-    assert position(lab, t) == (t.pending_offset if t.outcome == "commit" else t.committed_offset)
+    stands = position(lab, t)
+    assert stands == (t.pending_offset if t.outcome == "commit" else t.committed_offset)
+    told = [g for a in judged for g in a.get("group_offsets", ()) if g["group"] == t.group]
+    assert [[after["offset"] for after in g["after"].values()] for g in told] == [[stands]]
