@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from msgspec.structs import astuple
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -273,7 +274,7 @@ async def decoded(lab: Lab) -> dict[str, list[tuple[Any, ...] | None]]:
                     key = decode_key(record.key or b"")
                     if isinstance(key, GroupKey):
                         value: Any = decode_group(record.value)
-                        groups.setdefault(key.group, []).append(value and tuple(value))
+                        groups.setdefault(key.group, []).append(value and astuple(value))
     return groups
 
 
