@@ -109,8 +109,7 @@ def otherwise(h: TxnHangingRow, do: str | None = None) -> str:
         "its records too",
         "coordinator-does-not": "waiting does not help: its coordinator is not doing it",
         "wait-for-markers": "wait some seconds, until its markers are written",
-        "wait-for-commit": f"wait until its owner commits{_or_its_coordinator(h)}, and the "
-        "committed records are lost then",
+        "wait-for-commit": _for_commit(h),
         "wait-for-id": f"wait until {name} has ended its transaction, then look again",
         "start-brokers": f"have a broker started that leads {partitions}, then look again",
         "restart-coordinator": f"have broker {rest.data.get('broker')} restarted, or its part of "
@@ -134,6 +133,14 @@ def _look_again(h: TxnHangingRow, do: str | None) -> str:
     if data.get("partitions"):
         return f"look at {some(data['partitions'])}: the page of each has its command"
     return do or h.remedy.does
+
+
+def _for_commit(h: TxnHangingRow) -> str:
+    """Say what an owner's commit saves, and what its abort loses."""
+    text = "wait until its owner commits; "
+    if h.ends_in_seconds is None:
+        return text + "if it aborts, the committed records are lost"
+    return f"{text}the committed records are lost if it aborts{_or_its_coordinator(h)}"
 
 
 def _or_its_coordinator(h: TxnHangingRow) -> str:

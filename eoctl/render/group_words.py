@@ -26,7 +26,7 @@ _TITLES: Mapping[str, str] = {
     "not-known": "NOT KNOWN",
 }
 _PROBLEMS: Mapping[str, str] = {
-    "below-log-start": "below the log start: records were deleted before it read them",
+    "below-log-start": "below the log start: what lay between is deleted, read or not",
     "above-end": "above the end of the log, which was cut or recreated",
 }
 
@@ -257,7 +257,8 @@ def _next(s: GroupStoryRow, step: GroupStepRow) -> str:
 
 def _start(s: GroupStoryRow) -> str:
     if s.never_had_members:
-        return "look at the job that commits for it: it is down, or takes no checkpoint"
+        why = "it is down, takes no checkpoint, or commits as seldom as that"
+        return f"look at the job that commits for it: {why}"
     text = "start its process"
     hosts = sorted({m.rpartition(" at ")[2] for m in s.last_members})
     if hosts:
@@ -272,7 +273,10 @@ def _look_at_members(s: GroupStoryRow) -> str:
     )
     if not s.members:
         return f"find what reads for it, and why it commits nothing{where}"
-    why = "a record that fails again and again, a paused partition, a call that never returns"
+    why = (
+        "a record that fails again and again, a paused partition, a call that never returns, or a "
+        "commit interval as long as that"
+    )
     if "rebalance" in (s.state or "").lower():
         why = "members that join and leave again: their log says why"
     names = some(s.members, MOST_NAMED)

@@ -86,7 +86,7 @@ def judge_group(seen: GroupSeen) -> GroupVerdict:
     """Return the first verdict that holds."""
     if stops(seen.own_verdict):
         return GroupVerdict("held")
-    if lost := tuple(r for r in seen.rows if r.problem is not None):
+    if lost := tuple(r for r in seen.rows if r.problem is not None and not r.moved):
         return GroupVerdict("out-of-range", lost)
     if waiting := tuple(r for r in seen.rows if r.waits):
         return _of_waiting(seen, waiting)

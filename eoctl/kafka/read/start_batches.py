@@ -13,6 +13,7 @@ from eoctl.kafka.read.fetch import ENOUGH, Chunk, Ended, Range, read_all
 from recovery.facts import Missing, PartitionFacts, TopicPartition, known
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.consumer_offsets import pending_offsets
+from recovery.formats.reader import CorruptError
 from recovery.inspect.observation import OpenTransaction, StartBatch
 from recovery.values import Value, replace
 
@@ -242,6 +243,12 @@ def _of_header(
 
 
 def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
-    """Return the groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
-    found = pending_offsets(chunk.records for chunk in chunks)
+    """Return the groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit).
+
+    None of them if a record there is damaged, so that it costs no verdict.
+    """
+    try:
+        found = pending_offsets(chunk.records for chunk in chunks)
+    except CorruptError:
+        return ()
     return tuple(sorted({p.key.group for p in found if p.producer_id == w.producer_id}))

@@ -201,7 +201,7 @@ async def _story(
         _partition_row(g, o, logs.get(o.topic_partition), unread, committed.times, d, unseen)
         for o in sorted(g.offsets, key=lambda o: o.topic_partition)
     ]
-    own = _own_verdict(d, home)
+    own = _own_verdict(d, home, g)
     never = _never_had_members(g)
     seen = GroupSeen(
         state=g.state,
@@ -276,10 +276,14 @@ def _commits_alone(times: GroupTimes) -> bool:
     return any(c.committed_at > times.state_since for c in times.commits.values() if c is not None)
 
 
-def _own_verdict(d: Diagnosis, home: TopicPartition | None) -> str | None:
-    """Return the verdict on the transaction in which the group's newest commit waits."""
+def _own_verdict(d: Diagnosis, home: TopicPartition | None, g: GroupFacts) -> str | None:
+    """Return the verdict on the transaction in which the group's newest commit waits.
+
+    One whose keys were not read may be another group's: it counts only where a commit is pending.
+    """
     mine = [] if home is None else _at(d, home)
-    return next((j.verdict.name for j in mine), None)
+    pending = any(o.pending for o in g.offsets)
+    return next((j.verdict.name for j in mine if j.start is not None or pending), None)
 
 
 def _partition_row(
@@ -356,7 +360,13 @@ def _lag(g: GroupFacts, o: GroupOffsetFacts, log: PartitionFacts, held: int | No
 
 
 def _needs_second_look(seen: GroupSeen) -> bool:
-    """Return True if what was seen once cannot tell whether the group moves."""
+    """Return True if what was seen once cannot tell whether the group moves.
+
+    Its offsets were read before the log: a group in full flow may seem to be below the log's start,
+    where its application deletes what it has read (Kafka Streams).
+    """
+    if any(r.problem is not None for r in seen.rows):
+        return True
     if seen.members == 0 and not seen.commits_alone:
         return False
     return any(may_stand(r, seen.now, seen.stuck_after) for r in seen.rows)
@@ -403,10 +413,10 @@ def _steps(
 def _choose_start(context: Context, g: GroupFacts, r: GroupPartitionRow) -> GroupStepRow:
     """Return the plan of a new start, if `restart` can write it."""
     where = str(r.topic_partition)
-    if (g.type or "classic").lower() in _NOT_MOVABLE:
+    # above the end: of a log that was recreated nothing was read, so only its owner knows
+    if (g.type or "classic").lower() in _NOT_MOVABLE or r.problem == "above-end":
         return _step(context, "choose-start", where)
-    to = "--to-earliest" if r.problem == "below-log-start" else "--to-latest"
-    words = ("restart", "plan", "--group", g.group, "--topic", where, to)
+    words = ("restart", "plan", "--group", g.group, "--topic", where, "--to-earliest")
     return _step(context, "choose-start", where, *words)
 
 

@@ -85,6 +85,9 @@ HELD: dict[str, Any] = {"held": 6, "verdict": "orphan"}
         # its place is gone
         ([at(lag=5, problem="below-log-start", **OLD)], {"members": 0}, ("out-of-range", [0])),
         ([at(1, problem="above-end"), at(**HELD)], {}, ("out-of-range", [1])),
+        # Streams deletes what it has read, up to an offset newer than the one that was seen
+        ([at(1, problem="below-log-start", moved=True)], {}, ("up-to-date", [])),
+        ([at(1, problem="below-log-start", moved=False)], {}, ("out-of-range", [1])),
         # nothing waits
         ([at(), at(1)], {}, ("up-to-date", [])),
         ([at()], {"members": 0, "state": "Empty"}, ("up-to-date", [])),

@@ -171,7 +171,7 @@ def test_numbers_that_are_minimums_say_so() -> None:
     steps = [GroupStepRow(action="choose-start", partition="invoices:0")]
     given = story(verdict="out-of-range", about=["invoices:0"], partitions=lost, next=steps)
     text = "\n".join(page(given, None))
-    assert "deleted before it read them (log start 15)" in text
+    assert "what lay between is deleted, read or not (log start 15)" in text
     assert "above the end of the log" in text
     assert "not seen: LEADER_NOT_AVAILABLE" in text
     assert "auto.offset.reset" in text
