@@ -9,6 +9,7 @@ import base64
 import http.client
 import json
 import re
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,7 @@ class SchemaRegistry:
         try:
             connection.request("GET", f"{self._path.rstrip('/')}{path}", headers=headers)
             answer = connection.getresponse()
-            status, body = answer.status, answer.read(MOST_BYTES + 1)
+            status, body = answer.status, _body(answer)
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             self._silent = f"{self._where} did not answer: {why}"
@@ -154,6 +155,16 @@ class SchemaRegistry:
         return http.client.HTTPSConnection(
             self._host, self._port, timeout=SECONDS, context=self._tls.context
         )
+
+
+def _body(answer: http.client.HTTPResponse) -> bytes:
+    """Return at most a little more than MOST_BYTES. Raises TimeoutError if it takes too long."""
+    until, body = time.monotonic() + SECONDS, b""
+    while len(body) <= MOST_BYTES and (part := answer.read1(1 << 16)):
+        body += part
+        if time.monotonic() > until:
+            raise TimeoutError(f"its answer was not whole within {SECONDS:g} s")
+    return body
 
 
 def registry_of(properties: Mapping[str, str]) -> SchemaRegistry | None:

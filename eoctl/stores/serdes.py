@@ -107,6 +107,7 @@ def _unframed(decode: Decoder, framed: bool, *, indexes: bool) -> Decoder:
 
 
 FRAME_BYTES = 5
+MOST_INDEXES = 32  # of a message within its file: how deep messages are declared in each other
 """Of the framing: a zero byte and the schema's number, an int32."""
 
 
@@ -127,6 +128,8 @@ def message_indexes(content: bytes) -> tuple[list[int], int]:
     Raises ValueError.
     """
     count, at = _varint(content, FRAME_BYTES)
+    if not 0 <= count <= MOST_INDEXES:
+        raise ValueError(f"{count} message indexes are too many")
     indexes = []
     for _ in range(count):
         index, at = _varint(content, at)
@@ -142,6 +145,8 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
+        if shift > 63:
+            raise ValueError("a number among the message's indexes is too long")
     raise ValueError("the bytes end within the message's indexes")
 
 
@@ -173,7 +178,7 @@ def avro_decoder(schemas: Sequence[Any], where: str) -> Decoder:
         stream = io.BytesIO(content)
         try:
             value = fastavro.schemaless_reader(stream, schema, None)
-        except (EOFError, IndexError, TypeError, OverflowError) as error:
+        except (EOFError, IndexError, TypeError, OverflowError, MemoryError) as error:
             raise ValueError(f"not of that schema: {error}") from None
         if stream.tell() != len(content):
             raise ValueError("bytes are left over after what the schema describes")
@@ -220,7 +225,7 @@ def protobuf_decoder(files: "Iterable[FileDescriptorProto]", message: str) -> De
     def decode(content: bytes) -> Any:
         try:
             return json_format.MessageToDict(message_class.FromString(content))
-        except DecodeError as error:
+        except (DecodeError, TypeError, json_format.Error) as error:  # TypeError: an Any of another
             raise ValueError(f"not of that message: {error}") from None
 
     return decode

@@ -274,7 +274,7 @@ class History:
     named_before: int = 0
     lost_end: bool = False
     cached_until: int = 0  # records of that partition below this offset come from this host's cache
-    markers: Sequence[Marker] = field(default_factory=Markers)
+    markers: Sequence[Marker] = field(default_factory=Markers, hash=False)
     markers_from: int | None = None
     read_until: int | None = None  # end of the only log that names the producer id; None = unknown
 

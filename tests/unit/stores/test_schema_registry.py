@@ -13,6 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from eoctl.stores.schema_registry import SchemaRegistry, registry_of
+from eoctl.stores.serdes import message_indexes, protobuf_decoder
 from recovery.errors import UsageError
 from tests.registry import Schemas, framed, registry
 
@@ -214,3 +215,21 @@ def test_a_login_in_the_address_is_refused_and_not_shown() -> None:
 
 def test_none_is_named() -> None:
     assert registry_of({}) is None
+
+
+def test_indexes_without_end_cost_no_time() -> None:
+    """A hostile value: a number of a megabyte, and a number of indexes that nobody has."""
+    head = b"\0\0\0\0\1"
+    for rest in (b"\1" + b"\xff" * 1_000_000, b"\xfe\xff\xff\xff\x0f" + b"\0" * 1000):
+        with pytest.raises(ValueError, match="index"):
+            message_indexes(head + rest)
+
+
+def test_an_any_of_an_unknown_type_is_not_decoded() -> None:
+    from google.protobuf import any_pb2, descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto.FromString(any_pb2.DESCRIPTOR.serialized_pb)
+    decode = protobuf_decoder([file], "google.protobuf.Any")
+    content = any_pb2.Any(type_url="type.googleapis.com/x.Y", value=b"1").SerializeToString()
+    with pytest.raises(ValueError, match="not of that message"):
+        decode(content)
