@@ -48,6 +48,8 @@ class StartBatch(Value):
     timestamp: ms, by the broker's clock if append_time, else by the producer's, on which no verdict
     rests. marker_before, marker_after: times of the nearest markers of any producer around the
     batch, by the partition leader's clock.
+    groups_read: False: not all of the transaction's keys there were read, so it may hold more
+    groups.
     survivor: the start offset is below the log start (DeleteRecords, retention), and this is the
     offset of the producer's first remaining batch. deleted: no batch remains; the epoch is that of
     the producer's last batch, from DescribeProducers.
@@ -62,6 +64,7 @@ class StartBatch(Value):
     groups: tuple[str, ...] = ()  # on `__consumer_offsets`, the groups in its keys, which are held
     survivor: int | None = None
     deleted: bool = False
+    groups_read: bool = True
 
     @property
     def written_after(self) -> int | None:

@@ -62,9 +62,11 @@ async def start_batches(
             Range(w.topic, w.partition, w.start_offset or 0, high_watermark(w, partitions))
             for w in batch_of
         ]
-        chunks, _ = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
+        chunks, ended = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
         for w in batch_of:
-            batches[w] = replace(batches[w], groups=_groups(w, chunks[w.topic_partition]))
+            end = ended.get(w.topic_partition)
+            is_read = end is not None and end.error is None
+            batches[w] = _with_groups(batches[w], w, chunks[w.topic_partition], is_read=is_read)
     left, unseen = await _survivors(cluster, deleted, partitions, epochs)
     return StartBatches(batches | left, unread | unseen)
 
@@ -173,9 +175,12 @@ async def _survivors(
                 end.error is None and end.position >= ranges[topic_partition].end
             )
             if found is not None:
-                batches[w] = replace(found, groups=_groups(w, read_here))
+                # what was deleted may have held more
+                batches[w] = _with_groups(found, w, read_here, is_read=False)
             elif is_complete and w in epochs and w.producer_id is not None:
-                batches[w] = StartBatch(w.producer_id, epochs[w], deleted=True)
+                batches[w] = StartBatch(
+                    w.producer_id, epochs[w], deleted=True, groups_read=w.topic != CONSUMER_OFFSETS
+                )
             elif end is not None:
                 unread[w] = _why_unread(w, partitions[topic_partition], end)
     return batches, unread
@@ -242,13 +247,19 @@ def _of_header(
     )
 
 
-def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
-    """Return the groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit).
+def _with_groups(
+    batch: StartBatch, w: OpenTransaction, chunks: Iterable[Chunk], *, is_read: bool
+) -> StartBatch:
+    """Return the batch with the groups in this producer's open commits (KIP-98: TxnOffsetCommit).
 
-    None of them if a record there is damaged, so that it costs no verdict.
+    is_read: the chunks reach from the transaction's first batch to the end of the log. A damaged
+    record there costs no verdict, only the knowledge of these groups.
     """
+    if w.topic != CONSUMER_OFFSETS:
+        return batch
     try:
         found = pending_offsets(chunk.records for chunk in chunks)
     except CorruptError:
-        return ()
-    return tuple(sorted({p.key.group for p in found if p.producer_id == w.producer_id}))
+        return replace(batch, groups_read=False)
+    groups = tuple(sorted({p.key.group for p in found if p.producer_id == w.producer_id}))
+    return replace(batch, groups=groups, groups_read=is_read)

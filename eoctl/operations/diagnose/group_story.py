@@ -135,8 +135,8 @@ def _holding(
 
 
 def _may_hold(j: Judged, group: str) -> bool:
-    """Return True if the group is in the keys of its open batches, or these are unreadable."""
-    return j.start is None or group in j.start.groups
+    """Return True if the group is in the keys of its open batches, or these were not all read."""
+    return j.start is None or not j.start.groups_read or group in j.start.groups
 
 
 async def _rows(
@@ -283,7 +283,8 @@ def _own_verdict(d: Diagnosis, home: TopicPartition | None, g: GroupFacts) -> st
     """
     mine = [] if home is None else _at(d, home)
     pending = any(o.pending for o in g.offsets)
-    return next((j.verdict.name for j in mine if j.start is not None or pending), None)
+    holds = (j for j in mine if pending or (j.start is not None and g.group in j.start.groups))
+    return next((j.verdict.name for j in holds), None)
 
 
 def _partition_row(

@@ -40,6 +40,7 @@ from recovery.diagnose.case import gate_of
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.inspect.group_life import group_life
 from recovery.inspect.incarnation import Incarnation
 from recovery.inspect.observation import CLOSED_STATES, Settings
@@ -408,7 +409,15 @@ async def refuse_members(
     remedy: what the operator can do. Raises RefusedError; IncompleteError if it could not be seen
     whether such a group has members.
     """
-    names = sorted({g for j in mine if j.start for g in j.start.groups})
+    here = [j for j in mine if j.about.topic == CONSUMER_OFFSETS]
+    if unread := [j for j in here if j.start is None or not j.start.groups_read]:
+        raise IncompleteError(
+            f"on {unread[0].about.name} it holds offsets of groups that were not all read, so "
+            "whether their applications run is not known",
+            where=name,
+            remedy=remedy,
+        )
+    names = sorted({g for j in here if j.start for g in j.start.groups})
     if not names:
         return
     facts, missing = await groups.find_groups(cluster, names)
