@@ -151,7 +151,8 @@ def _members(s: GroupStoryRow, now: int) -> str:
     if s.members:
         return f"{len(s.members)}: {some(s.members, MOST_NAMED)}"
     if s.never_had_members:
-        return "none ever: what commits for it joins no group, as Flink, Spark and tools do"
+        alone = "what commits for it joins no group, as Flink, Spark and tools do"
+        return f"none that Kafka remembers: {alone}"
     text = "none now"
     if s.empty_since is not None:
         text = f"none since {_ago(s.empty_since, now)}"

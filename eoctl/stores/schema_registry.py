@@ -30,6 +30,7 @@ LOGIN = "basic.auth.user.info"
 _OWN = "schema.registry."
 SECONDS = 5.0
 MOST_BYTES = 4 << 20
+MOST_NESTED = 1000  # bytes of a value whose Avro type contains itself
 MOST_DEEP = 16  # schemas that name schemas
 _KINDS: Mapping[str, RecordFormat] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 
@@ -86,7 +87,8 @@ class SchemaRegistry:
         try:
             if kind == "AVRO":
                 texts = self._with_references(path, "").values()
-                return serdes.avro_decoder([json.loads(text) for text in texts], URL)
+                schemas = [json.loads(text) for text in texts]
+                return serdes.avro_decoder(schemas, URL, most_nested=MOST_NESTED)
             texts_of = self._with_references(path, "?format=serialized")
             files = [_file(name, text) for name, text in texts_of.items()]
             known = [_well_known(name) for file in files for name in file.dependency]

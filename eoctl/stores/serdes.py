@@ -10,7 +10,8 @@ import io
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,9 +159,11 @@ def _avro(file: str, where: str) -> Decoder:
         raise UsageError(f"{file} is not an Avro schema: {error}", where=where) from None
 
 
-def avro_decoder(schemas: Sequence[Any], where: str) -> Decoder:
+def avro_decoder(schemas: Sequence[Any], where: str, *, most_nested: int | None = None) -> Decoder:
     """Return the decoder of the last of these Avro schemas; the others are types that it names.
 
+    most_nested: bytes of a value whose type contains itself, above which it is not decoded: each
+    level takes a byte and more, and fastavro ends the process where there are too many. None = any.
     Raises ValueError if one is no schema, UsageError without fastavro.
     """
     try:
@@ -173,8 +176,11 @@ def avro_decoder(schemas: Sequence[Any], where: str) -> Decoder:
             schema = fastavro.parse_schema(one, named_schemas=named)
     except (fastavro.schema.SchemaParseException, KeyError, TypeError) as error:
         raise ValueError(str(error)) from None
+    most = most_nested if _contain_themselves(named) else None
 
     def decode(content: bytes) -> Any:
+        if most is not None and len(content) > most:
+            raise ValueError(f"its type contains itself, and it has more than {most} bytes")
         stream = io.BytesIO(content)
         try:
             value = fastavro.schemaless_reader(stream, schema, None)
@@ -185,6 +191,32 @@ def avro_decoder(schemas: Sequence[Any], where: str) -> Decoder:
         return json.loads(json.dumps(value, default=_plain))
 
     return decode
+
+
+def _contain_themselves(named: Mapping[str, Any]) -> bool:
+    """Return True if one of these Avro types contains itself, directly or through others."""
+
+    def within(schema: Any) -> Iterator[str]:
+        if isinstance(schema, str):
+            yield schema
+        elif isinstance(schema, list):
+            for one in schema:
+                yield from within(one)
+        elif isinstance(schema, dict):
+            if schema.get("name") in named:
+                yield schema["name"]
+            else:
+                yield from within([schema.get(of) for of in ("type", "items", "values")])
+
+    fields = {
+        name: {n for f in schema.get("fields", ()) for n in within(f["type"]) if n in named}
+        for name, schema in named.items()
+    }
+    try:
+        TopologicalSorter(fields).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from eoctl.stores.schema_registry import SchemaRegistry, registry_of
-from eoctl.stores.serdes import message_indexes, protobuf_decoder
+from eoctl.stores.serdes import avro_decoder, message_indexes, protobuf_decoder
 from recovery.errors import UsageError
 from tests.registry import Schemas, framed, registry
 
@@ -233,3 +233,50 @@ def test_an_any_of_an_unknown_type_is_not_decoded() -> None:
     content = any_pb2.Any(type_url="type.googleapis.com/x.Y", value=b"1").SerializeToString()
     with pytest.raises(ValueError, match="not of that message"):
         decode(content)
+
+
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        [{"type": "record", "name": "a.N", "fields": [{"name": "n", "type": ["null", "N"]}]}],
+        [
+            {
+                "type": "record",
+                "name": "Tree",
+                "fields": [
+                    {
+                        "name": "children",
+                        "type": {
+                            "type": "array",
+                            "items": {
+                                "type": "record",
+                                "name": "Child",
+                                "fields": [
+                                    {"name": "of", "type": {"type": "map", "values": "Tree"}}
+                                ],
+                            },
+                        },
+                    }
+                ],
+            }
+        ],
+    ],
+)
+def test_a_type_that_contains_itself_is_decoded_up_to_a_length(schemas: list[Any]) -> None:
+    """Thousands of levels end the process in fastavro's C code: each takes at least a byte."""
+    decode = avro_decoder(schemas, "x", most_nested=1000)
+    assert isinstance(decode(b"\0"), dict)
+    with pytest.raises(ValueError, match="contains itself"):
+        decode(b"\2" * 5000 + b"\0")
+
+
+def test_a_type_used_twice_does_not_contain_itself() -> None:
+    point = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "string"}]}
+    line = {
+        "type": "record",
+        "name": "L",
+        "fields": [{"name": "a", "type": "P"}, {"name": "b", "type": "P"}],
+    }
+    text = b"\xd0\x0f" + b"t" * 1000  # zigzag 2000: a string of 1,000 bytes
+    found = avro_decoder([point, line], "x", most_nested=1000)(text * 2)
+    assert found == {"a": {"x": "t" * 1000}, "b": {"x": "t" * 1000}}
