@@ -69,8 +69,8 @@ def _reset(row: Mapping[str, Any]) -> str:
     """Say how many records each auto.offset.reset reads again or skips, or offsets if these were
     not counted.
 
-    Where a transaction of the group began to read is not known: `latest` skips at most what is in
-    the log.
+    Where the group began to read is not known: `earliest` reads again at most what is before its
+    offset, `latest` skips at most what is in the log.
     """
     before, after, unit = row["records_before"], row["records_after"], ""
     if before is None:
@@ -81,5 +81,7 @@ def _reset(row: Mapping[str, Any]) -> str:
         before, after = max(0, min(at, stable) - low), max(0, stable - max(at, low))
         unit = " offsets"
     skipped = after if row["pending_offset"] is None else before + after
-    most = "up to " if skipped > after else ""
-    return f"earliest: {before}{unit} again, latest: {most}{skipped}{unit} skipped"
+    again = f"{'up to ' if before else ''}{before}{unit} again"
+    return (
+        f"earliest: {again}, latest: {'up to ' if skipped > after else ''}{skipped}{unit} skipped"
+    )

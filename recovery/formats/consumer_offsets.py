@@ -12,7 +12,7 @@ from uuid import UUID
 from recovery.facts import TopicPartition, known
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.reader import Buffer, CorruptError, Reader, UnknownVersion
-from recovery.formats.records import ControlType, Record, marker, records
+from recovery.formats.records import ControlType, Marker, Record, marker, records
 from recovery.plurals import counted
 from recovery.values import Value, replace
 
@@ -213,30 +213,49 @@ def _client(reader: Reader, version: int) -> tuple[str, str]:
 def pending_offsets(buffers: Iterable[Buffer]) -> list[PendingOffset]:
     """Return the newest pending offset of each key and producer, in the order of their records.
 
-    buffers: batches of one partition of `__consumer_offsets` in order, from the first open
-    transaction that matters up to the high watermark. Raises CorruptError for a damaged batch or
-    key.
+    buffers: as PendingOffsets.add takes them. Raises CorruptError for a damaged batch or key.
     """
-    pending: dict[int, dict[OffsetKey, PendingOffset]] = {}
-    decided: dict[OffsetKey, int] = {}
+    pending = PendingOffsets()
     for buffer in buffers:
+        pending.add(buffer)
+    return pending.newest()
+
+
+class PendingOffsets:
+    """The offsets that transactions hold on one partition of `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        self._pending: dict[int, dict[OffsetKey, PendingOffset]] = {}
+        self._decided: dict[OffsetKey, int] = {}
+
+    def add(self, buffer: Buffer) -> None:
+        """Take the next batches, in order: from the first open transaction that matters up to the
+        high watermark.
+
+        Raises CorruptError for a damaged batch or key.
+        """
         for header in batch_headers(buffer):
-            mine = pending.setdefault(header.producer_id, {})
+            mine = self._pending.setdefault(header.producer_id, {})
             if header.is_control:
-                end = marker(buffer, header)
-                if end is not None and end.type is ControlType.COMMIT:
-                    decided |= {k: max(p.at, decided.get(k, -1)) for k, p in mine.items()}
-                mine.clear()
+                self._end(mine, marker(buffer, header))
                 continue
             for record in records(buffer, header):
                 key = decode_key(record.key) if record.key is not None else None
                 if isinstance(key, OffsetKey) and header.is_transactional:
                     mine[key] = _pending(key, record, header)
                 elif isinstance(key, OffsetKey):
-                    decided[key] = record.offset
-    newest = [p for mine in pending.values() for p in mine.values()]
-    newest.sort(key=lambda p: p.at)
-    return [replace(p, overtaken=decided.get(p.key, -1) > p.at) for p in newest]
+                    self._decided[key] = record.offset
+
+    def _end(self, mine: dict[OffsetKey, PendingOffset], end: Marker | None) -> None:
+        if end is not None and end.type is ControlType.COMMIT:
+            self._decided |= {k: max(p.at, self._decided.get(k, -1)) for k, p in mine.items()}
+        mine.clear()
+
+    def newest(self) -> list[PendingOffset]:
+        """Return the newest of each key and producer, in the order of their records."""
+        newest = [p for mine in self._pending.values() for p in mine.values()]
+        newest.sort(key=lambda p: p.at)
+        return [replace(p, overtaken=self._decided.get(p.key, -1) > p.at) for p in newest]
 
 
 def _pending(key: OffsetKey, record: Record, header: BatchHeader) -> PendingOffset:

@@ -159,14 +159,13 @@ class Cluster:
         if not withheld:
             self._withheld.pop(what, None)
             return False
-        most = SLOW_SILENCES * self.settings.request_timeout_ms / 1000
-        until = Deadline(self.deadline.half_for(most))
+        until = Deadline(self.deadline.half_for(SLOW_SILENCES * self._patience.usual))
         return not self._withheld.setdefault(what, until).passed
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
         """Try these servers, a moment apart, and keep the first that accepts us."""
         # nobody has answered yet, so a slow broker looks like a silent one
-        bound = self.deadline.within(SLOW_SILENCES * self.settings.request_timeout_ms / 1000)
+        bound = self.deadline.within(SLOW_SILENCES * self._patience.usual)
 
         async def attempt(position: int, host: str, port: int) -> Connection:
             await asyncio.sleep(position * STAGGER_SECONDS)

@@ -3,7 +3,8 @@
 A broker under load answers late, one that hangs answers nobody. Another answer distinguishes them:
 to a pending request, or to a new connection, where a stopped process gets no further than the
 kernel's handshake. The allowed time follows the slowest answer so far: if all brokers take seconds
-to answer, three seconds of silence mean nothing.
+to answer, three seconds of silence mean nothing. It follows the command's time, too: whoever gives
+minutes wants an answer more than a quick one.
 """
 
 import asyncio
@@ -14,6 +15,9 @@ from eoctl.kafka.connection.failures import Deadline
 
 PERIODS = 10
 """Silences that a living broker may take for one answer: 30 s by default, as in Java."""
+SHARE_OF_TIME, MOST_USUAL_SECONDS = 20, 10.0
+"""A broker may be silent for a twentieth of a command's time, 3 s of a minute, though not longer
+than this: a leader that is gone is replaced after that."""
 TIMES_SLOWEST, MOST_SILENCES = 3, 5
 """A broker is silent if it takes this many times as long as the slowest answer so far, or this many
 of its usual silences: 15 s by default, less than a reader waits for a new leader."""
@@ -45,11 +49,17 @@ class Patience:
         now = self._heard[broker] = time.monotonic()
         self._slowest = max(self._slowest, now - asked)
 
+    @property
+    def usual(self) -> float:
+        """Return the seconds that a broker may stay silent if others are quick."""
+        share = (self._deadline().seconds_left or 0) / SHARE_OF_TIME
+        return max(self._silence, min(share, MOST_USUAL_SECONDS))
+
     def silence(self) -> Deadline:
         """Return how long one broker may stay silent from now on, at most half of the time."""
-        deadline = self._deadline()
-        most = min(MOST_SILENCES * self._silence, TIMES_SLOWEST * self._slowest)
-        return deadline.within(max(self._silence, deadline.half_for(most)))
+        deadline, usual = self._deadline(), self.usual
+        most = min(MOST_SILENCES * usual, TIMES_SLOWEST * self._slowest)
+        return deadline.within(max(usual, deadline.half_for(most)))
 
     def forget(self) -> None:
         """Forget how slow the brokers were: a new command begins."""
@@ -58,7 +68,7 @@ class Patience:
     def limit(self) -> Deadline:
         """Return when to stop waiting for one answer: half of the time is for others."""
         deadline = self._deadline()
-        return deadline.within(max(self._silence, deadline.half_for(PERIODS * self._silence)))
+        return deadline.within(max(self._silence, deadline.half_for(PERIODS * self.usual)))
 
     async def outlasts(self, broker: int, answer: "asyncio.Future[object]") -> bool:
         """Return True once the answer has come, False once the broker counts as silent."""

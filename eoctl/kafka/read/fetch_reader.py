@@ -397,8 +397,10 @@ class Reader:
                 else:
                     mine[key] = r
                 return
-            # a new leader's high watermark lags the old one's: wait for it
+            # a new leader's high watermark lags the old one's: wait for it. The range may come from
+            # an earlier answer than ours; read_committed, its end may lie above the LSO for long
             settled = key not in self._moved and limit >= highest
+            settled = settled and not self._cluster.awaits(("shows", key), not self._isolation)
             if r.start >= limit and (settled or self._stands_still()):
                 what = "last stable offset" if self._isolation else "high watermark"
                 yield Ended(*key, r.start, ABOVE, f"the {what} is {limit}")

@@ -5,13 +5,12 @@ its own: only the keys of its batches do. This needs READ on the topic. What cou
 told as missing, never as none.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.ask.groups import offsets_partitions
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
-from eoctl.kafka.read.fetch import Chunk, Ended, Range, read_all
-from recovery.errors import IncompleteError
+from eoctl.kafka.read.fetch import Ended, Range, read
 from recovery.facts import (
     GroupFacts,
     GroupOffsetFacts,
@@ -20,8 +19,9 @@ from recovery.facts import (
     TopicPartition,
     grouped,
 )
-from recovery.formats.consumer_offsets import OffsetKey, PendingOffset, pending_offsets
+from recovery.formats.consumer_offsets import OffsetKey, PendingOffset, PendingOffsets
 from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.reader import CorruptError
 from recovery.inspect.observation import OpenTransaction
 from recovery.values import replace
 
@@ -60,14 +60,11 @@ async def pending_in(
         and (producer_ids is None or p.producer_id in producer_ids)
     )
     ranges = [_range(ends[partition], mine) for partition, mine in opened.items()]
-    size = min(CHUNK_BYTES, most_bytes)
-    chunks, ended = await read_all(
-        cluster, ranges, partition_bytes=size, most_chunks=most_bytes // size
-    )
+    held_by, unread = await _read(cluster, ranges, most_bytes)
     pending: Pending = {}
     for partition, mine in opened.items():
-        by_producer, gaps = _read(ends[partition], mine, chunks[partition], ended[partition])
-        missing += gaps
+        missing += _gaps(ends[partition], mine, unread[partition])
+        by_producer = grouped((p.producer_id, p) for p in held_by[partition])
         for transaction in mine:
             pending[transaction] = tuple(by_producer.get(transaction.producer_id or 0, ()))
     return pending, missing
@@ -79,24 +76,38 @@ def _range(ends: PartitionFacts, opened: Sequence[OpenTransaction]) -> Range:
     return Range(*ends.topic_partition, first, max(ends.high_watermark or 0, first + 1))
 
 
-def _read(
-    ends: PartitionFacts, opened: Sequence[OpenTransaction], chunks: Sequence[Chunk], ended: Ended
-) -> tuple[dict[int, list[PendingOffset]], list[Missing]]:
-    """Return one partition's pending offsets by producer id, and what of them was not seen."""
+async def _read(
+    cluster: Cluster, ranges: Sequence[Range], most_bytes: int
+) -> tuple[dict[TopicPartition, list[PendingOffset]], dict[TopicPartition, Ended]]:
+    """Return what each range holds, and how it ended. Bytes are not kept: there may be many."""
+    size = min(CHUNK_BYTES, most_bytes)
+    held = {r.topic_partition: PendingOffsets() for r in ranges}
+    ended: dict[TopicPartition, Ended] = {}
+    damaged: dict[TopicPartition, Ended] = {}
+    async for item in read(cluster, ranges, partition_bytes=size, most_chunks=most_bytes // size):
+        where = item.topic_partition
+        if isinstance(item, Ended):
+            ended[where] = item
+        elif where not in damaged:
+            try:
+                held[where].add(item.records)
+            except CorruptError as error:
+                damaged[where] = Ended(*where, item.fetch_offset, "CORRUPT_MESSAGE", error.sentence)
+    found = {where: [] if where in damaged else h.newest() for where, h in held.items()}
+    return found, ended | damaged
+
+
+def _gaps(
+    ends: PartitionFacts, opened: Sequence[OpenTransaction], ended: Ended
+) -> Iterator[Missing]:
+    """Yield what of one partition's pending offsets was not seen."""
     where = ends.topic_partition
-    gaps = []
     if ended.error is not None:
-        gaps.append(Missing("partition", ended.error, ended.detail, ends.leader, *where))
+        yield Missing("partition", ended.error, ended.detail, ends.leader, *where)
     low = ends.log_start_offset or 0
     if (first := min(t.start_offset or 0 for t in opened)) < low:
         text = f"a transaction began at offset {first}, and the log now begins at {low}"
-        gaps.append(Missing("partition", "OFFSET_OUT_OF_RANGE", text, ends.leader, *where))
-    try:
-        found = pending_offsets(chunk.records for chunk in chunks)
-    except IncompleteError as error:
-        gaps.append(Missing("partition", "CORRUPT_MESSAGE", error.sentence, ends.leader, *where))
-        found = []
-    return grouped((p.producer_id, p) for p in found), gaps
+        yield Missing("partition", "OFFSET_OUT_OF_RANGE", text, ends.leader, *where)
 
 
 async def _of_groups(

@@ -51,8 +51,8 @@ def test_an_only_commit_leaves_nothing_if_it_is_aborted() -> None:
     assert lines(only) == [
         "poster   in in:0   now -   pending 50",
         (
-            "  after abort NONE: auto.offset.reset decides (earliest: 50 again, latest: up to 60 "
-            "skipped)   after commit 50"
+            "  after abort NONE: auto.offset.reset decides (earliest: up to 50 again, latest: "
+            "up to 60 skipped)   after commit 50"
         ),
     ]
     assert held(("commit",)).without == []
@@ -71,7 +71,10 @@ def test_a_transaction_that_deletes_the_offset() -> None:
     assert gone.without == ["commit"]
     assert lines(gone) == [
         "poster   in in:0   now 20   pending deleted",
-        "  after commit NONE: auto.offset.reset decides (earliest: 20 again, latest: 40 skipped)",
+        (
+            "  after commit NONE: auto.offset.reset decides (earliest: up to 20 again, "
+            "latest: 40 skipped)"
+        ),
     ]
     assert held(("abort",), pending_deleted=True, committed_offset=20).without == []
 
@@ -103,10 +106,13 @@ def test_a_later_commit_stays_whatever_the_outcome() -> None:
     ("counts", "words"),
     [
         ({"records_before": 0, "records_after": 9}, "earliest: 0 again, latest: 9 skipped"),
-        ({"records_before": 9, "records_after": 0}, "earliest: 9 again, latest: up to 9 skipped"),
+        (
+            {"records_before": 9, "records_after": 0},
+            "earliest: up to 9 again, latest: up to 9 skipped",
+        ),
         (
             {"log_start_offset": 10, "last_stable_offset": 70},
-            "earliest: 40 offsets again, latest: up to 60 offsets skipped",
+            "earliest: up to 40 offsets again, latest: up to 60 offsets skipped",
         ),
         (
             {"log_start_offset": 60, "last_stable_offset": 70},
@@ -114,7 +120,7 @@ def test_a_later_commit_stays_whatever_the_outcome() -> None:
         ),
         (
             {"log_start_offset": 10, "last_stable_offset": 30},
-            "earliest: 20 offsets again, latest: up to 20 offsets skipped",
+            "earliest: up to 20 offsets again, latest: up to 20 offsets skipped",
         ),
         ({"log_start_offset": 10}, "how many records that is was not seen"),
     ],
@@ -185,8 +191,8 @@ def test_the_harm_asks_the_owner_and_has_the_way_out() -> None:
     [sentence] = harm([only], "abort", ["--context", "prod-eu"])
     assert sentence == (
         "group my group has NO offset of in:0 after the abort: its auto.offset.reset decides where "
-        "it reads on (earliest: 50 again, latest: up to 50 skipped). Ask its owner which one is "
-        "set. To set one afterwards: eoctl --context prod-eu restart plan --group 'my group' "
+        "it reads on (earliest: up to 50 again, latest: up to 50 skipped). Ask its owner which one "
+        "is set. To set one afterwards: eoctl --context prod-eu restart plan --group 'my group' "
         "--topic in:0 --to-earliest (or --to-offset N)"
     )
     many = [held(group=f"g{n}") for n in range(7)]
