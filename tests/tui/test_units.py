@@ -92,6 +92,39 @@ def test_a_line_never_overflows_and_numbers_are_never_cut(
             assert text.strip() == number
 
 
+@pytest.mark.parametrize("view", [v for v in VIEWS if v.kind != "page"], ids=lambda v: v.name)
+@given(width=st.integers(40, 300))
+def test_no_name_is_cut_while_a_number_has_blanks(view: object, width: int) -> None:
+    """One row in ten may have a name of any length: it takes no room from the others."""
+    columns = view.columns  # type: ignore[attr-defined]
+    texts = tuple("7" if c.right else f"{'n' * 28}:3" for c in columns)
+    odd = tuple("7" if c.right else "n" * 249 for c in columns)
+    rows = [TableRow(f"{n}", texts, ()) for n in range(10)] + [TableRow("odd", odd, ())]
+    shown = layout(table_data(columns, rows, collected_at=1, empty=""), width)
+    names = [size for i, size in shown if columns[i].kind in ("name", "partition")]
+    numbers = {i: size for i, size in shown if columns[i].right}
+    if any(size < 30 for size in names):
+        assert numbers == {i: max(1, len(columns[i].title)) for i in numbers}
+        # what is left is shared: no name has more than it needs beside one that is cut
+        assert max(names) <= 30 or len(names) == 1
+
+
+def test_columns_stay_as_wide_as_they_were() -> None:
+    columns = (
+        Column("name", "NAME", "name", widths=(10, 10, 10)),
+        Column("held", "HELD", "number", widths=(5, 5, 5)),
+    )
+
+    def data(name: str, held: str) -> TableData:
+        rows = [TableRow(name, (name, held), (name, held))]
+        return table_data(columns, rows, collected_at=1, empty="")
+
+    state = TableState(data("x" * 30, "1234567"))
+    assert layout(state.data, 80) == [(0, 30), (1, 7)]
+    state.renew(data("x", "7"))
+    assert layout(state.data, 80) == [(0, 30), (1, 7)]
+
+
 def test_rows_stay_where_they_are_until_a_key() -> None:
     state = TableState(rows_of("a", "b", "c"))
     state.settle()

@@ -20,7 +20,7 @@ _txn = Picked(inspect.TXN_LIST)
 COLUMNS = (
     MARK,
     _txn("transactional_id", (14, 18, 40), "I", 3),
-    Column("verdict", "VERDICT", widths=(11, 12, 17), letter="V"),
+    Column("verdict", "VERDICT", "word", widths=(11, 12, 17), letter="V"),
     _txn("state", (14, 14, 17), "S"),
     _txn("age", (6, 7, 7), "A"),
     _txn("timeout", (7, 7, 7), "T"),

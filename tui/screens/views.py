@@ -71,7 +71,7 @@ OVERVIEW = View(
     "what is wrong, the worst first",
     (
         MARK,
-        Column("what", "WHAT", "text", widths=(13, 14, 18), letter="W"),
+        Column("what", "WHAT", "word", widths=(13, 14, 18), letter="W"),
         Column("where", "WHERE", "partition", widths=(17, 18, 36), letter="P", grow=2),
         Column("held", "HELD", "number", widths=(5, 8, 12), letter="H"),
         Column("trend", "TREND", "spark", widths=(0, 8, 30)),

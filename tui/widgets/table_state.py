@@ -7,6 +7,7 @@ import re
 
 import msgspec
 
+from recovery.values import replace
 from tui.widgets.tables import TableData, TableRow, sorted_rows
 
 
@@ -90,8 +91,13 @@ class TableState(msgspec.Struct):
             self.cursor = self.order[min(index, len(self.order) - 1)] if self.order else None
 
     def renew(self, data: TableData) -> None:
-        """Update rows in place, add new ones at the end, keep vanished ones struck through."""
+        """Update rows in place, add new ones at the end, keep vanished ones struck through.
+
+        Columns stay as wide as they were, so that nothing jumps between two refreshes.
+        """
         before = self.data
+        if before.columns == data.columns and before.widest:
+            data = replace(data, widest=tuple(map(max, before.widest, data.widest)))
         self.data = data
         if not self.order:
             self.settle()

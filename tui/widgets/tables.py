@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eoctl.render.tables import Column
+from eoctl.render.tables import CellKind, Column
 from eoctl.render.width import cells, cut_end, cut_middle
 from recovery.values import Value
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # for sparklines, ASCII and not, lowest first
 NARROW, NORMAL, WIDE = range(3)
 GUTTER = 2  # cursor and selection
+WORTH: tuple[frozenset[CellKind], ...] = (frozenset({"partition", "name"}), frozenset({"text"}))
+"""Whose cells get room first where some are cut. Numbers and words never are."""
 MARK = Column("mark", "", "mark", widths=(2, 2, 2))
 
 
@@ -82,15 +84,13 @@ def table_data(
 ) -> TableData:
     """Return rows with what follows from them. Of two rows with one key the first is kept.
 
-    A number's column is as wide as its widest number: numbers are never cut.
+    A column of numbers or words is as wide as the widest: they are never cut. Names get room for
+    nine in ten.
     """
     by_key: dict[str, TableRow] = {}
     for row in rows:
         by_key.setdefault(row.key, row)
-    numbers = [i for i, c in enumerate(columns) if c.right]
-    widest = [0] * len(columns)
-    for i in numbers:
-        widest[i] = max(map(len, [row.cells[i] for row in rows]), default=0)
+    widest = (_wanted(c, [row.cells[i] for row in rows]) for i, c in enumerate(columns))
     return TableData(
         tuple(columns),
         tuple(by_key.values()),
@@ -102,35 +102,62 @@ def table_data(
     )
 
 
+def _wanted(column: Column, texts: Sequence[str]) -> int:
+    """Return how many cells a column needs for these; of 100,000 only those not ASCII are measured.
+
+    One name of 249 characters takes no room from what stands beside it.
+    """
+    if column.kind == "spark" or not texts:
+        return 0
+    wide = sorted(len(t) if t.isascii() else cells(t) for t in texts)
+    return wide[-1] if _never_cut(column) else wide[(len(wide) - 1) * 9 // 10]
+
+
+def _never_cut(column: Column) -> bool:
+    return column.right or column.kind == "word"
+
+
 def layout(data: TableData, width: int) -> list[tuple[int, int]]:
     """Return (column's index, its cells) of the columns shown at this width, left to right.
 
-    If they are still too wide, columns are left out from the right, never the first two.
+    If they are too wide, columns are left out from the right, never the first two. What is left
+    goes to names that are cut, then keeps numbers from moving as they grow, then to columns that
+    grow.
     """
     step = breakpoint_of(width)
-    shown = [
-        (
-            i,
-            max(
-                c.widths[step], data.widest[i] if data.widest else 0, len(_title(data, c)) * c.right
-            ),
-        )
-        for i, c in enumerate(data.columns)
-        if c.widths[step]
-    ]
+    full = {i: c.widths[step] for i, c in enumerate(data.columns) if c.widths[step]}
+    wanted = {i: data.widest[i] if data.widest else 0 for i in full}
+    sizes = {i: _least(data, i, size, wanted[i]) for i, size in full.items()}
 
-    def total() -> int:
-        return GUTTER + sum(size for _, size in shown) + gaps(data, shown)
+    def spare() -> int:
+        return width - GUTTER - sum(sizes.values()) - gaps(data, list(sizes.items()))
 
-    while len(shown) > 2 and total() > width:
+    def widen(needs: Mapping[int, int]) -> None:
+        # the smallest first, so that what it does not take is for the others
+        in_order = sorted((needs[i] - sizes[i], i) for i in sizes if needs.get(i, 0) > sizes[i])
+        for n, (more, i) in enumerate(in_order):
+            sizes[i] += min(more, max(0, spare()) // (len(in_order) - n))
+
+    while len(sizes) > 2 and spare() < 0:
         # the rightmost that does not grow goes first: the one that grows is the name
-        fixed = [n for n, (i, _) in enumerate(shown) if n > 1 and not data.columns[i].grow]
-        shown.pop(fixed[-1] if fixed else -1)
-    shares = sum(data.columns[i].grow for i, _ in shown)
-    spare = max(0, width - total())
+        fixed = [i for i in list(sizes)[2:] if not data.columns[i].grow]
+        del sizes[fixed[-1] if fixed else list(sizes)[-1]]
+    for kinds in WORTH:
+        widen({i: wanted[i] for i in sizes if data.columns[i].kind in kinds})
+    widen(full)
+    shares, rest = sum(data.columns[i].grow for i in sizes), max(0, spare())
     return [
-        (i, size + (spare * data.columns[i].grow // shares if shares else 0)) for i, size in shown
+        (i, size + (rest * data.columns[i].grow // shares if shares else 0))
+        for i, size in sizes.items()
     ]
+
+
+def _least(data: TableData, i: int, size: int, wanted: int) -> int:
+    """Return the cells without which a column is not shown. size: what it has if there is room."""
+    column = data.columns[i]
+    if column.right and data.widest:
+        return max(wanted, len(_title(data, column)))
+    return max(size, wanted if _never_cut(column) else 0, len(_title(data, column)) * column.right)
 
 
 def gaps(data: TableData, shown: Sequence[tuple[int, int]]) -> int:
