@@ -52,7 +52,7 @@ async def plan_many(
     observed: dict[str, Any] = {}
     left_out: list[Mapping[str, Any]] = []
     fences = await plan_each(
-        cluster, context, _fences(diagnosis, verdicts), diagnosis.settings, pause, diagnosis
+        cluster, context, fences_named(diagnosis, verdicts), diagnosis.settings, pause, diagnosis
     )
     for judged in diagnosis.judged:
         verdict = judged.verdict
@@ -107,7 +107,7 @@ async def plan_many(
     return Many(plan, tuple(left_out))
 
 
-def _fences(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[RemedyRequest]:
+def fences_named(diagnosis: Diagnosis, verdicts: Collection[str]) -> list[RemedyRequest]:
     """Return the fences that the verdicts name, each id once."""
     return list(
         {
