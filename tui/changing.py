@@ -212,5 +212,5 @@ class Changing(Layout):
             if letter == "Y":
                 do()
 
-        lines: list[Line] = [((f" {question}", "act"),), ((f" {keys}", "text"),)]
+        lines: list[Line] = [((f" {question}", "acts"),), ((f" {keys}", "text"),)]
         self.push_screen(Overlay(title, lambda width: lines, keys="Y"), answered)

@@ -130,7 +130,7 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", 
         title = state.data.columns[state.sort].title
         parts.append((f"  by {title}{' down' if state.descending else ''}", "dim"))
     if state.selected:
-        parts.append((f"  {count(len(state.selected))} marked", "marked"))
+        parts.append((f"  {count(len(state.selected))} marked", "acts"))
     if state.gone:
         parts.append((f"  {count(len(state.gone))} gone", "dim"))
     if view is RECOVER:
@@ -241,7 +241,7 @@ def foot_line(view: View, keys: Sequence[Key], width: int, *, paused: bool, retu
             word = "back"
         if k.action == "remedy" and view in (PLANS, CHANGE):
             word = "apply"
-        made = [(f" {k.shown}", "key"), (f" {word} ", "dim")]
+        made = [(f" {k.shown}", "acts" if k.changes else "key"), (f" {word} ", "dim")]
         if line_width(tuple(made)) > room:
             break
         room -= line_width(tuple(made))

@@ -16,7 +16,7 @@ from tui.feed.replay import ReplayFeed
 from tui.widgets.palette import style
 
 RECORDINGS = Path(__file__).parent / "recordings"
-MEANING = ("act", "look", "unknown", "stale", "gone", "marked", "tab")
+MEANING = ("act", "look", "unknown", "stale", "gone", "acts", "tab")
 
 
 def recording(name: str) -> ReplayFeed:

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from eoctl.render.columns.diagnose import verdict
 from eoctl.render.explain import explain_lines, explained, means
 from eoctl.render.sanitise import visible
 from eoctl.render.why import last_blocks, last_lines, why_lines
 from eoctl.render.width import cut_end, labelled
 from eoctl.render.words import age as age_words
+from recovery.diagnose.diagnosis import mark
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
 from recovery.inspect.cluster_rows import HistoryRow, TxnListRow
@@ -18,6 +20,7 @@ from tui.screens.keys import COMMANDS, KEYS, exists
 from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
+from tui.widgets.table import MARK_ROLES
 from tui.widgets.text import error_lines, wrapped
 
 if TYPE_CHECKING:
@@ -85,10 +88,9 @@ def evidence_page(source: object, width: int) -> list[Line]:
     if not isinstance(source, TxnHangingRow):
         return [((" no row", "dim"),)]
     h = source
-    role = {"orphan": "act", "open": "good", "prepare": "good", "unknown": "unknown"}
     lines = [
         (
-            (f" {h.verdict}{' mixed' if h.mixed else ''}", role.get(h.verdict, "look")),
+            (f" {verdict(h)}", MARK_ROLES.get(mark(h.verdict) or "", "good")),
             (f"  {visible(f'{h.topic}:{h.partition}')}  by rule {h.rule}", "dim"),
         ),
     ]

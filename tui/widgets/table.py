@@ -208,9 +208,9 @@ class Table(Drawn, can_focus=True):
         selected = row.key in state.selected
         gone = self._is_gone(row)
         under = "cursor" if here else None
-        base = "gone" if gone else "marked" if selected else "text"
+        base = "gone" if gone else "acts" if selected else "text"
         gutter = (">" if here else " ") + ("*" if selected else " ")
-        segments = [Segment(gutter, style(theme, "marked" if selected else "text", under))]
+        segments = [Segment(gutter, style(theme, "acts" if selected else "text", under))]
         for i, size in self._layout:
             column = state.data.columns[i]
             text = fitted(row.cells[i], column, size)

@@ -1,0 +1,37 @@
+"""What is written in a theme can be read on its background (WCAG 2.1: contrast of at least 4.5)."""
+
+import pytest
+from rich.color import Color
+
+from tui.widgets.palette import BACKGROUNDS, style
+
+IN_ROWS = ("text", "dim", "act", "look", "unknown", "good", "spark", "key", "gone", "acts", "title")
+READ = (*IN_ROWS, "head", "tab", "stale")
+PAIRS = [*((role, None) for role in READ), *((role, "cursor") for role in IN_ROWS)]
+
+
+def luminance(color: Color) -> float:
+    """Of sRGB, as WCAG defines it, 0 to 1."""
+    assert color.triplet is not None
+    red, green, blue = (
+        x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4
+        for x in (part / 255 for part in color.triplet)
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", sorted(BACKGROUNDS))
+@pytest.mark.parametrize(("role", "under"), PAIRS)
+def test_each_text_can_be_read_on_its_background(theme: str, role: str, under: str | None) -> None:
+    drawn = style(theme, role, under)
+    fore = drawn.color or style(theme, "text").color
+    back = drawn.bgcolor or Color.parse(BACKGROUNDS[theme])
+    assert fore is not None
+    low, high = sorted((luminance(fore), luminance(back)))
+    assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("theme", sorted(BACKGROUNDS))
+def test_what_acts_has_a_colour_of_its_own(theme: str) -> None:
+    others = {style(theme, role).color for role in READ if role != "acts"}
+    assert style(theme, "acts").color not in others
