@@ -58,6 +58,7 @@ from recovery.inspect.cluster_rows import (
     TxnDescribeRow,
     TxnListRow,
 )
+from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.merge.log_rows import MergeFindingRow, MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow, SalvageRow
 from recovery.restart.decision import RestartPlanRow
@@ -161,6 +162,18 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "lso": Envelope(LsoRow, _SCANNED, _SEVERAL),
     "txn-list": Envelope(TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}),
+    "txn-list-summary": Envelope(
+        TxnSummaryRow,
+        {
+            "transactional_ids": int,
+            "open": int,
+            "prefixes": int,
+            "pause_seconds": float | None,
+            "left_out": int,
+            "coordinators": int,
+            "coordinators_seen": int,
+        },
+    ),
     "txn-describe": Envelope(TxnDescribeRow),
     "txn-hanging": Envelope(
         TxnHangingRow,
@@ -212,6 +225,16 @@ ENVELOPES: Mapping[str, Envelope] = {
         ProducerRow,
         {"scanned": int},
         {"segments": list[SegmentRow]},  # --segment
+    ),
+    "producers-summary": Envelope(
+        ProducersSummaryRow,
+        {
+            "scanned": int,
+            "producer_states": int,
+            "producer_ids": int,
+            "pause_seconds": float | None,
+            "left_out": dict[str, int],
+        },
     ),
     "producers-blocks": Envelope(ProducerBlockRow),
     "offsets-show": Envelope(

@@ -114,6 +114,7 @@ class Offline:
         return replace(
             facts,
             scanned=len(chosen),
+            partitions=tuple(PartitionFacts(p.topic, p.partition, leader=p.leader) for p in chosen),
             producers={
                 key: tuple(
                     row for row in rows if not producer_ids or row.producer_id in producer_ids

@@ -62,7 +62,10 @@ class Source(Protocol):
         ...
 
     async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
-        """Return the producers in scope; resolve: with the ids that own their PIDs."""
+        """Return the producers in scope; resolve: with the ids that own their PIDs.
+
+        Its partitions have their leaders, and no offsets.
+        """
         ...
 
     async def transactions(self, filter_: TxnFilter, *, describe: bool) -> Transactions:

@@ -1,0 +1,88 @@
+"""`producers --summary` and `txn list --summary`: what grows, counted, and how fast."""
+
+import asyncio
+from collections.abc import Sequence
+
+from eoctl.operations.inspect.lists import CLOCK_SKEW_MS, Scope, TxnFilter
+from eoctl.operations.inspect.source import Source
+from recovery.answers import Answer, error_rows
+from recovery.facts import grouped
+from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
+from recovery.inspect.growth.summaries import (
+    Earlier,
+    EarlierIds,
+    producers_summary,
+    txn_summary,
+)
+from recovery.inspect.inspection import clock_notes
+
+
+async def count_producers(
+    source: Source, scope: Scope, *, resolve: bool, pause: float | None, top: int
+) -> Answer:
+    """Count the producers in scope by broker, topic, partition and, with resolve, prefix.
+
+    pause: seconds until a second snapshot, which gives the rate; None: only one is taken. top: rows
+    of each kind, the most states first; 0 = all.
+    """
+    earlier = None
+    if pause is not None:
+        first = await source.producers(scope, (), resolve=False)
+        await asyncio.sleep(pause)
+    facts = await source.producers(scope, (), resolve=resolve)
+    if pause is not None:
+        earlier = Earlier(first, (facts.collected_at - first.collected_at) / 1000)
+    leaders = {p.topic_partition: p.leader for p in facts.partitions}
+    rows = producers_summary(facts, leaders, earlier)
+    shown: list[ProducersSummaryRow] = []
+    left_out = {}
+    for by, mine in grouped((row.by, row) for row in rows).items():
+        shown += mine[: top or None]
+        left_out[by] = len(mine) - len(mine[: top or None])
+    return Answer(
+        schema="producers-summary",
+        cluster_id=facts.cluster_id,
+        collected_at=facts.collected_at,
+        rows=shown,
+        errors=error_rows(facts.missing),
+        extra={
+            "scanned": facts.scanned,
+            "producer_states": sum(map(len, facts.producers.values())),
+            "producer_ids": len(
+                {p.producer_id for found in facts.producers.values() for p in found}
+            ),
+            "pause_seconds": None if earlier is None else earlier.seconds,
+            "left_out": left_out,
+        },
+        notes=facts.notes,
+    )
+
+
+async def count_ids(source: Source, filter_: TxnFilter, *, pause: float | None, top: int) -> Answer:
+    """Count the transactional ids that pass the filter, by prefix. pause, top: as for producers."""
+    earlier = None
+    if pause is not None:
+        began = source.now()
+        first = await source.transactions(filter_, describe=False)
+        await asyncio.sleep(pause)
+        earlier = EarlierIds(first, (source.now() - began) / 1000)
+    transactions = await source.transactions(filter_, describe=True)
+    now = source.now()
+    rows: Sequence[TxnSummaryRow] = txn_summary(transactions, now, earlier)
+    return Answer(
+        schema="txn-list-summary",
+        cluster_id=source.cluster_id,
+        collected_at=now,
+        rows=rows[: top or None],
+        errors=error_rows(transactions.missing),
+        extra={
+            "transactional_ids": sum(row.transactional_ids for row in rows),
+            "open": sum(row.open for row in rows),
+            "prefixes": len(rows),
+            "pause_seconds": None if earlier is None else earlier.seconds,
+            "left_out": len(rows) - len(rows[: top or None]),
+            "coordinators": len(transactions.coordinators),
+            "coordinators_seen": sum(c.seen for c in transactions.coordinators),
+        },
+        notes=clock_notes(transactions, CLOCK_SKEW_MS),
+    )
