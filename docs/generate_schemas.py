@@ -58,7 +58,12 @@ from recovery.inspect.cluster_rows import (
     TxnDescribeRow,
     TxnListRow,
 )
-from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
+from recovery.inspect.growth.growth_rows import (
+    GrowthRow,
+    InternalTopicRow,
+    ProducersSummaryRow,
+    TxnSummaryRow,
+)
 from recovery.merge.log_rows import MergeFindingRow, MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow, SalvageRow
 from recovery.restart.decision import RestartPlanRow
@@ -153,7 +158,7 @@ _BUNDLE = Envelope(
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
-    "status": Envelope(StatusRow, _STATUS),
+    "status": Envelope(StatusRow, _STATUS, {"growth": list[GrowthRow]}),
     "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}),
     "why": Envelope(
         WhyRow,
@@ -165,6 +170,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "txn-list-summary": Envelope(
         TxnSummaryRow,
         {
+            "internal_topics": list[InternalTopicRow],
             "transactional_ids": int,
             "open": int,
             "prefixes": int,

@@ -1,13 +1,13 @@
 """`producers --summary` and `txn list --summary`: what grows, counted, and how fast."""
 
 import asyncio
-from collections.abc import Sequence
 
 from eoctl.operations.inspect.lists import CLOCK_SKEW_MS, Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
 from recovery.answers import Answer, error_rows
-from recovery.facts import grouped
-from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
+from recovery.facts import Missing, grouped
+from recovery.inspect.growth.growth_rows import InternalTopicRow, ProducersSummaryRow
+from recovery.inspect.growth.internal_topics import internal_topics
 from recovery.inspect.growth.summaries import (
     Earlier,
     EarlierIds,
@@ -15,6 +15,10 @@ from recovery.inspect.growth.summaries import (
     txn_summary,
 )
 from recovery.inspect.inspection import clock_notes
+from recovery.selectors import parse_selector
+from recovery.watch.growth_rules import INTERNAL_TOPICS
+
+ABSENT = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 async def count_producers(
@@ -58,6 +62,14 @@ async def count_producers(
     )
 
 
+async def _internal_topics(source: Source) -> tuple[list[InternalTopicRow], list[Missing]]:
+    """Return how full Kafka's internal topics are; one that was never created has no row."""
+    facts = await source.look(Scope(tuple(map(parse_selector, INTERNAL_TOPICS))))
+    sizes, missing = await source.log_sizes(sorted({p.topic for p in facts.partitions}))
+    seen = [m for m in facts.missing if m.scope != "topic" or m.error != ABSENT]
+    return internal_topics(facts, sizes), [*seen, *missing]
+
+
 async def count_ids(source: Source, filter_: TxnFilter, *, pause: float | None, top: int) -> Answer:
     """Count the transactional ids that pass the filter, by prefix. pause, top: as for producers."""
     earlier = None
@@ -68,14 +80,16 @@ async def count_ids(source: Source, filter_: TxnFilter, *, pause: float | None, 
         earlier = EarlierIds(first, (source.now() - began) / 1000)
     transactions = await source.transactions(filter_, describe=True)
     now = source.now()
-    rows: Sequence[TxnSummaryRow] = txn_summary(transactions, now, earlier)
+    rows = txn_summary(transactions, now, earlier)
+    internal, missing = await _internal_topics(source)
     return Answer(
         schema="txn-list-summary",
         cluster_id=source.cluster_id,
         collected_at=now,
         rows=rows[: top or None],
-        errors=error_rows(transactions.missing),
+        errors=error_rows(dict.fromkeys([*transactions.missing, *missing])),
         extra={
+            "internal_topics": [row.json_values() for row in internal],
             "transactional_ids": sum(row.transactional_ids for row in rows),
             "open": sum(row.open for row in rows),
             "prefixes": len(rows),

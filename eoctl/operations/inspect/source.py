@@ -142,6 +142,13 @@ class Source(Protocol):
         """Return the log around the LSO, with who decided its markers; None if unreadable."""
         ...
 
+    async def log_sizes(
+        self, topics: Sequence[str]
+    ) -> tuple[Mapping[TopicPartition, int], list[Missing]]:
+        """Return the bytes of these topics' logs at their leaders; topics that do not exist have
+        none."""
+        ...
+
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         """Return cleanup.policy and retention.ms of these topics."""
         ...

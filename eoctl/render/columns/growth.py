@@ -1,6 +1,7 @@
 """The columns of what grows: producers and transactional ids, counted."""
 
 from eoctl.render.columns.table import Table, marked, plain, with_gaps
+from eoctl.render.growth_words import internal_topic_line, prefix_name
 from eoctl.render.tables import Column
 from recovery.answers import Answer
 from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
@@ -8,15 +9,6 @@ from recovery.plurals import count, counted
 from recovery.times import format_duration
 
 NO_OWNER = "(no transactional id)"
-
-
-def prefix_name(prefix: str) -> str:
-    """Return a prefix as tables show it: with `*` where something was cut from the ids.
-
-    >>> prefix_name("pay-"), prefix_name("billing")
-    ('pay-*', 'billing*')
-    """
-    return f"{prefix}*"
 
 
 def _counted_name(row: ProducersSummaryRow) -> str | None:
@@ -50,7 +42,8 @@ def _txn_summary(answer: Answer) -> str:
         f"{counted(extra['coordinators'], 'coordinator partition')} answered"
     )
     hidden = [f"{counted(n, 'prefix', 'prefixes')} more"] if (n := extra["left_out"]) else []
-    return with_gaps(text + _looks(answer) + _left_out(hidden), answer)
+    lines = map(internal_topic_line, extra["internal_topics"])
+    return "\n".join([with_gaps(text + _looks(answer) + _left_out(hidden), answer), *lines])
 
 
 def _looks(answer: Answer) -> str:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from recovery.inspect.cluster_rows import Blocking
 from recovery.row import Row
 
 NewPerHour = Annotated[
@@ -69,3 +70,60 @@ class TxnSummaryRow(Row):
         Meta(description="that the first look did not have; null without two complete looks"),
     ] = None
     new_per_hour: NewPerHour = None
+
+
+class InternalPartitionRow(Row):
+    """A partition of an internal topic. offsets: from log start to high watermark; compaction took
+    records out of these, so there are at most so many. bytes: of the leader's log.
+
+    held: offsets above the last stable one, which the log cleaner cannot pass while the transaction
+    in `blocking` is open.
+    """
+
+    partition: int
+    leader: int | None
+    log_start_offset: int | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    offsets: int | None
+    bytes: int | None
+    held: int | None
+    blocking: Blocking | None
+
+
+class InternalTopicRow(Row):
+    """How full an internal topic is. offsets, bytes: of all partitions; null: of one it is unknown.
+
+    largest_partition, largest_bytes: the partition with the most bytes. held: partitions in which
+    an open transaction stops the log cleaner.
+    """
+
+    topic: str
+    partitions: int
+    offsets: int | None
+    bytes: int | None
+    largest_partition: int | None
+    largest_bytes: int | None
+    held: int
+    logs: list[InternalPartitionRow]
+
+
+class GrowthRow(Row):
+    """Something that grows and should not, on a partition; a healthy cluster has none.
+
+    cleaner-held: a finding's transaction has been open for `limit` seconds or more, so the log
+    cleaner has not compacted above last_stable_offset since. internal-topic: the log of an internal
+    topic has `limit` bytes or more. prefix: of the transactional id, or of most ids.
+    """
+
+    kind: Literal["cleaner-held", "internal-topic"]
+    topic: str
+    partition: int
+    limit: int
+    last_stable_offset: int | None = None
+    held: int | None = None
+    age_seconds: float | None = None
+    producer_id: int | None = None
+    bytes: int | None = None
+    prefix: str | None = None
+    transactional_ids: Annotated[int | None, Meta(description="with this prefix")] = None

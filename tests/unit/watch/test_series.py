@@ -131,7 +131,7 @@ def test_the_pages_name_all_metrics_and_no_others() -> None:
         assert sorted(named) == sorted(names), page
 
 
-def in_time(age: float | None, margin: float | None, retention: str | None = "time") -> Any:
+def in_time(age: float | None, margin: float | None, retention: Any = "time") -> Any:
     return replace(
         row("a", 0, 5), lag_seconds=age, retention_margin_seconds=margin, retention=retention
     )
