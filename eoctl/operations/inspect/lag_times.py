@@ -3,6 +3,7 @@
 One small Fetch per offset that lags, all leaders in parallel, and one DescribeConfigs.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from eoctl.host.clock import now_ms
@@ -14,6 +15,7 @@ from recovery.facts import GroupOffsetFacts, Missing, PartitionFacts, TopicParti
 from recovery.inspect.group_offsets import FirstUnread, Retention, TimeLags, retention_of
 
 MOST_OFFSETS = 1_000  # read for one answer, the longest lags first: at most 256 KiB of each
+ROUNDS_AT_ONCE = 8  # of many groups on one partition
 KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
@@ -40,9 +42,15 @@ async def lag_times(
         elif p.last_stable_offset <= committed <= (p.high_watermark or 0):
             first.setdefault(key, {})[committed] = FirstUnread(None)
     ranges.sort(key=lambda r: r.start - r.end)
-    for round_of in _one_per_partition(ranges[:MOST_OFFSETS]):
-        for key, timestamp in (await first_timestamps(cluster, list(round_of.values()))).items():
-            first.setdefault(key, {})[round_of[key].start] = FirstUnread(timestamp)
+    rounds = _one_per_partition(ranges[:MOST_OFFSETS])
+    for at in range(0, len(rounds), ROUNDS_AT_ONCE):
+        together = rounds[at : at + ROUNDS_AT_ONCE]
+        answers = await asyncio.gather(
+            *(first_timestamps(cluster, [*r.values()]) for r in together)
+        )
+        for asked, timestamps in zip(together, answers, strict=True):
+            for key, timestamp in timestamps.items():
+                first.setdefault(key, {})[asked[key].start] = FirstUnread(timestamp)
     retention, missing = await _retention(cluster, {r.topic for r in ranges})
     return TimeLags(now_ms(), first, retention), max(0, len(ranges) - MOST_OFFSETS), missing
 
