@@ -20,6 +20,7 @@ from eoctl.lab.breaks.stage import batch
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from recovery.facts import TopicPartition
 from tests.kafka.command import FAST, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import commit
@@ -103,10 +104,8 @@ def dumped_ids(lab: Lab) -> set[str]:
             *("--transaction-log-decoder", "--files", files),
         )
         assert done.returncode == 0, done.stderr
-        for name, value in re.findall(
-            r'key: \{"type":"0","data":\{"transactionalId":"([^"]+)"\}\} payload: (\S+)',
-            done.stdout,
-        ):
+        pairs = re.findall(r'"transactionalId":"([^"]+)"\}\} payload: (\S+)', done.stdout)
+        for name, value in pairs:
             last[name] = value.startswith("{")
     return {name for name, lives in last.items() if lives}
 
@@ -312,13 +311,26 @@ def test_rules_of_check_count_as_the_lists_do(lab1: Lab, topic: MakeTopic, tmp_p
     assert rows["internal_topic_bytes"]["observed"] > 0
 
 
-def test_sizes_that_are_hidden_are_unknown_and_name_the_right(secure_lab: Lab) -> None:
+def test_sizes_that_are_hidden_are_unknown_and_name_the_right(
+    secure_lab: Lab, topic: MakeTopic
+) -> None:
+    name = topic(secure_lab)
+
+    async def use() -> None:  # so that both internal topics exist
+        async with Client.of(secure_lab.client_properties()) as client:
+            owner = await Producer.init(client, f"{name}-id")
+            await owner.send(name, 0, batch(1, "r"))
+            await owner.send_offsets(f"{name}-group", {TopicPartition(name, 0): 1})
+            await owner.commit()
+
+    asyncio.run(use())
     with rights(secure_lab, "viewer", ("CLUSTER", "kafka-cluster", "DESCRIBE"), deny=True):
         ran = as_user(secure_lab, "viewer", "txn", "list", "--summary", "-o", "json")
     assert ran.status == 3, ran.stderr
     hidden = [e for e in ran.json["errors"] if e["error"] == "CLUSTER_AUTHORIZATION_FAILED"]
     assert hidden
     assert all("DESCRIBE on the cluster is not granted" in e["detail"] for e in hidden)
+    assert {row["topic"] for row in ran.json["internal_topics"]} == {STATE, OFFSETS}
     for row in ran.json["internal_topics"]:
         assert (row["bytes"], row["largest_bytes"]) == (None, None)
         assert row["offsets"] is not None
