@@ -66,7 +66,7 @@ def _by_prefix(
     """Return one row per prefix. Any may have producers on a partition that was not described."""
     prefixes = _prefixes(facts)
     unseen = sum(at not in facts.producers for at in leaders)
-    rows = _rows(facts, {}, earlier, lambda _, pid: _Group("prefix", prefix=prefixes.get(pid or 0)))
+    rows = _rows(facts, {}, earlier, lambda _, pid: _Group("prefix", prefix=prefixes.get(pid)))
     if not unseen:
         return rows
     return [
@@ -74,7 +74,7 @@ def _by_prefix(
     ]
 
 
-def _prefixes(facts: Facts) -> dict[int, str]:
+def _prefixes(facts: Facts) -> dict[int | None, str]:
     """Return the prefix of each producer id that a coordinator lists an id for."""
     owners = {
         p.producer_id: owner_of(p.producer_id, facts.transactions)

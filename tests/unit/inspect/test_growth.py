@@ -22,6 +22,7 @@ from recovery.inspect.growth.prefixes import prefix_of
 from recovery.inspect.growth.summaries import (
     Earlier,
     EarlierIds,
+    per_hour,
     producers_summary,
     txn_summary,
 )
@@ -175,6 +176,35 @@ def test_what_the_first_look_did_not_see_is_not_new() -> None:
     assert new == {"orders": (3, 360.0), "sales": (None, None)}
 
 
+def test_what_the_second_look_did_not_see_gives_no_rate() -> None:
+    before = facts({at: [] for at in LEADERS})
+    without = facts({at: list(rows) for at, rows in SEEN.producers.items() if at != ORDERS[1]})
+    rows = producers_summary(without, LEADERS, Earlier(before, 30.0))
+    new = {r.topic: r.new_states for r in rows if r.by == "topic"}
+    assert new == {"orders": None, "sales": 3}
+
+
+def test_as_many_states_are_sorted_by_name() -> None:
+    at = [TopicPartition(t, n) for t, n in (("b", 1), ("a", 2), ("a", 0), ("c", 0))]
+    seen = facts({key: [producer(key, 7)] for key in at})
+    led = {at[0]: 3, at[1]: 2, at[2]: None, at[3]: 2}
+    rows = producers_summary(seen, led)
+    assert [r.broker for r in rows if r.by == "broker"] == [2, None, 3]
+    assert [r.topic for r in rows if r.by == "topic"] == ["a", "b", "c"]
+    by_partition = [(r.broker, r.topic, r.partition) for r in rows if r.by == "partition"]
+    assert by_partition == [(None, "a", 0), (2, "a", 2), (2, "c", 0), (3, "b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("new", "seconds", "rate"),
+    [(None, 10.0, None), (3, None, None), (3, 0.0, None), (3, 0.5, 21_600.0), (1, 7.0, 514.3)],
+)
+def test_a_rate_needs_a_number_and_an_interval(
+    new: int | None, seconds: float | None, rate: float | None
+) -> None:
+    assert per_hour(new, None if seconds is None else EarlierIds(listed(), seconds)) == rate
+
+
 def listed(*rows: TransactionFacts, missing: tuple[Missing, ...] = ()) -> Transactions:
     return Transactions(
         rows,
@@ -192,6 +222,12 @@ IDS = (
     TransactionFacts("billing", 1, 5, "PrepareCommit", start_timestamp=NOW - 9_000_000),
     TransactionFacts("pay-9", 2, 6, "Ongoing", ghost=True),
 )
+
+
+def test_without_its_coordinators_clock_an_id_is_as_idle_as_ours_says() -> None:
+    closed = TransactionFacts("a", 2, 1, "CompleteCommit", start_timestamp=NOW - 5_000)
+    [row] = txn_summary(listed(closed), NOW)
+    assert row.oldest_idle_seconds == 5.0
 
 
 def test_ids_are_counted_by_prefix_with_their_states_and_the_longest_idle() -> None:
