@@ -94,26 +94,22 @@ def _rows(
     earlier: Earlier | None,
     group_of: GroupOf,
 ) -> list[ProducersSummaryRow]:
-    """Return one row per group, the most states first; an empty group with an unseen partition has
-    one too. leaders: {} = partitions belong to no group by themselves."""
+    """Return one row per group, the most states first, else in the order of their partitions.
+
+    A group without producers has a row if one of its partitions was not seen. leaders: {} =
+    partitions belong to no group by themselves.
+    """
     members = grouped(
-        (group_of(at, p.producer_id), (at, p)) for at, rows in facts.producers.items() for p in rows
+        (group_of(at, p.producer_id), (at, p))
+        for at, rows in sorted(facts.producers.items())
+        for p in rows
     )
     unseen = grouped((group_of(at, None), at) for at in leaders if at not in facts.producers)
     rows = [
         _row(group, members.get(group, ()), unseen.get(group, ()), earlier)
         for group in dict.fromkeys([*members, *unseen])
     ]
-    return sorted(
-        rows,
-        key=lambda r: (
-            -r.producer_states,
-            -1 if r.broker is None else r.broker,
-            r.topic or "",
-            r.partition or 0,
-            r.prefix or "",
-        ),
-    )
+    return sorted(rows, key=lambda r: -r.producer_states)
 
 
 def _row(

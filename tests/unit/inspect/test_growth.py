@@ -184,15 +184,15 @@ def test_what_the_second_look_did_not_see_gives_no_rate() -> None:
     assert new == {"orders": None, "sales": 3}
 
 
-def test_as_many_states_are_sorted_by_name() -> None:
+def test_as_many_states_are_in_the_order_of_their_partitions() -> None:
     at = [TopicPartition(t, n) for t, n in (("b", 1), ("a", 2), ("a", 0), ("c", 0))]
     seen = facts({key: [producer(key, 7)] for key in at})
-    led = {at[0]: 3, at[1]: 2, at[2]: None, at[3]: 2}
+    led = {at[0]: 3, at[1]: 2, at[2]: 2, at[3]: None}
     rows = producers_summary(seen, led)
-    assert [r.broker for r in rows if r.by == "broker"] == [2, None, 3]
+    assert [r.broker for r in rows if r.by == "broker"] == [2, 3, None]
     assert [r.topic for r in rows if r.by == "topic"] == ["a", "b", "c"]
     by_partition = [(r.broker, r.topic, r.partition) for r in rows if r.by == "partition"]
-    assert by_partition == [(None, "a", 0), (2, "a", 2), (2, "c", 0), (3, "b", 1)]
+    assert by_partition == [(2, "a", 0), (2, "a", 2), (3, "b", 1), (None, "c", 0)]
 
 
 @pytest.mark.parametrize(
