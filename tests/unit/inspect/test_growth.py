@@ -149,8 +149,8 @@ def test_producers_by_prefix_of_the_ids_that_coordinators_list() -> None:
     rows = [r for r in producers_summary(seen, LEADERS) if r.by == "prefix"]
     assert [(r.prefix, r.producer_ids, r.producer_states) for r in rows] == [
         ("pay-", 2, 4),
-        (None, 1, 1),  # 10: an idempotent producer, or a former incarnation
         ("flink-", 1, 1),
+        (None, 1, 1),  # 10: an idempotent producer, or a former incarnation
     ]
     lost = producers_summary(seen, LEADERS | {TopicPartition("x", 0): 3})
     assert {r.partitions_unseen for r in lost if r.by == "prefix"} == {1}  # any may have some there
