@@ -24,21 +24,20 @@ INTERNAL_TOPICS = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 
 
 class Growth(Value):
-    """What the rules of growth judge. None: the rule is off, so it was not queried.
+    """What the rules of growth judge; empty where the rule is off, so that nothing was queried.
 
     producers: of all partitions. sizes: bytes of the internal topics' logs; sizes_missing: those
     that are unknown, and why.
     """
 
-    producers: Facts | None = None
-    sizes: Mapping[TopicPartition, int] | None = None
+    producers: Facts = Facts(None, 0)
+    sizes: Mapping[TopicPartition, int] = {}
     sizes_missing: tuple[Missing, ...] = ()
 
     @property
     def missing(self) -> tuple[Missing, ...]:
         """Return all that was not seen."""
-        hidden = () if self.producers is None else self.producers.missing
-        return (*hidden, *self.sizes_missing)
+        return (*self.producers.missing, *self.sizes_missing)
 
 
 def growth_check_rows(
@@ -46,11 +45,11 @@ def growth_check_rows(
 ) -> list[CheckRow]:
     """Return a row for each enabled rule."""
     rows = []
-    if limits.producer_states is not None and growth.producers is not None:
+    if limits.producer_states is not None:
         rows.append(_producer_states(growth.producers, limits.producer_states))
     if limits.transactional_ids is not None:
         rows.append(_transactional_ids(transactions, limits.transactional_ids))
-    if limits.internal_topic_bytes is not None and growth.sizes is not None:
+    if limits.internal_topic_bytes is not None:
         rows.append(_internal_topic_bytes(growth, limits.internal_topic_bytes))
     return rows
 
@@ -110,7 +109,7 @@ def _transactional_ids(transactions: Transactions, threshold: float) -> CheckRow
 
 def _internal_topic_bytes(growth: Growth, threshold: float) -> CheckRow:
     """Judge the largest log of the internal topics."""
-    sizes = growth.sizes or {}
+    sizes = growth.sizes
     largest = max(sizes, key=lambda at: (sizes[at], at), default=None)
     observed = None if largest is None else sizes[largest]
     detail = "no size is known" if largest is None else f"{largest} is the largest"

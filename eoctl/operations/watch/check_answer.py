@@ -11,11 +11,11 @@ from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
-from recovery.facts import Facts, GroupFacts, GroupTimes, Missing, TopicPartition
+from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.sizes import byte_size
 from recovery.times import duration
-from recovery.values import Value
+from recovery.values import Value, replace
 from recovery.watch.check_rules import (
     Observed,
     Thresholds,
@@ -157,14 +157,13 @@ async def _observe(
 
 async def _growth(source: Source, limits: Thresholds) -> Growth:
     """Read what the enabled rules of growth need: each is off by default, for its cost."""
-    producers: Facts | None = None
-    sizes: Mapping[TopicPartition, int] | None = None
-    hidden: list[Missing] = []
+    growth = Growth()
     if limits.producer_states is not None:
-        producers = await source.producers(Scope(), (), resolve=False)
+        growth = replace(growth, producers=await source.producers(Scope(), (), resolve=False))
     if limits.internal_topic_bytes is not None:
         sizes, hidden = await source.log_sizes(INTERNAL_TOPICS)
-    return Growth(producers, sizes, tuple(hidden))
+        growth = replace(growth, sizes=sizes, sizes_missing=tuple(hidden))
+    return growth
 
 
 def _shortest(configs: Configs, key: str) -> int | None:

@@ -78,6 +78,18 @@ def test_producers_that_were_not_described_leave_the_rule_unknown() -> None:
     assert one(growth, ids(), producer_states=2).ok is False
 
 
+def test_without_producers_there_is_nothing_to_name() -> None:
+    row = one(Growth(), ids(), producer_states=5)
+    assert (row.observed, row.ok, row.detail) == (0, True, "no partition has a producer")
+
+
+def test_hidden_topics_leave_the_rule_unknown() -> None:
+    seen = producers({("orders", 1): 2})
+    row = one(Growth(replace(seen, missing=(HIDDEN,))), ids(), producer_states=3)
+    assert (row.observed, row.ok) == (2, None)
+    assert Growth(replace(seen, missing=(HIDDEN,))).missing == (HIDDEN,)
+
+
 def test_transactional_ids_name_the_prefix_of_most() -> None:
     row = one(Growth(), ids("pay-0", "flink-1", "flink-2"), transactional_ids=3)
     assert (row.observed, row.ok, row.detail) == (3, False, "2 ids of prefix 'flink-'")
@@ -91,6 +103,7 @@ def test_a_ghost_is_no_transactional_id() -> None:
     ghost = replace(listed, rows=(listed.rows[0], replace(listed.rows[1], ghost=True)))
     assert one(Growth(), ghost, transactional_ids=2).observed == 1
     assert most_common_prefix(ghost.rows) == ("pay-", 1)
+    assert most_common_prefix(()) == (None, 0)
 
 
 def test_the_largest_log_of_the_internal_topics() -> None:
@@ -144,6 +157,8 @@ def test_the_first_transaction_of_a_partition_stops_the_cleaner() -> None:
 
 def test_a_large_internal_topic_is_named_with_its_prefix() -> None:
     assert large_topics({LOG: GIB - 1, OFFSETS: 5}) == []
+    assert large_topics({}) == []
+    assert [row.bytes for row in large_topics({OFFSETS: GIB})] == [GIB]
     [row] = large_topics({LOG: 2 * GIB, TopicPartition("__transaction_state", 4): GIB, OFFSETS: 5})
     assert (row.topic, row.partition, row.bytes) == (*LOG, 2 * GIB)
     said = replace(row, prefix="flink-", transactional_ids=1200)
@@ -185,3 +200,16 @@ def test_internal_topics_are_summed_and_name_the_largest_and_the_held() -> None:
 def test_a_size_that_is_not_known_makes_the_sum_unknown() -> None:
     offsets, _ = topics({OFFSETS: 4096})
     assert (offsets.bytes, offsets.largest_bytes) == (None, 4096)
+
+
+@pytest.mark.parametrize("unseen", ["log_start_offset", "high_watermark"])
+def test_offsets_need_both_ends(unseen: str) -> None:
+    whole = PartitionFacts(*LOG, "id", 1, 0, (1,), 0, 20, 20)
+    for known, offsets in ((whole, 20), (replace(whole, **{unseen: None}), None)):
+        [row] = internal_topics(Facts("c", NOW, partitions=(known,)), {})
+        assert (row.offsets, row.logs[0].offsets) == (offsets, offsets)
+
+
+def test_of_logs_with_as_many_bytes_the_first_is_the_largest() -> None:
+    offsets, _ = topics({OFFSETS: 4096, TopicPartition("__consumer_offsets", 8): 4096})
+    assert offsets.largest_partition == 7
