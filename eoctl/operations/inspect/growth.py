@@ -6,7 +6,7 @@ from eoctl.operations.inspect.lists import CLOCK_SKEW_MS, Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
 from recovery.answers import Answer, error_rows
 from recovery.facts import Missing, grouped
-from recovery.inspect.growth.growth_rows import InternalTopicRow, ProducersSummaryRow
+from recovery.inspect.growth.growth_rows import InternalTopicRow
 from recovery.inspect.growth.internal_topics import internal_topics
 from recovery.inspect.growth.summaries import (
     Earlier,
@@ -29,34 +29,29 @@ async def count_producers(
     pause: seconds until a second snapshot, which gives the rate; None: only one is taken. top: rows
     of each kind, the most states first; 0 = all.
     """
-    earlier = None
-    if pause is not None:
-        first = await source.producers(scope, (), resolve=False)
-        await asyncio.sleep(pause)
+    earlier = None if pause is None else await source.producers(scope, (), resolve=False)
+    await asyncio.sleep(pause or 0.0)
     facts = await source.producers(scope, (), resolve=resolve)
-    if pause is not None:
-        earlier = Earlier(first, (facts.collected_at - first.collected_at) / 1000)
+    before = (
+        None
+        if earlier is None
+        else Earlier(earlier, (facts.collected_at - earlier.collected_at) / 1000)
+    )
     leaders = {p.topic_partition: p.leader for p in facts.partitions}
-    rows = producers_summary(facts, leaders, earlier)
-    shown: list[ProducersSummaryRow] = []
-    left_out = {}
-    for by, mine in grouped((row.by, row) for row in rows).items():
-        shown += mine[: top or None]
-        left_out[by] = len(mine) - len(mine[: top or None])
+    by = grouped((row.by, row) for row in producers_summary(facts, leaders, before))
+    producers = [p for found in facts.producers.values() for p in found]
     return Answer(
         schema="producers-summary",
         cluster_id=facts.cluster_id,
         collected_at=facts.collected_at,
-        rows=shown,
+        rows=[row for mine in by.values() for row in mine[: top or None]],
         errors=error_rows(facts.missing),
         extra={
             "scanned": facts.scanned,
-            "producer_states": sum(map(len, facts.producers.values())),
-            "producer_ids": len(
-                {p.producer_id for found in facts.producers.values() for p in found}
-            ),
-            "pause_seconds": None if earlier is None else earlier.seconds,
-            "left_out": left_out,
+            "producer_states": len(producers),
+            "producer_ids": len({p.producer_id for p in producers}),
+            "pause_seconds": None if before is None else before.seconds,
+            "left_out": {name: len(mine[top:]) if top else 0 for name, mine in by.items()},
         },
         notes=facts.notes,
     )

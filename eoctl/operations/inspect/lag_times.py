@@ -28,20 +28,7 @@ async def lag_times(
 
     An offset at the LSO or above is known without a Fetch: nothing waits for it.
     """
-    first: dict[TopicPartition, dict[int, FirstUnread]] = {}
-    ranges: list[Range] = []
-    for key, committed in sorted(
-        {(o.topic_partition, o.committed_offset) for o in offsets if not o.is_share},
-        key=lambda pair: (pair[0], pair[1] or 0),
-    ):
-        p = partitions.get(key)
-        if committed is None or p is None or p.last_stable_offset is None:
-            continue
-        if (p.log_start_offset or 0) <= committed < p.last_stable_offset:
-            ranges.append(Range(*key, committed, p.last_stable_offset))
-        elif p.last_stable_offset <= committed <= (p.high_watermark or 0):
-            first.setdefault(key, {})[committed] = FirstUnread(None)
-    ranges.sort(key=lambda r: r.start - r.end)
+    first, ranges = _known_or_to_read(offsets, partitions)
     rounds = _one_per_partition(ranges[:MOST_OFFSETS])
     for at in range(0, len(rounds), ROUNDS_AT_ONCE):
         together = rounds[at : at + ROUNDS_AT_ONCE]
@@ -53,6 +40,24 @@ async def lag_times(
                 first.setdefault(key, {})[asked[key].start] = FirstUnread(timestamp)
     retention, missing = await _retention(cluster, {r.topic for r in ranges})
     return TimeLags(now_ms(), first, retention), max(0, len(ranges) - MOST_OFFSETS), missing
+
+
+def _known_or_to_read(
+    offsets: Iterable[GroupOffsetFacts], partitions: Mapping[TopicPartition, PartitionFacts]
+) -> tuple[dict[TopicPartition, dict[int, FirstUnread]], list[Range]]:
+    """Return the offsets that nothing waits for, and what to read for the others, longest first."""
+    first: dict[TopicPartition, dict[int, FirstUnread]] = {}
+    ranges: list[Range] = []
+    committed = {(o.topic_partition, o.committed_offset) for o in offsets if not o.is_share}
+    for key, offset in sorted(committed, key=lambda pair: (pair[0], pair[1] or 0)):
+        p = partitions.get(key)
+        if offset is None or p is None or p.last_stable_offset is None:
+            continue
+        if (p.log_start_offset or 0) <= offset < p.last_stable_offset:
+            ranges.append(Range(*key, offset, p.last_stable_offset))
+        elif p.last_stable_offset <= offset <= (p.high_watermark or 0):
+            first.setdefault(key, {})[offset] = FirstUnread(None)
+    return first, sorted(ranges, key=lambda r: r.start - r.end)
 
 
 def _one_per_partition(ranges: Iterable[Range]) -> list[dict[TopicPartition, Range]]:
