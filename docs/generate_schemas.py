@@ -58,6 +58,12 @@ from recovery.inspect.cluster_rows import (
     TxnDescribeRow,
     TxnListRow,
 )
+from recovery.inspect.growth.growth_rows import (
+    GrowthRow,
+    InternalTopicRow,
+    ProducersSummaryRow,
+    TxnSummaryRow,
+)
 from recovery.merge.log_rows import MergeFindingRow, MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow, SalvageRow
 from recovery.restart.decision import RestartPlanRow
@@ -152,7 +158,7 @@ _BUNDLE = Envelope(
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
-    "status": Envelope(StatusRow, _STATUS),
+    "status": Envelope(StatusRow, _STATUS, {"growth": list[GrowthRow]}),
     "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}),
     "why": Envelope(
         WhyRow,
@@ -161,6 +167,19 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "lso": Envelope(LsoRow, _SCANNED, _SEVERAL),
     "txn-list": Envelope(TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}),
+    "txn-list-summary": Envelope(
+        TxnSummaryRow,
+        {
+            "internal_topics": list[InternalTopicRow],
+            "transactional_ids": int,
+            "open": int,
+            "prefixes": int,
+            "pause_seconds": float | None,
+            "left_out": int,
+            "coordinators": int,
+            "coordinators_seen": int,
+        },
+    ),
     "txn-describe": Envelope(TxnDescribeRow),
     "txn-hanging": Envelope(
         TxnHangingRow,
@@ -212,6 +231,16 @@ ENVELOPES: Mapping[str, Envelope] = {
         ProducerRow,
         {"scanned": int},
         {"segments": list[SegmentRow]},  # --segment
+    ),
+    "producers-summary": Envelope(
+        ProducersSummaryRow,
+        {
+            "scanned": int,
+            "producer_states": int,
+            "producer_ids": int,
+            "pause_seconds": float | None,
+            "left_out": dict[str, int],
+        },
     ),
     "producers-blocks": Envelope(ProducerBlockRow),
     "offsets-show": Envelope(

@@ -82,6 +82,9 @@ class CheckThresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     id_expiry: str | None = None
     epochs_left: int | None = None
     group_expiry: str | None = None
+    producer_states: int | None = None
+    transactional_ids: int | None = None
+    internal_topic_bytes: str | None = None
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -379,6 +379,29 @@ class OffsetsShowRow(HasPartition, Row):
             "offset; null unless counted"
         ),
     ] = None
+    lag_seconds: Annotated[
+        float | None,
+        Meta(
+            description="age of the first of these, by its own timestamp and this host's clock. "
+            "0: none waits. null: not read (`--lag-seconds`), or not known"
+        ),
+    ] = None
+    retention_margin_seconds: Annotated[
+        float | None,
+        Meta(
+            description="until that record is older than retention.ms: Kafka does not delete its "
+            "segment for its age before. 0: the committed offset is below the log start already; "
+            "below 0: it may be deleted at any time. null: none waits, no age limits the topic, or "
+            "not known"
+        ),
+    ] = None
+    retention: Annotated[
+        Literal["time", "size", "time-and-size", "none"] | None,
+        Meta(
+            description="what the topic deletes records by: retention.ms, retention.bytes (which "
+            "may come first), both, none. null: not read, or its settings are hidden"
+        ),
+    ] = None
     error: str | None = None
 
 

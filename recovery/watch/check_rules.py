@@ -47,6 +47,9 @@ class Thresholds(Value):
     id_expiry: float | None = None
     epochs_left: int | None = None
     group_expiry: float | None = None
+    producer_states: int | None = None
+    transactional_ids: int | None = None
+    internal_topic_bytes: int | None = None
 
     @property
     def need_ids(self) -> bool:

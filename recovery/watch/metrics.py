@@ -35,6 +35,9 @@ HELP: Mapping[str, str] = {
     "eoctl_coordinators_unavailable": "Those whose coordinator did not answer.",
     "eoctl_groups_pending": "Groups with an offset commit that waits for a transaction to end.",
     "eoctl_producer_id_expiry_seconds": "Until the first needed transactional id may be dropped.",
+    "eoctl_producer_states_worst": "Producers that one broker keeps as leader, the most of any.",
+    "eoctl_transactional_ids": "Transactional ids of all coordinators.",
+    "eoctl_internal_topic_bytes_worst": "The largest log of Kafka's internal topics.",
 }
 """Metric → its help: what every check of a cluster produces."""
 SERIES_HELP: Mapping[str, str] = {
@@ -44,6 +47,10 @@ SERIES_HELP: Mapping[str, str] = {
     "eoctl_group_lag_records": "Records that wait for a read_committed reader, all partitions.",
     "eoctl_group_partition_lag_offsets": "Last stable offset minus committed offset.",
     "eoctl_group_partition_lag_records": "Records that wait for a read_committed reader.",
+    "eoctl_group_lag_seconds": "Age of the oldest record that waits, of all partitions.",
+    "eoctl_group_retention_margin_seconds": "Until the first waiting record is past retention.ms.",
+    "eoctl_group_partition_lag_seconds": "Age of the oldest record that waits.",
+    "eoctl_group_partition_retention_margin_seconds": "Until that record is past retention.ms.",
     "eoctl_finding_age_seconds": "Age of a transaction that is a finding.",
     "eoctl_exporter_left_out": "Series that were left out because a limit was reached, by kind.",
     "eoctl_exporter_counts_records": "Whether this exporter reads logs to count records.",
@@ -51,6 +58,13 @@ SERIES_HELP: Mapping[str, str] = {
     "eoctl_exporter_snapshot_age_seconds": "How long ago what is served here was seen.",
 }
 """Metric → its help: what only `exporter` serves."""
+OF_RULES = {
+    "producer_id_expiry": "eoctl_producer_id_expiry_seconds",
+    "producer_states": "eoctl_producer_states_worst",
+    "transactional_ids": "eoctl_transactional_ids",
+    "internal_topic_bytes": "eoctl_internal_topic_bytes_worst",
+}
+"""Rule → the metric of what it observes, where the rule is on."""
 RESULTS = {True: "ok", False: "finding", None: "unknown"}
 
 
@@ -96,8 +110,8 @@ def check_samples(
             )
             for result in RESULTS.values()
         ]
-        if row.rule == "producer_id_expiry" and row.observed is not None:
-            samples.append(Sample("eoctl_producer_id_expiry_seconds", row.observed, cluster))
+        if row.rule in OF_RULES and row.observed is not None:
+            samples.append(Sample(OF_RULES[row.rule], row.observed, cluster))
         if row.rule == "groups_pending":
             pending = len(pending_groups(observed.groups or ()))
             samples.append(Sample("eoctl_groups_pending", pending, cluster))

@@ -6,7 +6,7 @@ silently dropped. An unknown value is NaN, so that sums over it are unknown too.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import OffsetsShowRow
@@ -19,13 +19,15 @@ Labels = tuple[tuple[str, str], ...]
 class Limits(Value):
     """The maximum number of series per context: for groups, for their partitions, for findings.
 
-    records: offsets of logs read per check to count records; 0 = records are not counted.
+    records: offsets of logs read per check to count records; 0 = records are not counted. in_time:
+    whether lags in seconds are read and served.
     """
 
     groups: int = 200
     partitions: int = 1000
     findings: int = 100
     records: int = 100_000
+    in_time: bool = False
 
 
 def group_samples(
@@ -50,6 +52,8 @@ def group_samples(
             Sample("eoctl_group_lag_offsets", sum(max(lag, 0.0) for lag in lags), named),
             Sample("eoctl_group_lag_records", sum(records), named),
         ]
+        if limits.in_time:
+            samples += _time_samples("eoctl_group", by_group[group], named)
         partitions += [
             ((*named, ("topic", row.topic), ("partition", str(row.partition))), row)
             for row in by_group[group]
@@ -60,6 +64,8 @@ def group_samples(
             Sample("eoctl_group_partition_lag_offsets", lag, labels),
             Sample("eoctl_group_partition_lag_records", waiting, labels),
         ]
+        if limits.in_time:
+            samples += _time_samples("eoctl_group_partition", [row], labels)
     left_out = {
         "group": max(0, len(by_group) - limits.groups),
         "partition": sum(map(len, by_group.values())) - len(partitions[: limits.partitions]),
@@ -81,6 +87,29 @@ def _lags(row: OffsetsShowRow) -> tuple[float, float]:
         math.nan if row.lag is None else row.lag,
         math.nan if row.data_records is None else row.data_records,
     )
+
+
+def _time_samples(metric: str, rows: Iterable[OffsetsShowRow], labels: Labels) -> list[Sample]:
+    """Return the oldest age of these rows, and the shortest margin if there is one.
+
+    NaN: of a row it is not known, so that a longer age or a shorter margin is possible.
+    """
+    ages, margins = [], []
+    for row in rows:
+        ages.append(math.nan if row.lag_seconds is None else row.lag_seconds)
+        if row.retention_margin_seconds is not None:
+            margins.append(row.retention_margin_seconds)
+        elif row.lag_seconds != 0 and row.retention in (None, "time", "time-and-size"):
+            margins.append(math.nan)
+    samples = [Sample(f"{metric}_lag_seconds", _unless_unknown(ages, max), labels)]
+    if margins:
+        margin = _unless_unknown(margins, min)
+        samples.append(Sample(f"{metric}_retention_margin_seconds", margin, labels))
+    return samples
+
+
+def _unless_unknown(values: Sequence[float], chosen: Callable[[Sequence[float]], float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else chosen(values)
 
 
 def finding_samples(

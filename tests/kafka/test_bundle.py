@@ -147,6 +147,7 @@ QUESTIONS: list[tuple[str, ...]] = [
     ("producers", "--resolve", "--internal"),
     ("producers", "{zombie.topic}", "--resolve"),
     ("producers", "--pid", "{fresh.producer_id}"),
+    ("producers", "--summary", "--resolve", "--top", "3"),
     ("check",),
     ("check", "--nagios"),
 ]

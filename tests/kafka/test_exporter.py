@@ -28,6 +28,7 @@ from eoctl.lab.record import LabSpec
 from recovery.watch.metrics import HELP, SERIES_HELP
 from tests.kafka.command import EOCTL, FAST, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import commit
 from tests.kafka.offsets_oracle import look
 from tests.kafka.test_base_install import without_data
 from tests.kafka.test_check import Families as Written
@@ -306,3 +307,28 @@ def test_without_the_extra_data(lab: Lab, world: World) -> None:
     assert scrape.value("eoctl_group_lag_offsets", group=group) > 0
     assert math.isnan(scrape.value("eoctl_group_lag_records", group=group))
     assert without_data([["exporter", "--listen", "x"]])[0][0] == 2
+
+
+def test_lags_in_seconds_are_those_of_the_timestamps(lab: Lab, topic: MakeTopic) -> None:
+    """Records of 10 min and of 1 min ago, retention of an hour; the group has read the first."""
+    name = topic(lab, config={"retention.ms": "3600000"})
+    now = int(time.time() * 1000)
+    producer = Producer(lab.client_properties())
+    for age in (600, 60):
+        producer.produce(name, b"v", partition=0, timestamp=now - age * 1000)
+    assert producer.flush(20) == 0
+    for group, offset in ((f"{name}-all", 0), (f"{name}-one", 1), (f"{name}-none", 2)):
+        commit(lab, group, {(name, 0): offset})
+    words = [word for group in ("all", "one", "none") for word in ("--group", f"{name}-{group}")]
+    with exporting("--bootstrap-server", lab.bootstrap_servers, *words, "--lag-seconds") as e:
+        scrape = e.looked()
+    passed = time.time() - now / 1000
+    for group, age in (("all", 600), ("one", 60)):
+        lag = scrape.value("eoctl_group_lag_seconds", group=f"{name}-{group}")
+        assert age <= lag <= age + passed
+        margin = scrape.value("eoctl_group_retention_margin_seconds", group=f"{name}-{group}")
+        assert 3600 - age - passed <= margin <= 3600 - age
+    assert scrape.value("eoctl_group_partition_lag_seconds", group=f"{name}-none") == 0
+    assert scrape.all("eoctl_group_retention_margin_seconds", group=f"{name}-none") == []
+    with exporting("--bootstrap-server", lab.bootstrap_servers, *words) as e:
+        assert e.looked().all("eoctl_group_lag_seconds") == []

@@ -50,11 +50,13 @@ ACTING = {
 }
 OF_TRANSACTIONS = {
     "txn list, txn describe",
+    "txn list --summary",
     "txn history",
     "status, why, txn hanging, check",
 }
 OF_RECORDS = {
     "producers",
+    "offsets show --lag-seconds",
     "txn history",
     "status, why, txn hanging, check",
     "offsets count, audit, state rebuild",

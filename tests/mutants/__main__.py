@@ -124,6 +124,10 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.restart.producers": _RESTART,
     "recovery.restart.transactional": _RESTART,
     "recovery.watch.group_rule": ("group_rule",),
+    "recovery.watch.growth_rules": ("growth_rules",),
+    "recovery.inspect.growth.internal_topics": ("growth_rules",),
+    "recovery.inspect.growth.prefixes": ("growth",),
+    "recovery.inspect.growth.summaries": ("growth",),
 }
 
 

@@ -10,6 +10,8 @@ from eoctl.render.columns.inspect import LSO, PRODUCERS, TXN_DESCRIBE, TXN_LIST
 from recovery.errors import UsageError
 from recovery.times import duration
 
+LEAST_INTERVAL = 0.1  # seconds
+
 
 def lso(
     connection: Connection,
@@ -33,6 +35,36 @@ def lso(
     )
 
 
+TOP = 20
+Top = Annotated[
+    int | None, option("--top N", f"with --summary: the most first; 0: all [{TOP}]", min=0)
+]
+SampleInterval = Annotated[
+    str | None,
+    option("--sample-interval D", "with --summary: look twice, and say how many are new"),
+]
+
+
+def _summary_options(
+    connection: Connection, top: int | None, sample_interval: str | None, *, summary: bool
+) -> tuple[int, float | None]:
+    """Return how many rows are shown and the seconds between two looks. Raises UsageError."""
+    if not summary and (top is not None or sample_interval is not None):
+        raise UsageError(
+            "only a summary counts", where="--top, --sample-interval", remedy="add --summary"
+        )
+    if sample_interval is not None and connection.from_ is not None:
+        raise UsageError(
+            "a bundle does not change", where="--sample-interval", remedy="leave it out"
+        )
+    pause = None
+    if sample_interval is not None:
+        pause = duration(sample_interval, where="--sample-interval")
+        if pause < LEAST_INTERVAL:
+            raise UsageError(f"must be {LEAST_INTERVAL} s or more", where="--sample-interval")
+    return TOP if top is None else top, pause
+
+
 def txn_list(
     connection: Connection,
     output: Output,
@@ -46,8 +78,17 @@ def txn_list(
         str | None,
         option("--longer-than, --duration-filter D", "open for longer, by the coordinator's clock"),
     ] = None,
+    summary: Annotated[
+        bool, option("--summary", "count ids by prefix: without numbers and UUIDs at their end")
+    ] = False,
+    top: Top = None,
+    sample_interval: SampleInterval = None,
 ) -> int:
-    """List every coordinator's transactions: state, age, timeout, partitions."""
+    """List every coordinator's transactions: state, age, timeout, partitions.
+
+    --summary counts them by prefix: how many, in which states, how fast they grow.
+    """
+    most, pause = _summary_options(connection, top, sample_interval, summary=summary)
     filter_ = lists.TxnFilter(
         states=tuple(lists.transaction_state(s) for s in state or ()),
         producer_ids=tuple(pid or ()),
@@ -56,6 +97,16 @@ def txn_list(
         if longer_than is None
         else duration(_kafka_habit(longer_than), where="--longer-than"),
     )
+    if summary:
+        from eoctl.operations.inspect import growth
+        from eoctl.render.columns.growth import TXN_SUMMARY
+
+        return show(
+            connection,
+            output,
+            TXN_SUMMARY,
+            lambda c: growth.count_ids(c, filter_, pause=pause, top=most),
+        )
     return show(connection, output, TXN_LIST, lambda c: listing.txn_list(c, filter_))
 
 
@@ -100,14 +151,24 @@ def producers(
         bool, option("--blocks", "PID blocks handed out, by --segment or --zookeeper")
     ] = False,
     zookeeper: Annotated[str | None, option("--zookeeper HOST:PORT", "for --blocks")] = None,
+    summary: Annotated[
+        bool, option("--summary", "count by broker, topic, partition; with --resolve by prefix")
+    ] = False,
+    top: Top = None,
+    sample_interval: SampleInterval = None,
 ) -> int:
-    """List producer ids, epochs, last sequences and open transactions, partition by partition."""
+    """List producer ids, epochs, last sequences and open transactions, partition by partition.
+
+    --summary counts them instead: what leaders keep in memory, and how fast it grows.
+    """
+    most, pause = _summary_options(connection, top, sample_interval, summary=summary)
     if segment or blocks or zookeeper:
         from eoctl.cli.commands import segments
 
-        if output.interval is not None or resolve or topics.selectors() or connection.from_:
+        unfit = resolve or summary or topics.selectors() or connection.from_
+        if output.interval is not None or unfit:
             raise UsageError(
-                "files are read once, without topics, --watch, --resolve or --from",
+                "files are read once, without topics, --watch, --resolve, --summary or --from",
                 where="--segment, --blocks",
             )
         if not blocks and zookeeper is None:
@@ -115,7 +176,19 @@ def producers(
         if not blocks or pid:
             raise UsageError("works only with --blocks", where="--zookeeper", remedy="add --blocks")
         return segments.show_blocks(output, segment or (), zookeeper)
-    scope = lists.Scope(topics.selectors(), internal)
+    scope = lists.Scope(topics.selectors(), internal or summary)  # a broker keeps all producers
+    if summary:
+        from eoctl.operations.inspect import growth
+        from eoctl.render.columns.growth import PRODUCERS_SUMMARY
+
+        if pid:
+            raise UsageError("a summary counts all producer ids", where="--pid")
+        return show(
+            connection,
+            output,
+            PRODUCERS_SUMMARY,
+            lambda c: growth.count_producers(c, scope, resolve=resolve, pause=pause, top=most),
+        )
     return show(
         connection,
         output,

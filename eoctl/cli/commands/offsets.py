@@ -10,7 +10,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect import offset_answers
 from eoctl.operations.session.session import with_cluster
-from eoctl.render.columns.inspect import COUNT, OFFSETS, OFFSETS_COUNTED
+from eoctl.render.columns.inspect import COUNT, offsets_table
 from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.selectors import parse_selector, regex_selector
@@ -102,6 +102,10 @@ def offsets_show(
     counting: Annotated[
         bool, option("--count", "read the logs: records that wait for each group, exactly")
     ] = False,
+    lag_seconds: Annotated[
+        bool,
+        option("--lag-seconds", "read the first record that waits: its age, and until retention"),
+    ] = False,
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,
 ) -> int:
@@ -112,7 +116,7 @@ def offsets_show(
     rate = None if max_rate is None else byte_rate(max_rate, where="--max-rate")
     if not counting and (rate is not None or no_crc):
         raise UsageError("nothing is read without --count", where="--max-rate, --no-crc")
-    view = OFFSETS_COUNTED if counting else OFFSETS
+    view = offsets_table(counted=counting, in_time=lag_seconds)
     with reading_progress("counting", counting) as progress:
         reading = (
             offset_answers.Reading(not no_crc, rate, progress, nearest=True) if counting else None
@@ -122,9 +126,11 @@ def offsets_show(
             if store:
                 from eoctl.operations.restart.offset_stores import show_stores
 
-                return await show_stores(cluster, store, selectors, counting=reading)
+                return await show_stores(
+                    cluster, store, selectors, counting=reading, in_time=lag_seconds
+                )
             return await offset_answers.show_offsets(
-                cluster, group or (), selectors, counting=reading
+                cluster, group or (), selectors, counting=reading, in_time=lag_seconds
             )
 
         if output.interval is not None or not counting:

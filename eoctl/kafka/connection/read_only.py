@@ -8,6 +8,7 @@ READING = frozenset(
         "DescribeCluster",
         "DescribeConfigs",
         "DescribeGroups",
+        "DescribeLogDirs",
         "DescribeProducers",
         "DescribeShareGroupOffsets",
         "DescribeTransactions",

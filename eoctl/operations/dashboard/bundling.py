@@ -71,7 +71,7 @@ async def collect(
         brokers=tuple(metadata.brokers.values()),
         topics=tuple(metadata.topics.values()),
         offsets=listed(offsets),
-        producers=listed(producers),
+        producers=listed(replace(producers, partitions=())),  # their leaders are in `topics`
         transactions=transactions,
         diagnosis=rest,
         open_transactions=opened,

@@ -184,6 +184,15 @@ class Live:
             return None
         return await strip_with_origins(self.cluster, p.topic_partition, rows)
 
+    async def log_sizes(
+        self, topics: Sequence[str]
+    ) -> tuple[Mapping[TopicPartition, int], list[Missing]]:
+        from eoctl.kafka.ask import log_dirs
+
+        metadata = await self.cluster.metadata(list(topics))
+        partitions = [p for t in metadata.topics.values() for p in t.partitions]
+        return await log_dirs.log_sizes(self.cluster, partitions)
+
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         from eoctl.kafka.ask import configs
 

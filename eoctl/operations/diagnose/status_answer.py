@@ -7,10 +7,19 @@ from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
-from recovery.diagnose.diagnosis import Diagnosis
+from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.facts import Transactions
+from recovery.inspect.growth.growth_rows import GrowthRow
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import Settings
+from recovery.values import replace
+from recovery.watch.check_rules import TRANSACTION_STATE
+from recovery.watch.growth_rules import (
+    INTERNAL_TOPICS,
+    cleaner_held,
+    large_topics,
+    most_common_prefix,
+)
 
 
 async def status(
@@ -31,7 +40,34 @@ async def status(
             on_first_look(_answer(context, diagnosis, diagnosis.transactions))
 
     diagnosis = await source.diagnose(Scope(), settings, pause=pause, on_first_look=first_look)
-    return await status_of(source, context, diagnosis)
+    answer = await status_of(source, context, diagnosis)
+    growth = await _growth(source, diagnosis)
+    return replace(answer, extra={**answer.extra, "growth": [row.json_values() for row in growth]})
+
+
+async def _growth(source: Source, d: Diagnosis) -> list[GrowthRow]:
+    """Return what grows and should not. What is hidden is left out: nobody asked for it here.
+
+    A healthy cluster is asked for nothing but the sizes of its internal topics.
+    """
+    held = sorted({j.about.topic for j in d.findings if isinstance(j, Judged)})
+    settings, _ = await source.topic_configs(held) if held else ({}, [])
+    compacted = {t for t in held if "compact" in (settings.get(t, {}).get("cleanup.policy") or "")}
+    sizes, _ = await source.log_sizes(INTERNAL_TOPICS)
+    large = large_topics(sizes)
+    if not any(row.topic == TRANSACTION_STATE for row in large):
+        return [*cleaner_held(d, compacted), *large]
+    listed = await source.transactions(TxnFilter(), describe=False)
+    prefix, ids = most_common_prefix(listed.rows)
+    return [
+        *cleaner_held(d, compacted),
+        *(
+            replace(row, prefix=prefix, transactional_ids=ids)
+            if row.topic == TRANSACTION_STATE
+            else row
+            for row in large
+        ),
+    ]
 
 
 async def status_of(source: Source, context: Context, diagnosis: Diagnosis) -> Answer:

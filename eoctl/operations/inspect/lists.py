@@ -13,6 +13,7 @@ from recovery.errors import UsageError, topic_problem
 from recovery.facts import (
     Facts,
     Missing,
+    PartitionFacts,
     ProducerFacts,
     TopicPartition,
     TransactionFacts,
@@ -245,7 +246,10 @@ async def look_at_transactions(
 async def look_at_producers(
     cluster: Cluster, scope: Scope, producer_ids: Sequence[int], *, resolve: bool
 ) -> Facts:
-    """Return the producers of the partitions in scope; resolve: and who owns their producer ids."""
+    """Return the producers of the partitions in scope; resolve: and who owns their producer ids.
+
+    The partitions have their leaders, and no offsets: these are not asked for.
+    """
     _, chosen, missing = await selected(cluster, scope)
     missing += await hidden_topics(cluster, scope)
     states, more = await collect.producers(cluster, chosen)
@@ -267,6 +271,7 @@ async def look_at_producers(
         collected_at=now_ms(),
         scanned=len(chosen),
         transaction_version=cluster.transaction_version,
+        partitions=tuple(PartitionFacts(p.topic, p.partition, leader=p.leader) for p in chosen),
         producers=states,
         transactions=transactions,
         missing=tuple(missing),

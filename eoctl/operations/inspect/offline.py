@@ -114,6 +114,7 @@ class Offline:
         return replace(
             facts,
             scanned=len(chosen),
+            partitions=tuple(PartitionFacts(p.topic, p.partition, leader=p.leader) for p in chosen),
             producers={
                 key: tuple(
                     row for row in rows if not producer_ids or row.producer_id in producer_ids
@@ -287,6 +288,12 @@ class Offline:
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
         found = (rows for t, n, rows in self._bundle.strips if (t, n) == p.topic_partition)
         return next((None if rows is None else list(rows) for rows in found), None)
+
+    async def log_sizes(
+        self, topics: Sequence[str]
+    ) -> tuple[Mapping[TopicPartition, int], list[Missing]]:
+        text = "sizes of logs are not in a bundle: ask the cluster"
+        return {}, [Missing("topic", "NOT_IN_BUNDLE", text, topic=name) for name in topics]
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         configs = {t: v for t, v in self._bundle.topic_configs.items() if t in topics}

@@ -13,11 +13,13 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed, pending_offsets
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.read.pump import Reading as Reading
+from eoctl.operations.inspect.lag_times import lag_times
 from eoctl.operations.inspect.lists import Scope, selected
 from recovery.answers import Answer, error_rows
 from recovery.errors import UsageError
 from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, PartitionFacts, TopicPartition
 from recovery.inspect.group_offsets import offsets_count_row, offsets_show_rows
+from recovery.plurals import counted
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound, range_problem
 
@@ -97,10 +99,12 @@ async def show_offsets(
     selectors: Sequence[Selector],
     *,
     counting: Reading | None = None,
+    in_time: bool = False,
 ) -> Answer:
     """Compare the named groups' (none = all) committed offsets with LSO and high watermark.
 
-    counting: read the logs and count the records that wait for each group.
+    counting: read the logs and count the records that wait for each group. in_time: read the first
+    of them, for the lag in seconds and the margin before retention.
     """
     missing: list[Missing] = []
     partitions: list[TopicPartition] | None = None
@@ -119,7 +123,9 @@ async def show_offsets(
     missing += more
     offsets = [o for g in group_facts for o in g.offsets]
     extra = {"groups": _states(group_facts)}
-    return await against_logs(cluster, offsets, missing, counting=counting, extra=extra)
+    return await against_logs(
+        cluster, offsets, missing, counting=counting, in_time=in_time, extra=extra
+    )
 
 
 async def against_logs(
@@ -128,6 +134,7 @@ async def against_logs(
     missing: list[Missing],
     *,
     counting: Reading | None,
+    in_time: bool,
     extra: Mapping[str, object],
 ) -> Answer:
     """Return the rows of `offsets show`. missing: what could not be seen of the offsets."""
@@ -138,14 +145,26 @@ async def against_logs(
     if counting is not None:
         records, more = await _waiting(cluster, offsets, facts, counting)
         missing += more
+    times, left_out = None, 0
+    if in_time:
+        times, left_out, more = await lag_times(cluster, offsets, facts)
+        missing += more
     return Answer(
         "offsets-show",
         cluster.cluster_id,
         now_ms(),
-        offsets_show_rows(offsets, facts, data_records=records),
+        offsets_show_rows(offsets, facts, data_records=records, times=times),
         error_rows(missing),
         extra=extra,
+        notes=_time_notes(left_out),
     )
+
+
+def _time_notes(left_out: int) -> tuple[str, ...]:
+    if not left_out:
+        return ()
+    shortest = f"{counted(left_out, 'offset')} with the shortest lags"
+    return (f"the lag in seconds was not read for {shortest}: name groups or topics",)
 
 
 def _states(groups: Sequence[GroupFacts]) -> list[dict[str, object]]:

@@ -62,7 +62,10 @@ class Source(Protocol):
         ...
 
     async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
-        """Return the producers in scope; resolve: with the ids that own their PIDs."""
+        """Return the producers in scope; resolve: with the ids that own their PIDs.
+
+        Its partitions have their leaders, and no offsets.
+        """
         ...
 
     async def transactions(self, filter_: TxnFilter, *, describe: bool) -> Transactions:
@@ -137,6 +140,13 @@ class Source(Protocol):
 
     async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
         """Return the log around the LSO, with who decided its markers; None if unreadable."""
+        ...
+
+    async def log_sizes(
+        self, topics: Sequence[str]
+    ) -> tuple[Mapping[TopicPartition, int], list[Missing]]:
+        """Return the bytes of these topics' logs at their leaders; topics that do not exist have
+        none."""
         ...
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:

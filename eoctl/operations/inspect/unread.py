@@ -75,27 +75,41 @@ async def _before(until: float, work: Coroutine[Any, Any, T]) -> T | None:
 
 async def _oldest(
     cluster: Cluster, gaps: Mapping[TopicPartition, _Gap]
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, int | None]:
     """Return the timestamp of the first visible record; none where the first bytes hold none."""
     ranges = [
         Range(*key, max(g.start, g.facts.log_start_offset or 0), g.end) for key, g in gaps.items()
     ]
-    chunks, _ = await read_all(
+    return await first_timestamps(cluster, [r for r in ranges if r.start < r.end])
+
+
+async def first_timestamps(
+    cluster: Cluster, ranges: Sequence[Range]
+) -> dict[TopicPartition, int | None]:
+    """Return the timestamp of the first record of each range that a read_committed reader gets, ms.
+
+    None: the range was read to its end and has no such record, only markers, aborted records and
+    holes. A range whose first bytes tell neither is left out. ranges: one per partition, within
+    log start and LSO.
+    """
+    chunks, ended = await read_all(
         cluster,
-        [r for r in ranges if r.start < r.end],
+        ranges,
         isolation=READ_COMMITTED,
         partition_bytes=FIRST_BYTES,
         most_chunks=FIRST_CHUNKS,
     )
-    found: dict[TopicPartition, int] = {}
-    for key, mine in chunks.items():
-        gap = gaps[key]
+    found: dict[TopicPartition, int | None] = {}
+    for r in ranges:
+        key = r.topic_partition
         try:
-            seen = (r.timestamp for c in mine for r in visible_records(c, gap.start, gap.end))
+            seen = (m.timestamp for c in chunks[key] for m in visible_records(c, r.start, r.end))
             first = next(seen, None)
         except CorruptError:
             continue
-        if first is not None:
+        if first is None and key in ended and ended[key].error is None:
+            found[key] = None
+        elif first is not None and first >= 0:  # -1: a record of before Kafka 0.10 has none
             found[key] = first
     return found
 

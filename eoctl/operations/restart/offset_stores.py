@@ -26,6 +26,7 @@ async def show_stores(
     selectors: Sequence[Selector],
     *,
     counting: Reading | None = None,
+    in_time: bool = False,
 ) -> Answer:
     """Return the positions in the named stores, as `offsets show` prints those of groups.
 
@@ -55,7 +56,12 @@ async def show_stores(
         raise troubles[0]
     missing += [Missing("store", "UNREADABLE", e.sentence, id=e.where) for e in troubles]
     return await against_logs(
-        cluster, rows, missing, counting=counting, extra={"groups": [], "stores": stores}
+        cluster,
+        rows,
+        missing,
+        counting=counting,
+        in_time=in_time,
+        extra={"groups": [], "stores": stores},
     )
 
 

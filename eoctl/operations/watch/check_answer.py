@@ -13,8 +13,9 @@ from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
+from recovery.sizes import byte_size
 from recovery.times import duration
-from recovery.values import Value
+from recovery.values import Value, replace
 from recovery.watch.check_rules import (
     Observed,
     Thresholds,
@@ -25,6 +26,7 @@ from recovery.watch.check_rules import (
     verdict_counts,
 )
 from recovery.watch.group_rule import group_expiry, without_members
+from recovery.watch.growth_rules import INTERNAL_TOPICS, Growth, growth_check_rows
 from recovery.watch.headroom_rules import headroom_rows
 from recovery.watch.metrics import Sample, check_samples
 
@@ -58,6 +60,11 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
         id_expiry=seconds(configured.id_expiry, "id_expiry"),
         epochs_left=configured.epochs_left,
         group_expiry=seconds(configured.group_expiry, "group_expiry"),
+        producer_states=configured.producer_states,
+        transactional_ids=configured.transactional_ids,
+        internal_topic_bytes=None
+        if (size := configured.internal_topic_bytes) is None
+        else byte_size(size, where="[check] internal_topic_bytes"),
     )
 
 
@@ -73,16 +80,18 @@ async def check(
     split_accepted((), context.accept_missing)  # report a wrong name before any request
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause)
+    growth = await _growth(source, limits)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
         rows.append(group_expiry(observed, limits.group_expiry))
+    rows += growth_check_rows(growth, observed.transactions, limits)
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
         missing += ages_unknown(d)
     missing += [*observed.expiration_missing, *observed.group_times_missing]
-    missing += unknown_as_missing(d)
+    missing += [*growth.missing, *unknown_as_missing(d)]
     errors, notes = split_accepted(missing, context.accept_missing)
     answer = Answer(
         schema="check",
@@ -144,6 +153,17 @@ async def _observe(
         group_times=times,
         group_times_missing=tuple(times_missing),
     )
+
+
+async def _growth(source: Source, limits: Thresholds) -> Growth:
+    """Read what the enabled rules of growth need: each is off by default, for its cost."""
+    growth = Growth()
+    if limits.producer_states is not None:
+        growth = replace(growth, producers=await source.producers(Scope(), (), resolve=False))
+    if limits.internal_topic_bytes is not None:
+        sizes, hidden = await source.log_sizes(INTERNAL_TOPICS)
+        growth = replace(growth, sizes=sizes, sizes_missing=tuple(hidden))
+    return growth
 
 
 def _shortest(configs: Configs, key: str) -> int | None:

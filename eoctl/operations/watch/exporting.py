@@ -144,7 +144,14 @@ async def _look(
     groups_complete = False
     try:
         answer = await _bounded(
-            session, lambda c: show_offsets(c, request.groups, (), counting=request.reading)
+            session,
+            lambda c: show_offsets(
+                c,
+                request.groups,
+                (),
+                counting=request.reading,
+                in_time=request.limits.in_time,
+            ),
         )
     except EoctlError as error:
         trouble.append(f"groups: {error.sentence}")

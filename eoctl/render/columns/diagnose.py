@@ -11,6 +11,7 @@ from eoctl.render.columns.table import (
     plain,
     with_gaps,
 )
+from eoctl.render.growth_words import growth_line
 from eoctl.render.tables import Column
 from eoctl.render.words import spoken_age
 from recovery.answers import Answer
@@ -89,6 +90,10 @@ def _time_of_day(epoch_ms: int) -> str:
 
 
 def _status_summary(answer: Answer) -> str:
+    return "\n".join([_held_summary(answer), *map(growth_line, answer.extra.get("growth", ()))])
+
+
+def _held_summary(answer: Answer) -> str:
     extra = answer.extra
     verdicts = extra["verdicts"]
     quiet = sum(verdicts.get(name, 0) for name in ("open", "prepare"))

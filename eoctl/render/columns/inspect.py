@@ -273,6 +273,10 @@ def _show_summary(answer: Answer) -> str:
     return with_gaps(f"{text}, {count(pending)} with a pending commit", answer)
 
 
+def _margin(row: OffsetsShowRow) -> float | None:
+    return row.retention_margin_seconds
+
+
 def _metadata(row: OffsetsShowRow) -> str | None:
     """Return the metadata of the offset, without the NUL that librdkafka appends."""
     return (row.metadata or "").removesuffix("\0") or None
@@ -290,11 +294,21 @@ OFFSETS = Table(
         Column("high_watermark", "HW", "number", wide_only=True),
         *plain("number", lag="LAG", lag_hw="LAG-HW"),
         Column("data_records", "RECORDS", "number", wide_only=True),
+        Column("lag_seconds", "LAG TIME", "age", wide_only=True),
+        Column("retention_margin", "MARGIN", "age", _margin, wide_only=True),
+        Column("retention", "DELETES BY", "word", wide_only=True),
         Column("pending", "PENDING", "text", _pending),
         Column("metadata", "METADATA", "name", _metadata, wide_only=True),
     ),
     names=("group", "topic", "partition"),
     summary=_show_summary,
 )
-_COUNTED = [replace(c, wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
-OFFSETS_COUNTED = replace(OFFSETS, columns=_COUNTED)
+_COUNTED = frozenset({"data_records"})
+_IN_TIME = frozenset({"lag_seconds", "retention_margin"})  # `retention` is read with them
+
+
+def offsets_table(*, counted: bool, in_time: bool) -> Table:
+    """Return the table of `offsets show`, with the columns that were asked for."""
+    asked = (_COUNTED if counted else frozenset()) | (_IN_TIME if in_time else frozenset())
+    columns = [replace(c, wide_only=c.wide_only and c.key not in asked) for c in OFFSETS.columns]
+    return replace(OFFSETS, columns=columns)

@@ -7,6 +7,7 @@ from typing import Any
 
 from recovery.diagnose.diagnosis_rows import RemedyRow, TxnHangingRow
 from recovery.inspect.cluster_rows import OffsetsShowRow
+from recovery.values import replace
 from recovery.watch.metrics import HELP, SERIES_HELP, Sample, exposition, families
 from recovery.watch.series import Limits, finding_samples, group_samples
 from tests.unit.watch.test_metrics import conventions, read
@@ -128,3 +129,29 @@ def test_the_pages_name_all_metrics_and_no_others() -> None:
         ]
         named = [name for line in table for name in re.findall(r"`(eoctl_\w+)", line)]
         assert sorted(named) == sorted(names), page
+
+
+def in_time(age: float | None, margin: float | None, retention: Any = "time") -> Any:
+    return replace(
+        row("a", 0, 5), lag_seconds=age, retention_margin_seconds=margin, retention=retention
+    )
+
+
+def test_a_groups_lag_in_seconds_is_its_oldest_and_its_margin_its_shortest() -> None:
+    rows = [in_time(10.0, 90.0), in_time(30.0, 70.0), in_time(0.0, None)]
+    samples = group_samples("c", ["a"], rows, Limits(in_time=True))
+    assert values(samples, "eoctl_group_lag_seconds") == {("a",): 30.0}
+    assert values(samples, "eoctl_group_retention_margin_seconds") == {("a",): 70.0}
+    off = group_samples("c", ["a"], rows, Limits())
+    assert not [s for s in off if "seconds" in s.name]
+
+
+def test_an_unknown_age_or_margin_is_not_a_number_and_no_limit_has_no_series() -> None:
+    unknown = [in_time(10.0, 90.0), in_time(None, None)]
+    samples = group_samples("c", ["a"], unknown, Limits(in_time=True))
+    assert math.isnan(values(samples, "eoctl_group_lag_seconds")["a",])
+    assert math.isnan(values(samples, "eoctl_group_retention_margin_seconds")["a",])
+    kept = [in_time(10.0, None, "none"), in_time(0.0, None)]
+    samples = group_samples("c", ["a"], kept, Limits(in_time=True))
+    assert values(samples, "eoctl_group_lag_seconds") == {("a",): 10.0}
+    assert values(samples, "eoctl_group_retention_margin_seconds") == {}

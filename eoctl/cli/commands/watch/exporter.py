@@ -35,6 +35,9 @@ def exporter(
     max_count: Annotated[
         int, option("--max-count N", "offsets read per look; 0: no count", min=0)
     ] = series.Limits().records,
+    lag_seconds: Annotated[
+        bool, option("--lag-seconds", "read the first record that waits for each group")
+    ] = False,
     max_rate: Annotated[
         str, option("--max-rate BYTES/S", "read no faster from each broker")
     ] = "10MiB",
@@ -55,7 +58,7 @@ def exporter(
         context.settings()  # a wrong one is said at once, one that goes wrong later is a metric
     request = exporting.Request(
         thresholds=check_answer.thresholds(config_for(connection.connect).check),
-        limits=series.Limits(max_groups, max_partitions, max_findings, max_count),
+        limits=series.Limits(max_groups, max_partitions, max_findings, max_count, lag_seconds),
         groups=group or (),
         interval=seconds,
         seconds=connection.seconds() or 30.0,

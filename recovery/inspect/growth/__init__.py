@@ -1,0 +1,1 @@
+"""Count what grows: producer ids, transactional ids by prefix, and Kafka's internal topics."""

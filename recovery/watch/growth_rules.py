@@ -1,0 +1,169 @@
+"""Judge what grows: producers, transactional ids, internal topics, and the log cleaner's limit."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from recovery.diagnose.diagnosis import Diagnosis
+from recovery.diagnose.verdicts import FINDINGS
+from recovery.facts import Facts, Missing, TopicPartition, TransactionFacts, Transactions
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
+from recovery.inspect.growth.growth_rows import GrowthRow
+from recovery.inspect.growth.prefixes import prefix_of
+from recovery.plurals import counted
+from recovery.quoting import quoted
+from recovery.values import Value
+from recovery.watch.check_rows import CheckRow
+from recovery.watch.check_rules import TRANSACTION_STATE, Thresholds, check_row, holders
+
+CLEANER_HELD_SECONDS = 3_600
+"""From this age on, `status` says that a transaction stops the log cleaner."""
+INTERNAL_TOPIC_BYTES = 1 << 30
+"""From this size on, `status` names a partition of an internal topic: ten of its segments, of which
+Kafka compacts all but the last (transaction.state.log.segment.bytes is 100 MiB)."""
+INTERNAL_TOPICS = (TRANSACTION_STATE, CONSUMER_OFFSETS)
+
+
+class Growth(Value):
+    """What the rules of growth judge; empty where the rule is off, so that nothing was queried.
+
+    producers: of all partitions. sizes: bytes of the internal topics' logs; sizes_missing: those
+    that are unknown, and why.
+    """
+
+    producers: Facts = Facts(None, 0)
+    sizes: Mapping[TopicPartition, int] = {}
+    sizes_missing: tuple[Missing, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """Return all that was not seen."""
+        return (*self.producers.missing, *self.sizes_missing)
+
+
+def growth_check_rows(
+    growth: Growth, transactions: Transactions, limits: Thresholds
+) -> list[CheckRow]:
+    """Return a row for each enabled rule."""
+    rows = []
+    if limits.producer_states is not None:
+        rows.append(_producer_states(growth.producers, limits.producer_states))
+    if limits.transactional_ids is not None:
+        rows.append(_transactional_ids(transactions, limits.transactional_ids))
+    if limits.internal_topic_bytes is not None:
+        rows.append(_internal_topic_bytes(growth, limits.internal_topic_bytes))
+    return rows
+
+
+def most_common_prefix(rows: Iterable[TransactionFacts]) -> tuple[str | None, int]:
+    """Return the prefix of most ids, and of how many; None without ids."""
+    counts = Counter(prefix_of(t.transactional_id) for t in rows if not t.ghost)
+    return counts.most_common(1)[0] if counts else (None, 0)
+
+
+def _producer_states(facts: Facts, threshold: float) -> CheckRow:
+    """Judge the leader that keeps the most producer states."""
+    leaders = {p.topic_partition: p.leader for p in facts.partitions}
+    by_leader: Counter[int | None] = Counter()
+    by_topic: Counter[str] = Counter()
+    for at, rows in facts.producers.items():
+        by_leader[leaders.get(at)] += len(rows)
+        by_topic[at.topic] += len(rows)
+    [(leader, observed)] = by_leader.most_common(1) or [(None, 0)]
+    detail = "no partition has a producer"
+    if observed:
+        [(topic, states)] = by_topic.most_common(1)
+        detail = f"broker {leader} leads with the most; topic {quoted(topic)} has {states} in all"
+    unseen = sum(at not in facts.producers for at in leaders)
+    if unseen:
+        detail += f"; {counted(unseen, 'partition')} not seen"
+    return check_row(
+        "producer_states",
+        threshold,
+        observed,
+        "producers",
+        detail,
+        finding=observed >= threshold,
+        unsure=bool(unseen or facts.missing),
+    )
+
+
+def _transactional_ids(transactions: Transactions, threshold: float) -> CheckRow:
+    observed = sum(not t.ghost for t in transactions.rows)
+    prefix, ids = most_common_prefix(transactions.rows)
+    detail = "there is no transactional id"
+    if prefix is not None:
+        detail = f"{counted(ids, 'id')} of prefix {quoted(prefix)}"
+    unsure = not transactions.complete
+    if unsure:
+        detail += "; not all coordinators were seen"
+    return check_row(
+        "transactional_ids",
+        threshold,
+        observed,
+        "ids",
+        detail,
+        finding=observed >= threshold,
+        unsure=unsure,
+    )
+
+
+def _internal_topic_bytes(growth: Growth, threshold: float) -> CheckRow:
+    """Judge the largest log of the internal topics."""
+    sizes = growth.sizes
+    largest = max(sizes, key=lambda at: (sizes[at], at), default=None)
+    observed = None if largest is None else sizes[largest]
+    detail = "no size is known" if largest is None else f"{largest} is the largest"
+    if growth.sizes_missing:
+        detail += "; not all sizes are known: grant DESCRIBE on the cluster"
+    return check_row(
+        "internal_topic_bytes",
+        threshold,
+        observed,
+        "bytes",
+        detail,
+        finding=observed is not None and observed >= threshold,
+        unsure=bool(growth.sizes_missing),
+    )
+
+
+def cleaner_held(d: Diagnosis, compacted: Collection[str]) -> list[GrowthRow]:
+    """Return the partitions of compacted topics that a finding's transaction has held for an hour.
+
+    The log cleaner stops at the last stable offset, whoever owns the transaction.
+    """
+    return [
+        GrowthRow(
+            kind="cleaner-held",
+            topic=j.about.topic,
+            partition=j.about.partition,
+            limit=CLEANER_HELD_SECONDS,
+            last_stable_offset=j.partition.last_stable_offset,
+            held=j.partition.held,
+            age_seconds=j.verdict.age_seconds,
+            producer_id=j.about.producer_id,
+            prefix=None if j.verdict.owner is None else prefix_of(j.verdict.owner.transactional_id),
+        )
+        for j in holders(d)
+        if j.about.topic in compacted
+        and j.verdict.name in FINDINGS
+        and (j.verdict.age_seconds or 0.0) >= CLEANER_HELD_SECONDS
+    ]
+
+
+def large_topics(sizes: Mapping[TopicPartition, int]) -> list[GrowthRow]:
+    """Return the largest log of each internal topic that is at the limit."""
+    rows = []
+    for topic in INTERNAL_TOPICS:
+        mine = {at: size for at, size in sizes.items() if at.topic == topic}
+        largest = max(mine, key=lambda at: (mine[at], at), default=None)
+        if largest is not None and mine[largest] >= INTERNAL_TOPIC_BYTES:
+            rows.append(
+                GrowthRow(
+                    kind="internal-topic",
+                    topic=topic,
+                    partition=largest.partition,
+                    limit=INTERNAL_TOPIC_BYTES,
+                    bytes=mine[largest],
+                )
+            )
+    return rows
