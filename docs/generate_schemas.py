@@ -44,6 +44,7 @@ from recovery.change.job_rows import JobExportRow, JobRow
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanRow
 from recovery.diagnose.diagnosis_rows import ContestRow, StatusRow, TxnHangingRow
 from recovery.diagnose.why_rows import GroupStoryRow, WhyRow
+from recovery.doctor.doctor_rows import DoctorRow
 from recovery.inspect.cluster_rows import (
     BesideRangeRow,
     HistoryRow,
@@ -336,6 +337,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "merge-plan": Envelope(MergePlanRow),
     "merge-replay": _PLAN,
+    "doctor": Envelope(DoctorRow, {"rules": int, "named": list[str]}),
     "check": Envelope(
         CheckRow,
         {"context": str, "scanned": int, "verdicts": dict[str, int], "notes": list[ErrorRow]},

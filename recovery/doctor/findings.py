@@ -1,0 +1,134 @@
+"""What the rules of `doctor` judge, and what they answer."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from recovery.facts import GroupFacts, GroupTimes, Missing, Transactions, grouped
+from recovery.values import Value
+
+SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
+NOT_GRANTED = "AUTHORIZATION_FAILED"
+ALL = "*"
+"""The subject of a finding that is about the cluster as one."""
+
+Settings = Mapping[str, str | None]
+"""Settings in force by name; None: Kafka keeps the value to itself, or it is empty."""
+
+
+class Replicas(Value):
+    """The copies of a topic, from Metadata. partitions: how many it has.
+
+    replication_factor: the least among its partitions.
+    """
+
+    partitions: int
+    replication_factor: int
+
+
+class DoctorFacts(Value):
+    """One reading of what `doctor` judges. What could not be seen is in `missing`, and absent here.
+
+    now: epoch ms, our clock. brokers: ids of those that Metadata lists. broker_settings: by broker
+    id; topic_settings: of the topics examined, by name. topics: those that Metadata describes.
+    transactions: every id described. groups: those listed; group_times: of groups without members,
+    as far back as any broker keeps their offsets. missing_topics: why a topic's settings are
+    absent; missing_brokers, missing_groups: in the same way.
+    """
+
+    now: int
+    brokers: tuple[int, ...] = ()
+    broker_settings: Mapping[int, Settings] = msgspec.field(default_factory=dict)
+    topics: Mapping[str, Replicas] = msgspec.field(default_factory=dict)
+    topic_settings: Mapping[str, Settings] = msgspec.field(default_factory=dict)
+    transactions: Transactions = Transactions()
+    groups: tuple[GroupFacts, ...] = ()
+    group_times: Mapping[str, GroupTimes] = msgspec.field(default_factory=dict)
+    named: tuple[str, ...] = ()
+    missing_brokers: tuple[Missing, ...] = ()
+    missing_topics: tuple[Missing, ...] = ()
+    missing_groups: tuple[Missing, ...] = ()
+
+    def by_value(self, setting: str) -> dict[str, list[int]]:
+        """Return the values of a broker setting that were seen, each with its brokers."""
+        return grouped(
+            (value, broker)
+            for broker, settings in sorted(self.broker_settings.items())
+            if (value := settings.get(setting)) is not None
+        )
+
+
+class Sign(Value):
+    """One thing that was seen: a stable code, and its numbers and names."""
+
+    code: str
+    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Change(Value):
+    """A setting to change with kafka-configs.sh. entity: its --entity-type, name: of the entity."""
+
+    entity: Literal["topics", "brokers"]
+    name: str
+    setting: str
+    value: str
+
+
+class Finding(Value):
+    """What a rule says about one subject. state unknown: `signs` say what was hidden.
+
+    lacks: the right that would show it (of `recovery.inspect.rights`); None: no right is missing.
+    change: what would remedy it, if one setting of a running cluster does.
+    """
+
+    kind: SubjectKind
+    name: str
+    signs: tuple[Sign, ...]
+    state: Literal["finding", "unknown"] = "finding"
+    lacks: str | None = None
+    change: Change | None = None
+
+
+class DoctorRule(Value):
+    """One rule. needs: the rights without which it answers unknown. sources: Kafka's own words.
+
+    judge returns nothing if all is well.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    sources: tuple[str, ...]
+    judge: Callable[[DoctorFacts], Iterable[Finding]]
+
+
+def judged(facts: DoctorFacts, rules: Sequence[DoctorRule]) -> list[tuple[DoctorRule, Finding]]:
+    """Return what the rules find, in their order: certain findings first."""
+    found = [(rule, finding) for rule in rules for finding in rule.judge(facts)]
+    return sorted(found, key=lambda one: one[1].state == "unknown")
+
+
+def unseen(
+    missing: Iterable[Missing], right: str, kind: SubjectKind = "cluster", name: str = ALL
+) -> list[Finding]:
+    """Return that a rule cannot tell, once for each reason; nothing if nothing is missing.
+
+    right: what shows it if a broker refused; a broker that did not answer lacks none.
+    """
+    reasons = grouped(((m.error, m.detail), m) for m in missing)
+    return [
+        Finding(
+            kind,
+            name,
+            (Sign("not-seen", _named(error, detail, mine)),),
+            state="unknown",
+            lacks=right if error.endswith(NOT_GRANTED) else None,
+        )
+        for (error, detail), mine in reasons.items()
+    ]
+
+
+def _named(error: str, detail: str, missing: Sequence[Missing]) -> dict[str, Any]:
+    brokers = sorted({m.broker for m in missing if m.broker is not None})
+    names = sorted({name for m in missing if (name := m.topic or m.id) is not None})
+    return {"error": error, "detail": detail, "brokers": brokers, "names": names}
