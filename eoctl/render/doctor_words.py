@@ -1,8 +1,12 @@
-"""Say in words what `doctor` found: what was seen, whom it harms, what to do."""
+"""Say in words what `doctor` found: what was seen, whom it harms, what to do.
+
+Harm and remedy of each rule are in its entry of `eoctl/explain/doctor.md`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from eoctl.render import explain
 from eoctl.render.sanitise import visible
 from eoctl.render.width import labelled
 from recovery.answers import Answer
@@ -10,41 +14,29 @@ from recovery.doctor.doctor_rows import DoctorRow
 from recovery.doctor.findings import ALL, Change, Finding, Sign
 from recovery.plurals import listed
 from recovery.quoting import addresses, some
-from recovery.values import Value
-
-
-class RuleWords(Value):
-    """What is said about a rule. title: of what it finds. harm, remedy: a sentence each."""
-
-    title: str
-    harm: str
-    remedy: str
-
-
-RULE_WORDS: Mapping[str, RuleWords] = {
-    "verification-off": RuleWords(
-        "a broker does not verify partitions of transactions",
-        "A late write of a fenced or ended transaction can enter the log without a transaction "
-        "that ends it: readers of committed data then wait until somebody writes an abort marker.",
-        "Let this broker verify that a partition belongs to the transaction before it is written.",
-    ),
-}
-"""The words of each rule of `recovery.doctor.rules`."""
 
 
 def harm_of(rule: str) -> str:
     """Return whom a rule's finding harms, and how."""
-    return RULE_WORDS[rule].harm
+    return _part(rule, "harm")
 
 
 def remedy_of(rule: str, finding: Finding) -> str:
     """Return what to do about a finding; for an unknown one, what would show it."""
     if finding.state == "finding":
-        return RULE_WORDS[rule].remedy
+        return _part(rule, "remedy")
     if finding.lacks is None:
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
     return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."
+
+
+def _part(rule: str, label: str) -> str:
+    """Return what the rule's entry of `explain` says; raise KeyError without one."""
+    text = explain.part(rule, "finding", label)
+    if text is None:
+        raise KeyError(rule)
+    return text
 
 
 def sign_words(sign: Sign) -> str:

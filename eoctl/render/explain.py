@@ -39,6 +39,7 @@ class ExplainRow(Row):
 PAGES = {
     "verdicts": "verdict",
     "rules": "rule",
+    "doctor": "finding",
     "exit-statuses": "exit status",
     "errors": "error",
     "terms": "term",

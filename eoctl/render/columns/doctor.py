@@ -23,7 +23,7 @@ DOCTOR = Table(
         marked(lambda row: "!" if row.state == "finding" else "?"),
         Column("rule", "RULE", "text"),
         Column("subject", "SUBJECT", "name", subject_words),
-        Column("evidence", "SEEN", "text", lambda row: "; ".join(e.text for e in row.evidence)),
+        Column("evidence", "EVIDENCE", "text", lambda row: "; ".join(e.text for e in row.evidence)),
         Column("remedy", "REMEDY", "text", wide_only=True),
         Column("command", "COMMAND", "command", wide_only=True),
     ),

@@ -1,5 +1,6 @@
 """Each rule of `doctor`: settings it speaks about, those it does not, and hidden ones."""
 
+from eoctl.render.explain import entries, part
 from recovery.doctor.findings import DoctorFacts, judged
 from recovery.doctor.rules import RULES
 from recovery.facts import Missing
@@ -26,3 +27,10 @@ def test_brokers_that_hide_their_settings_are_unknown_with_the_right() -> None:
     assert rows(facts, "verification-off") == [
         ("unknown", "cluster", "*", "cluster: DESCRIBE_CONFIGS")
     ]
+
+
+def test_every_rule_says_whom_it_harms_and_what_helps() -> None:
+    for rule in RULES:
+        assert part(rule.name, "finding", "harm"), rule.name
+        assert part(rule.name, "finding", "remedy"), rule.name
+    assert {e.word for e in entries() if e.kind == "finding"} == {rule.name for rule in RULES}
