@@ -12,8 +12,13 @@ from eoctl.render.width import labelled
 from recovery.answers import Answer
 from recovery.doctor.doctor_rows import DoctorRow
 from recovery.doctor.findings import ALL, Change, Finding, Sign
-from recovery.plurals import listed
-from recovery.quoting import addresses, some
+from recovery.doctor.setting_names import REPLICATION
+from recovery.plurals import counted, listed
+from recovery.quoting import addresses, quoted, some
+from recovery.times import span
+
+Data = Mapping[str, Any]
+"""The numbers and names of one sign."""
 
 
 def harm_of(rule: str) -> str:
@@ -44,18 +49,50 @@ def sign_words(sign: Sign) -> str:
     return SIGNS[sign.code](sign.data)
 
 
-def _setting(data: Mapping[str, Any]) -> str:
-    return f"{data['setting']} is {data['value']}"
+def _setting(data: Data) -> str:
+    where = f" on {listed(data['brokers'], 'broker')}" if data["brokers"] else ""
+    return f"{data['setting']} is {_value(data)}{where}"
 
 
-def _not_seen(data: Mapping[str, Any]) -> str:
+def _value(data: Data) -> str:
+    """Return a setting's value; of a time in the unit that its name ends with, for people too."""
+    value, units = data["value"], {"ms": 1, "minutes": 60_000}
+    unit = data["setting"].rpartition(".")[2]
+    if unit not in units or not isinstance(value, int):
+        return str(value)
+    return f"{value} ({span(value * units[unit])})"
+
+
+def _copies(data: Data) -> str:
+    if data["setting"] == REPLICATION:
+        text = f"{counted(data['value'], 'copy', 'copies')} of each record"
+    else:
+        text = f"{data['setting']} is {data['value']}"
+        if (factor := data["replication_factor"]) is not None:
+            text += f", with {counted(factor, 'copy', 'copies')} of each record"
+    return text if data["made"] else f"it does not exist yet; the brokers would make it with {text}"
+
+
+def _not_seen(data: Data) -> str:
     brokers = f"{listed(data['brokers'], 'broker')}: " if data["brokers"] else ""
-    names = f"{some(data['names'])}: " if data["names"] else ""
+    names = f"{_names(data)}: " if data["names"] else ""
     return f"{brokers}{names}{data['detail']} ({data['error']})"
 
 
-SIGNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+def _names(data: Data) -> str:
+    return some([quoted(name) for name in data["names"]], number=data["number"])
+
+
+SIGNS: Mapping[str, Callable[[Data], str]] = {
     "setting": _setting,
+    "copies": _copies,
+    "written-by": lambda d: f"transactions write it now, such as that of {_names(d)}",
+    "held": lambda d: "records in it wait for a transaction now",
+    "timeout": lambda d: f"transaction timeout {d['timeout_ms']} ms ({span(d['timeout_ms'])})",
+    "ids": lambda d: f"{counted(d['number'], 'transactional id')}: {_names(d)}",
+    "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
+    "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
+    "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
     "not-seen": _not_seen,
 }
 """Code of a sign → its words, from its data."""

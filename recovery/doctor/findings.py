@@ -5,13 +5,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from recovery.facts import GroupFacts, GroupTimes, Missing, Transactions, grouped
+from recovery.facts import GroupFacts, Missing, Transactions, grouped
 from recovery.values import Value
 
 SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
 NOT_GRANTED = "AUTHORIZATION_FAILED"
 ALL = "*"
-"""The subject of a finding that is about the cluster as one."""
+"""The subject of a finding that is about the cluster as one, or about any of a kind."""
+MOST_NAMED = 3  # in a sign; its `number` counts all
 
 Settings = Mapping[str, str | None]
 """Settings in force by name; None: Kafka keeps the value to itself, or it is empty."""
@@ -28,13 +29,12 @@ class Replicas(Value):
 
 
 class DoctorFacts(Value):
-    """One reading of what `doctor` judges. What could not be seen is in `missing`, and absent here.
+    """One reading of what `doctor` judges. What could not be seen is absent, and named as missing.
 
     now: epoch ms, our clock. brokers: ids of those that Metadata lists. broker_settings: by broker
-    id; topic_settings: of the topics examined, by name. topics: those that Metadata describes.
-    transactions: every id described. groups: those listed; group_times: of groups without members,
-    as far back as any broker keeps their offsets. missing_topics: why a topic's settings are
-    absent; missing_brokers, missing_groups: in the same way.
+    id. topics: all that Metadata describes; topic_settings: of those examined. held: topics whose
+    records wait for a transaction now. transactions: every id described. groups: those listed, with
+    members if a rule needs them. missing_topics: not described; missing_settings: of topics.
     """
 
     now: int
@@ -42,12 +42,13 @@ class DoctorFacts(Value):
     broker_settings: Mapping[int, Settings] = msgspec.field(default_factory=dict)
     topics: Mapping[str, Replicas] = msgspec.field(default_factory=dict)
     topic_settings: Mapping[str, Settings] = msgspec.field(default_factory=dict)
+    held: tuple[str, ...] = ()
     transactions: Transactions = Transactions()
     groups: tuple[GroupFacts, ...] = ()
-    group_times: Mapping[str, GroupTimes] = msgspec.field(default_factory=dict)
     named: tuple[str, ...] = ()
     missing_brokers: tuple[Missing, ...] = ()
     missing_topics: tuple[Missing, ...] = ()
+    missing_settings: tuple[Missing, ...] = ()
     missing_groups: tuple[Missing, ...] = ()
 
     def by_value(self, setting: str) -> dict[str, list[int]]:
@@ -56,6 +57,20 @@ class DoctorFacts(Value):
             (value, broker)
             for broker, settings in sorted(self.broker_settings.items())
             if (value := settings.get(setting)) is not None
+        )
+
+    def least(self, setting: str) -> tuple[int, list[int]] | None:
+        """Return the least value of a numeric broker setting and its brokers; None: not seen."""
+        values = {int(value): brokers for value, brokers in self.by_value(setting).items()}
+        return min(values.items(), default=None)
+
+    @property
+    def written(self) -> dict[str, list[str]]:
+        """Return the topics that transactions write now, each with their transactional ids."""
+        return grouped(
+            (topic, t.transactional_id)
+            for t in self.transactions.rows
+            for topic in sorted({p.topic for p in t.partitions or ()})
         )
 
 
@@ -108,19 +123,31 @@ def judged(facts: DoctorFacts, rules: Sequence[DoctorRule]) -> list[tuple[Doctor
     return sorted(found, key=lambda one: one[1].state == "unknown")
 
 
+def setting_sign(setting: str, value: object, brokers: Sequence[int] = ()) -> Sign:
+    """Return the sign of a setting in force; brokers: those where it is, of a broker's setting."""
+    return Sign("setting", {"setting": setting, "value": value, "brokers": list(brokers)})
+
+
+def names_sign(code: str, names: Iterable[str]) -> Sign:
+    """Return a sign that names some of many: the first ones, and how many there are."""
+    every = sorted(names)
+    return Sign(code, {"names": every[:MOST_NAMED], "number": len(every)})
+
+
 def unseen(
     missing: Iterable[Missing], right: str, kind: SubjectKind = "cluster", name: str = ALL
 ) -> list[Finding]:
     """Return that a rule cannot tell, once for each reason; nothing if nothing is missing.
 
-    right: what shows it if a broker refused; a broker that did not answer lacks none.
+    right: what shows it if a broker refused; a broker that did not answer lacks none. kind: of the
+    subjects that may be hidden.
     """
     reasons = grouped(((m.error, m.detail), m) for m in missing)
     return [
         Finding(
             kind,
             name,
-            (Sign("not-seen", _named(error, detail, mine)),),
+            (_not_seen(error, detail, mine),),
             state="unknown",
             lacks=right if error.endswith(NOT_GRANTED) else None,
         )
@@ -128,7 +155,10 @@ def unseen(
     ]
 
 
-def _named(error: str, detail: str, missing: Sequence[Missing]) -> dict[str, Any]:
+def _not_seen(error: str, detail: str, missing: Sequence[Missing]) -> Sign:
     brokers = sorted({m.broker for m in missing if m.broker is not None})
-    names = sorted({name for m in missing if (name := m.topic or m.id) is not None})
-    return {"error": error, "detail": detail, "brokers": brokers, "names": names}
+    names = {name for m in missing if (name := m.topic or m.id) is not None}
+    return Sign(
+        "not-seen",
+        {**names_sign("", names).data, "error": error, "detail": detail, "brokers": brokers},
+    )

@@ -1,10 +1,18 @@
-"""The settings that `doctor` reads, by Kafka's names, and its two topics."""
+"""The settings that `doctor` reads, by Kafka's names, and the topics that it knows."""
+
+from collections.abc import Mapping
 
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.watch.check_rules import TRANSACTION_STATE
 
-INTERNAL = (TRANSACTION_STATE, CONSUMER_OFFSETS)
+HOUR = 3_600_000
+DAY = 24 * HOUR
 
+INTERNAL = (TRANSACTION_STATE, CONSUMER_OFFSETS)
+CHANGELOG = "-changelog"
+"""How Kafka Streams ends the name of a store's changelog."""
+
+REPLICATION = "replication.factor"
 MIN_IN_SYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 CLEANUP = "cleanup.policy"
@@ -33,3 +41,9 @@ BROKER_SETTINGS = (
     MIN_IN_SYNC,
     UNCLEAN,
 )
+
+DEFAULTS: Mapping[str, tuple[str, str]] = {
+    TRANSACTION_STATE: (STATE_REPLICATION, STATE_MIN_IN_SYNC),
+    CONSUMER_OFFSETS: (OFFSETS_REPLICATION, MIN_IN_SYNC),
+}
+"""Kafka's own topic → the broker settings with whose values it is made: copies, least in sync."""

@@ -1,16 +1,20 @@
-"""Read what the rules of `doctor` judge: only Metadata, List and Describe requests."""
+"""Read what the rules of `doctor` judge: only Metadata, List and Describe requests.
+
+The number of requests does not grow with the partitions, except that DescribeConfigs takes 500
+topics at a time.
+"""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
-from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
-from eoctl.operations.inspect.lists import Scope, hidden_topics
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.inspect.lists import Scope, look_at_partitions
+from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Replicas
-from recovery.doctor.setting_names import BROKER_SETTINGS, INTERNAL, TOPIC_SETTINGS
-from recovery.errors import topic_problem
-from recovery.facts import Missing, Transactions
+from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
+from recovery.facts import Missing, PartitionFacts, Transactions, grouped
 from recovery.values import replace
 
 CHUNK = 500  # topics in one DescribeConfigs
@@ -18,36 +22,33 @@ CHUNK = 500  # topics in one DescribeConfigs
 
 async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
     """Return the facts of the cluster. named: topics to examine besides those that ids write."""
-    metadata = await cluster.metadata(None)
-    (brokers, missing_brokers), transactions, (listed, missing_groups) = await asyncio.gather(
+    (
+        seen,
+        (broker_settings, missing_brokers),
+        transactions,
+        (listed, missing_groups),
+    ) = await asyncio.gather(
+        look_at_partitions(cluster, Scope()),
         configs.broker_configs(cluster, BROKER_SETTINGS),
         _transactions(cluster),
         groups.list_groups(cluster),
     )
-    described = {name: t for name, t in metadata.topics.items() if t.error is None}
-    examined = _examined(described, transactions, named)
-    topic_settings, missing_topics = await _topic_settings(cluster, examined)
-    return DoctorFacts(
+    facts = DoctorFacts(
         now=now_ms(),
-        brokers=tuple(sorted(metadata.brokers)),
-        broker_settings={int(broker): values for broker, values in brokers.items()},
-        topics={name: _replicas(t) for name, t in described.items() if t.partitions},
-        topic_settings=topic_settings,
+        brokers=tuple(sorted(cluster.brokers)),
+        broker_settings={int(broker): values for broker, values in broker_settings.items()},
+        topics=_replicas(seen.partitions),
+        held=tuple(sorted({p.topic for p in seen.partitions if p.held})),
         transactions=transactions,
         groups=tuple(listed),
         named=tuple(named),
         missing_brokers=tuple(missing_brokers),
-        missing_topics=(
-            *(
-                Missing("topic", t.error, topic_problem(t.error), topic=t.name)
-                for t in metadata.topics.values()
-                if t.error is not None
-            ),
-            *await hidden_topics(cluster, Scope()),
-            *missing_topics,
-        ),
+        missing_topics=tuple(m for m in seen.missing if m.scope == "topic"),
         missing_groups=tuple(missing_groups),
     )
+    topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
+    facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
+    return await _with_members(cluster, facts)
 
 
 async def _transactions(cluster: Cluster) -> Transactions:
@@ -57,13 +58,15 @@ async def _transactions(cluster: Cluster) -> Transactions:
     return replace(listed, rows=tuple(described), missing=(*listed.missing, *missing))
 
 
-def _examined(
-    described: Mapping[str, TopicMetadata], transactions: Transactions, named: Sequence[str]
-) -> list[str]:
+def _replicas(partitions: Iterable[PartitionFacts]) -> Mapping[str, Replicas]:
+    by_topic = grouped((p.topic, len(p.replicas)) for p in partitions)
+    return {name: Replicas(len(counts), min(counts)) for name, counts in by_topic.items()}
+
+
+def _examined(facts: DoctorFacts) -> list[str]:
     """Return the topics whose settings matter: Kafka's two, those written, changelogs, named."""
-    written = {p.topic for t in transactions.rows for p in t.partitions or ()}
-    wanted = {*INTERNAL, *written, *named}
-    return sorted(name for name in described if name in wanted or name.endswith("-changelog"))
+    wanted = {*INTERNAL, *facts.written, *facts.held, *facts.named}
+    return sorted(name for name in facts.topics if name in wanted or name.endswith(CHANGELOG))
 
 
 async def _topic_settings(
@@ -79,5 +82,9 @@ async def _topic_settings(
     return values, missing
 
 
-def _replicas(topic: TopicMetadata) -> Replicas:
-    return Replicas(len(topic.partitions), min(len(p.replicas) for p in topic.partitions))
+async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with the groups' members, if a rule compares them with idle ids."""
+    if not near_ids(facts):
+        return facts
+    described, missing = await groups.describe_groups(cluster, facts.groups)
+    return replace(facts, groups=tuple(described), missing_groups=(*facts.missing_groups, *missing))

@@ -9,23 +9,22 @@ from eoctl.render.shell import command
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis_rows import EvidenceRow
 from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
-from recovery.doctor.findings import ALL, DoctorFacts, DoctorRule, Finding, judged
+from recovery.doctor.findings import DoctorFacts, DoctorRule, Finding, judged
+from recovery.doctor.narrowing import narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
 from recovery.facts import Missing
 
 
 async def doctor(cluster: Cluster, names: Sequence[str]) -> Answer:
     """Judge the cluster's settings; with names only these topics, groups and transactional ids."""
-    facts = await collect(cluster, names)
-    found = [one for one in judged(facts, RULES) if _is_about(one[1], names)]
-    missing = [*missing_facts(facts), *_unknown_names(facts)]
-    rows = [doctor_row(rule, finding, cluster) for rule, finding in found]
+    facts = narrowed(await collect(cluster, names), names)
+    found = shown(facts, judged(facts, RULES))
     return Answer(
         schema="doctor",
         cluster_id=cluster.cluster_id,
         collected_at=facts.now,
-        rows=rows,
-        errors=error_rows(dict.fromkeys(missing)),
+        rows=[doctor_row(rule, finding, cluster) for rule, finding in found],
+        errors=error_rows(dict.fromkeys([*missing_facts(facts), *unknown_names(facts)])),
         extra={"rules": len(RULES), "named": list(names)},
         judging=True,
         finding=any(finding.state == "finding" for _, finding in found),
@@ -36,6 +35,7 @@ def missing_facts(facts: DoctorFacts) -> Iterator[Missing]:
     """Return everything that could not be seen."""
     yield from facts.missing_brokers
     yield from facts.missing_topics
+    yield from facts.missing_settings
     yield from facts.transactions.missing
     yield from facts.missing_groups
 
@@ -59,21 +59,3 @@ def doctor_row(rule: DoctorRule, finding: Finding, cluster: Cluster) -> DoctorRo
         sources=list(rule.sources),
         lacks=finding.lacks,
     )
-
-
-def _is_about(finding: Finding, names: Sequence[str]) -> bool:
-    """Return True if a finding is shown: without names all are; an unknown one hides any name."""
-    hides = finding.state == "unknown" and finding.name == ALL
-    return not names or hides or finding.name in names
-
-
-def _unknown_names(facts: DoctorFacts) -> Iterator[Missing]:
-    known = {
-        *facts.topics,
-        *(t.transactional_id for t in facts.transactions.rows),
-        *(g.group for g in facts.groups),
-    }
-    for name in facts.named:
-        if name not in known:
-            text = "no topic, group or transactional id of this name was seen"
-            yield Missing("cluster", "UNKNOWN_NAME", text, id=name)

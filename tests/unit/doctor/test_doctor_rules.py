@@ -1,36 +1,454 @@
 """Each rule of `doctor`: settings it speaks about, those it does not, and hidden ones."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from eoctl.operations.doctor.doctor_answer import missing_facts
+from eoctl.render.doctor_words import remedy_of, sign_words
 from eoctl.render.explain import entries, part
-from recovery.doctor.findings import DoctorFacts, judged
+from recovery.doctor.findings import DoctorFacts, Finding, Replicas, judged
+from recovery.doctor.narrowing import narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
-from recovery.facts import Missing
+from recovery.facts import GroupFacts, Missing, TopicPartition, TransactionFacts, Transactions
+from recovery.inspect.rights import NEEDS
+from recovery.values import replace
 
+HOUR = 3_600_000
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+NOW = 1_700_000_000_000
+STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
 REFUSED = Missing("broker", "CLUSTER_AUTHORIZATION_FAILED", "its settings are hidden", broker=2)
+SILENT = Missing("broker", "CONNECTION_REFUSED", "nobody listens", broker=2)
+HIDDEN_TOPICS = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "DESCRIBE is not granted")
+HIDDEN_IDS = Missing("coordinator", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "not granted")
+
+DEFAULTS = {  # of Kafka 4.3.1, as kafka-configs.sh --describe --all prints them
+    "transaction.partition.verification.enable": "true",
+    "transaction.max.timeout.ms": "900000",
+    "transaction.two.phase.commit.enable": "false",
+    "transactional.id.expiration.ms": "604800000",
+    "producer.id.expiration.ms": "86400000",
+    "offsets.retention.minutes": "10080",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "false",
+}
+SAFE = {
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(DAY),
+}
+MADE = {STATE: Replicas(50, 3), OFFSETS: Replicas(50, 3)}
 
 
-def rows(facts: DoctorFacts, rule: str) -> list[tuple[str, str, str, str | None]]:
-    """The findings of one rule: (state, kind, name, lacking right)."""
-    return [(f.state, f.kind, f.name, f.lacks) for r, f in judged(facts, RULES) if r.name == rule]
+def healthy(**changed: Any) -> DoctorFacts:
+    """A cluster of three with Kafka's defaults, and min.insync.replicas 2 on its topics."""
+    facts = DoctorFacts(
+        now=NOW,
+        brokers=(1, 2, 3),
+        broker_settings=dict.fromkeys((1, 2, 3), DEFAULTS),
+        topics=MADE,
+        topic_settings=dict.fromkeys(MADE, SAFE),
+    )
+    return replace(facts, **changed)
 
 
-def test_verification_off_names_the_brokers_that_are_set_so() -> None:
-    on, off = ({"transaction.partition.verification.enable": v} for v in ("true", "false"))
-    facts = DoctorFacts(now=0, broker_settings={1: on, 2: off, 3: off})
-    assert rows(facts, "verification-off") == [
-        ("finding", "broker", "2", None),
-        ("finding", "broker", "3", None),
+def with_topic(name: str, factor: int = 3, **settings: str) -> DoctorFacts:
+    """The healthy cluster with one topic more, or with other settings of one."""
+    mine = SAFE | {key.replace("_", "."): value for key, value in settings.items()}
+    facts = healthy()
+    return replace(
+        facts,
+        topics={**facts.topics, name: Replicas(4, factor)},
+        topic_settings={**facts.topic_settings, name: mine},
+    )
+
+
+def with_setting(key: str, value: str, brokers: tuple[int, ...] = (1, 2, 3)) -> DoctorFacts:
+    """The healthy cluster with one broker setting changed on these brokers."""
+    return healthy(
+        broker_settings={b: DEFAULTS | ({key: value} if b in brokers else {}) for b in (1, 2, 3)}
+    )
+
+
+def txn(
+    name: str, timeout: int = 60_000, topic: str | None = None, **more: Any
+) -> TransactionFacts:
+    """A described id; topic: it has an open transaction that writes there."""
+    values = {"state": "Ongoing" if topic else "CompleteCommit", "start_timestamp": NOW - HOUR}
+    partitions = (TopicPartition(topic, 0),) if topic else ()
+    return TransactionFacts(
+        name, 1, 7, timeout_ms=timeout, partitions=partitions, **{**values, **more}
+    )
+
+
+def with_ids(*rows: TransactionFacts, facts: DoctorFacts | None = None) -> DoctorFacts:
+    return replace(facts or healthy(), transactions=Transactions(rows))
+
+
+Shown = tuple[str, str, str]
+
+
+def findings(facts: DoctorFacts) -> list[Shown]:
+    """All certain findings: (rule, kind, name)."""
+    return [(r.name, f.kind, f.name) for r, f in judged(facts, RULES) if f.state == "finding"]
+
+
+def unknown(facts: DoctorFacts, rule: str) -> list[tuple[str, str, str | None]]:
+    """What a rule cannot tell: (kind, name, lacking right)."""
+    return [
+        (f.kind, f.name, f.lacks)
+        for r, f in judged(facts, RULES)
+        if f.state == "unknown" and r.name == rule
     ]
 
 
-def test_brokers_that_hide_their_settings_are_unknown_with_the_right() -> None:
-    facts = DoctorFacts(now=0, missing_brokers=(REFUSED,))
-    assert rows(facts, "verification-off") == [
-        ("unknown", "cluster", "*", "cluster: DESCRIBE_CONFIGS")
+def only(facts: DoctorFacts) -> Finding:
+    """The one finding."""
+    [(_, finding)] = judged(facts, RULES)
+    return finding
+
+
+def test_a_healthy_cluster_has_none() -> None:
+    assert judged(healthy(), RULES) == []
+    assert judged(with_ids(txn("app", topic=None)), RULES) == []
+
+
+CASES: Mapping[str, tuple[DoctorFacts, list[Shown]]] = {
+    "two copies of the state log": (
+        with_topic(STATE, 2, min_insync_replicas="1"),
+        [("few-copies", "topic", STATE)],
+    ),
+    "two copies, and two brokers": (
+        replace(with_topic(STATE, 2, min_insync_replicas="1"), brokers=(1, 2)),
+        [],
+    ),
+    "one copy of the offsets on two brokers": (
+        replace(with_topic(OFFSETS, 1), brokers=(1, 2)),
+        [("few-copies", "topic", OFFSETS)],
+    ),
+    "min ISR 1 of three": (
+        with_topic(OFFSETS, 3, min_insync_replicas="1"),
+        [("one-copy-suffices", "topic", OFFSETS)],
+    ),
+    "min ISR 3 of three": (
+        with_topic(STATE, 3, min_insync_replicas="3"),
+        [("every-copy-needed", "topic", STATE)],
+    ),
+    "min ISR 2 of two": (
+        replace(with_topic(STATE, 2, min_insync_replicas="2"), brokers=(1, 2)),
+        [("every-copy-needed", "topic", STATE)],
+    ),
+    "min ISR 2 of one copy: as many as exist count": (
+        replace(with_topic(STATE, 1, min_insync_replicas="2"), brokers=(1,)),
+        [],
+    ),
+    "unclean election": (
+        with_topic(STATE, unclean_leader_election_enable="true"),
+        [("unclean-election", "topic", STATE)],
+    ),
+    "a topic that nobody writes in a transaction": (with_topic("logs", 1), []),
+    "a topic that a transaction writes": (
+        with_ids(txn("app-1", topic="orders"), facts=with_topic("orders", 1)),
+        [("few-copies", "topic", "orders")],
+    ),
+    "a topic that is held by nobody's transaction": (
+        replace(with_topic("orders", 1), held=("orders",)),
+        [("few-copies", "topic", "orders")],
+    ),
+    "verification off on two of three": (
+        with_setting("transaction.partition.verification.enable", "false", (2, 3)),
+        [("verification-off", "broker", "2"), ("verification-off", "broker", "3")],
+    ),
+    "a timeout of an hour": (
+        with_ids(txn("flink", HOUR), facts=with_setting("transaction.max.timeout.ms", str(HOUR))),
+        [],
+    ),
+    "a timeout of more than an hour": (
+        with_ids(
+            txn("b", HOUR + 1),
+            txn("a", HOUR + 1),
+            facts=with_setting("transaction.max.timeout.ms", str(DAY)),
+        ),
+        [("timeout-long", "transactional-id", "a")],
+    ),
+    "a timeout above what one broker allows": (
+        with_ids(
+            txn("app", 900_000), facts=with_setting("transaction.max.timeout.ms", "899999", (2,))
+        ),
+        [("timeout-above-max", "transactional-id", "app")],
+    ),
+    "a timeout at what brokers allow": (with_ids(txn("app", 900_000)), []),
+    "a two-phase id that no broker takes": (
+        with_ids(txn("flink", 2_147_483_647)),
+        [("two-phase-off", "transactional-id", "flink")],
+    ),
+    "a two-phase id": (
+        with_ids(
+            txn("flink", 2_147_483_647),
+            facts=with_setting("transaction.two.phase.commit.enable", "true"),
+        ),
+        [],
+    ),
+    "ids that expire within a day": (
+        with_setting("transactional.id.expiration.ms", str(DAY - 1)),
+        [("ids-expire-early", "cluster", "*")],
+    ),
+    "ids that expire after a day": (with_setting("transactional.id.expiration.ms", str(DAY)), []),
+    "producers forgotten within an hour by one broker": (
+        with_setting("producer.id.expiration.ms", str(HOUR - 1), (3,)),
+        [("producers-expire-early", "broker", "3")],
+    ),
+    "producers forgotten after an hour": (
+        with_setting("producer.id.expiration.ms", str(HOUR)),
+        [],
+    ),
+    "offsets that expire within a day": (
+        with_setting("offsets.retention.minutes", "1439"),
+        [("offsets-expire-early", "cluster", "*")],
+    ),
+    "offsets that expire within a day, and a group that is away": (
+        replace(
+            with_setting("offsets.retention.minutes", "1439"),
+            groups=(GroupFacts("busy", "Stable"), GroupFacts("away", "Empty")),
+        ),
+        [("offsets-expire-early", "group", "away")],
+    ),
+    "offsets that expire after a day": (with_setting("offsets.retention.minutes", "1440"), []),
+    "a changelog that is deleted": (
+        with_topic("app-store-changelog", cleanup_policy="delete"),
+        [("changelog-deletes", "topic", "app-store-changelog")],
+    ),
+    "a window's changelog": (with_topic("app-w-changelog", cleanup_policy="compact,delete"), []),
+    "tombstones that go within an hour": (
+        with_topic("app-store-changelog", delete_retention_ms=str(HOUR - 1)),
+        [("changelog-forgets-deletes", "topic", "app-store-changelog")],
+    ),
+    "tombstones that stay an hour": (
+        with_topic("app-store-changelog", delete_retention_ms=str(HOUR)),
+        [],
+    ),
+    "another topic's tombstones": (with_topic("table", delete_retention_ms="1"), []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_rule_speaks_about(case: str) -> None:
+    facts, expected = CASES[case]
+    assert findings(facts) == expected
+
+
+def test_each_rule_has_a_case() -> None:
+    spoken = {rule for _, expected in CASES.values() for rule, _, _ in expected}
+    assert spoken | {"idle-id-in-use"} == {rule.name for rule in RULES}
+
+
+def test_topics_to_be_made_are_judged_by_what_brokers_would_give_them() -> None:
+    low = DEFAULTS | {
+        "transaction.state.log.replication.factor": "1",
+        "unclean.leader.election.enable": "true",
+    }
+    facts = healthy(
+        topics={}, topic_settings={}, broker_settings={1: DEFAULTS, 2: DEFAULTS, 3: low}
+    )
+    assert findings(facts) == [
+        ("few-copies", "topic", STATE),
+        # min.insync.replicas is 1 by default, and __consumer_offsets would have three copies
+        ("one-copy-suffices", "topic", OFFSETS),
+        ("unclean-election", "topic", STATE),
+        ("unclean-election", "topic", OFFSETS),
     ]
+    assert all(f.change is None for _, f in judged(facts, RULES))
+    text = sign_words(judged(facts, RULES)[0][1].signs[0])
+    assert text == "it does not exist yet; the brokers would make it with 1 copy of each record"
+
+
+def test_an_id_in_use_is_named_before_its_coordinator_drops_it() -> None:
+    client = "app-5f-StreamThread-1-consumer-9"
+    members = GroupFacts("app", "Stable", members=((client, "h"),))
+    for idle, expected in ((6 * DAY - 1, []), (6 * DAY, ["app-5f-1"])):
+        rows = (
+            txn("app-5f-1", start_timestamp=NOW - idle),
+            txn("gone-1", start_timestamp=NOW - idle),
+            txn("open-1", start_timestamp=NOW - idle, topic=STATE),
+        )
+        facts = with_ids(*rows, facts=healthy(groups=(members,)))
+        assert [name for rule, _, name in findings(facts)] == expected
+
+
+def test_an_id_that_works_more_often_than_it_expires_is_no_finding() -> None:
+    """With an expiration of 10 h an id is near only once half of it is over."""
+    members = GroupFacts("app", "Stable", members=(("app-1", "h"),))
+    short = with_setting("transactional.id.expiration.ms", str(10 * HOUR))
+    for idle, rules in ((5 * HOUR - 1, 0), (5 * HOUR, 1)):
+        facts = with_ids(
+            txn("app-1", start_timestamp=NOW - idle), facts=replace(short, groups=(members,))
+        )
+        assert sum(rule == "idle-id-in-use" for rule, _, _ in findings(facts)) == rules
+
+
+def test_a_change_is_a_setting_of_a_running_cluster() -> None:
+    finding = only(with_topic(STATE, 3, min_insync_replicas="1"))
+    assert finding.change is not None
+    assert finding.change.as_dict() == {
+        "entity": "topics",
+        "name": STATE,
+        "setting": "min.insync.replicas",
+        "value": "2",
+    }
+    assert only(with_topic(STATE, 2, min_insync_replicas="1")).change is None
+    three = only(with_topic(STATE, 3, min_insync_replicas="3"))
+    assert three.change is not None
+    assert three.change.value == "2"
+
+
+def test_hidden_broker_settings_name_the_right() -> None:
+    facts = healthy(broker_settings={}, missing_brokers=(REFUSED,))
+    right = "cluster: DESCRIBE_CONFIGS"
+    assert findings(facts) == []
+    for rule in ("verification-off", "ids-expire-early", "producers-expire-early"):
+        assert unknown(facts, rule) == [("cluster", "*", right)]
+    assert unknown(facts, "offsets-expire-early") == [("group", "*", right)]
+    assert unknown(facts, "few-copies") == []  # the topics are there: no default matters
+    assert unknown(facts, "timeout-above-max") == []  # there is no id
+    seen = with_ids(txn("app"), facts=facts)
+    assert unknown(seen, "timeout-above-max") == [("transactional-id", "*", right)]
+    unmade = replace(facts, topics={}, topic_settings={})
+    assert unknown(unmade, "few-copies") == [("cluster", "*", right)]
+
+
+def test_a_silent_broker_lacks_no_right() -> None:
+    facts = healthy(broker_settings={1: DEFAULTS}, missing_brokers=(SILENT,))
+    assert unknown(facts, "verification-off") == [("cluster", "*", None)]
+
+
+def test_hidden_topics_are_not_topics_to_be_made() -> None:
+    bad = DEFAULTS | {"transaction.state.log.replication.factor": "1"}
+    facts = healthy(
+        topics={},
+        topic_settings={},
+        broker_settings=dict.fromkeys((1, 2, 3), bad),
+        missing_topics=(HIDDEN_TOPICS,),
+    )
+    assert findings(facts) == []
+    assert unknown(facts, "few-copies") == [("topic", "*", "topics: DESCRIBE")]
+    assert unknown(facts, "changelog-deletes") == [("topic", "*", "topics: DESCRIBE")]
+
+
+def test_hidden_settings_of_a_topic_name_the_right() -> None:
+    def refused(name: str) -> Missing:
+        return Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic=name)
+
+    facts = healthy(topic_settings={OFFSETS: SAFE}, missing_settings=(refused(STATE),))
+    for rule in ("one-copy-suffices", "every-copy-needed", "unclean-election"):
+        assert unknown(facts, rule) == [("topic", "*", "topics: DESCRIBE_CONFIGS")]
+    assert unknown(facts, "few-copies") == unknown(facts, "changelog-deletes") == []
+    changelog = healthy(missing_settings=(refused("app-store-changelog"),))
+    assert unknown(changelog, "one-copy-suffices") == []
+    assert unknown(changelog, "changelog-deletes") == [("topic", "*", "topics: DESCRIBE_CONFIGS")]
+
+
+def test_hidden_ids_name_the_right() -> None:
+    facts = healthy(transactions=Transactions(missing=(HIDDEN_IDS,)))
+    for rule in ("timeout-long", "timeout-above-max", "two-phase-off", "idle-id-in-use"):
+        assert unknown(facts, rule) == [("transactional-id", "*", "transactional ids: DESCRIBE")]
+    topic = healthy(transactions=Transactions(missing=(HIDDEN_TOPICS,)))
+    assert unknown(topic, "timeout-long") == [("transactional-id", "*", "topics: DESCRIBE")]
+
+
+def test_every_unknown_makes_the_answer_incomplete() -> None:
+    for facts in (
+        healthy(missing_brokers=(REFUSED,)),
+        healthy(missing_topics=(HIDDEN_TOPICS,)),
+        healthy(transactions=Transactions(missing=(HIDDEN_IDS,))),
+    ):
+        assert any(f.state == "unknown" for _, f in judged(facts, RULES))
+        assert list(missing_facts(facts))
+
+
+def test_names_leave_out_what_is_about_others() -> None:
+    everything = with_setting("transaction.partition.verification.enable", "false")
+    everything = replace(
+        everything,
+        topics={**MADE, "orders": Replicas(1, 1), "other": Replicas(1, 1)},
+        transactions=Transactions(
+            (txn("app-1", topic="orders"), txn("app-2", topic="other"), txn("app-3", DAY))
+        ),
+        groups=(GroupFacts("readers", "Stable"),),
+    )
+
+    def of(*names: str) -> list[Shown]:
+        facts = narrowed(replace(everything, named=names), names)
+        found = shown(facts, judged(facts, RULES))
+        assert list(unknown_names(facts)) == []
+        return [(r.name, f.kind, f.name) for r, f in found]
+
+    assert of("orders") == [("few-copies", "topic", "orders")]
+    assert of("app-2") == [("few-copies", "topic", "other")]
+    assert of("app-3") == [
+        ("timeout-above-max", "transactional-id", "app-3"),
+        ("timeout-long", "transactional-id", "app-3"),
+    ]
+    assert of("readers") == []
+    assert len(of()) == 7
+
+
+def test_a_topic_that_is_named_is_judged_though_nobody_writes_it() -> None:
+    facts = replace(with_topic("orders", 1), named=("orders",))
+    assert findings(facts) == [("few-copies", "topic", "orders")]
+
+
+def test_a_name_that_is_nothing_is_missing() -> None:
+    facts = narrowed(healthy(named=("nothing", STATE)), ("nothing", STATE))
+    assert [(m.error, m.id) for m in unknown_names(facts)] == [("UNKNOWN_NAME", "nothing")]
 
 
 def test_every_rule_says_whom_it_harms_and_what_helps() -> None:
     for rule in RULES:
         assert part(rule.name, "finding", "harm"), rule.name
         assert part(rule.name, "finding", "remedy"), rule.name
+        assert rule.sources, rule.name
+        assert set(rule.needs) <= set(NEEDS["doctor"]), rule.name
     assert {e.word for e in entries() if e.kind == "finding"} == {rule.name for rule in RULES}
+
+
+def test_every_sign_has_words() -> None:
+    for facts, _ in CASES.values():
+        for rule, finding in judged(facts, RULES):
+            assert all(sign_words(sign) for sign in finding.signs)
+            assert remedy_of(rule.name, finding)
+
+
+def test_the_words_of_some_signs() -> None:
+    def words(facts: DoctorFacts) -> list[str]:
+        return [sign_words(sign) for _, f in judged(facts, RULES) for sign in f.signs]
+
+    assert words(CASES["min ISR 1 of three"][0]) == [
+        "min.insync.replicas is 1, with 3 copies of each record"
+    ]
+    assert words(CASES["a timeout of more than an hour"][0]) == [
+        "transaction timeout 3600001 ms (1h)",
+        "2 transactional ids: 'a', 'b'",
+    ]
+    assert words(CASES["offsets that expire within a day"][0]) == [
+        "offsets.retention.minutes is 1439 (23h 59m) on brokers 1, 2, 3"
+    ]
+    assert words(CASES["a topic that a transaction writes"][0]) == [
+        "1 copy of each record",
+        "transactions write it now, such as that of 'app-1'",
+    ]
+
+
+def test_what_would_show_an_unknown() -> None:
+    hidden = healthy(missing_brokers=(REFUSED,))
+    rule, finding = next(one for one in judged(hidden, RULES) if one[1].state == "unknown")
+    assert remedy_of(rule.name, finding) == "Grant DESCRIBE_CONFIGS on the cluster, then ask again."
+    silent = healthy(missing_brokers=(SILENT,))
+    rule, finding = next(one for one in judged(silent, RULES) if one[1].state == "unknown")
+    assert remedy_of(rule.name, finding) == "Ask again once the brokers answer."
