@@ -1,4 +1,4 @@
-"""Facts as `doctor` judges them, put together by hand: what each test expects follows from these."""
+"""Facts as `doctor` judges them, put together by hand; what a test expects follows from these."""
 
 from typing import Any
 
