@@ -51,6 +51,17 @@ class DoctorFacts(Value):
     missing_settings: tuple[Missing, ...] = ()
     missing_groups: tuple[Missing, ...] = ()
 
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """Return everything that could not be seen."""
+        return (
+            *self.missing_brokers,
+            *self.missing_topics,
+            *self.missing_settings,
+            *self.transactions.missing,
+            *self.missing_groups,
+        )
+
     def by_value(self, setting: str) -> dict[str, list[int]]:
         """Return the values of a broker setting that were seen, each with its brokers."""
         return grouped(

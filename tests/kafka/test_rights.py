@@ -27,6 +27,7 @@ GRANTED: Mapping[str, tuple[str, str]] = {
     "topics: DESCRIBE": ("TOPIC", "DESCRIBE"),
     "topics: READ": ("TOPIC", "READ"),
     "topics: WRITE": ("TOPIC", "WRITE"),
+    "topics: DESCRIBE_CONFIGS": ("TOPIC", "DESCRIBE_CONFIGS"),
     "__transaction_state: READ": ("TOPIC", "READ"),
     "__consumer_offsets: READ": ("TOPIC", "READ"),
     "transactional ids: DESCRIBE": ("TRANSACTIONAL_ID", "DESCRIBE"),
@@ -52,6 +53,7 @@ OF_TRANSACTIONS = {
     "txn list, txn describe",
     "txn history",
     "status, why, txn hanging, check",
+    "doctor",
 }
 OF_RECORDS = {
     "producers",

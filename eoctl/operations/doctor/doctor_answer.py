@@ -1,6 +1,6 @@
 """`doctor`: what will hurt exactly-once here, before the night."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.doctor.collecting import collect
@@ -9,10 +9,9 @@ from eoctl.render.shell import command
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis_rows import EvidenceRow
 from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
-from recovery.doctor.findings import DoctorFacts, DoctorRule, Finding, judged
+from recovery.doctor.findings import DoctorRule, Finding, judged
 from recovery.doctor.narrowing import narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
-from recovery.facts import Missing
 
 
 async def doctor(cluster: Cluster, names: Sequence[str]) -> Answer:
@@ -24,20 +23,11 @@ async def doctor(cluster: Cluster, names: Sequence[str]) -> Answer:
         cluster_id=cluster.cluster_id,
         collected_at=facts.now,
         rows=[doctor_row(rule, finding, cluster) for rule, finding in found],
-        errors=error_rows(dict.fromkeys([*missing_facts(facts), *unknown_names(facts)])),
+        errors=error_rows(dict.fromkeys([*facts.missing, *unknown_names(facts)])),
         extra={"rules": len(RULES), "named": list(names)},
         judging=True,
         finding=any(finding.state == "finding" for _, finding in found),
     )
-
-
-def missing_facts(facts: DoctorFacts) -> Iterator[Missing]:
-    """Return everything that could not be seen."""
-    yield from facts.missing_brokers
-    yield from facts.missing_topics
-    yield from facts.missing_settings
-    yield from facts.transactions.missing
-    yield from facts.missing_groups
 
 
 def doctor_row(rule: DoctorRule, finding: Finding, cluster: Cluster) -> DoctorRow:

@@ -5,12 +5,15 @@ from collections.abc import Coroutine, Mapping
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
+from eoctl.operations.doctor.collecting import collect
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
+from recovery.doctor.as_checks import check_rows as doctor_rows
+from recovery.doctor.rules import RULES
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.times import duration
@@ -68,21 +71,29 @@ async def check(
     settings: Settings,
     *,
     pause: float,
+    doctor: Cluster | None = None,
 ) -> Checked:
-    """Return one row per rule that is on, and the metrics. Known gaps of the context are notes."""
+    """Return one row per rule that is on, and the metrics. Known gaps of the context are notes.
+
+    doctor: the cluster whose settings are judged too, with a row per rule of `doctor`.
+    """
     split_accepted((), context.accept_missing)  # report a wrong name before any request
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause)
+    facts = None if doctor is None else await collect(doctor)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
         rows.append(group_expiry(observed, limits.group_expiry))
+    if facts is not None:
+        rows += doctor_rows(facts, RULES)
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
         missing += ages_unknown(d)
     missing += [*observed.expiration_missing, *observed.group_times_missing]
     missing += unknown_as_missing(d)
+    missing += () if facts is None else facts.missing
     errors, notes = split_accepted(missing, context.accept_missing)
     answer = Answer(
         schema="check",
