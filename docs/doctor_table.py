@@ -9,6 +9,11 @@ def table() -> str:
     lines = ["| rule | finds | needs | source |", "|---|---|---|---|"]
     for rule in RULES:
         link = f"[{rule.name}](../eoctl/explain/doctor.md#{rule.name})"
-        cells = [link, means(rule.name, "finding"), ", ".join(rule.needs), ", ".join(rule.sources)]
+        cells = [
+            link,
+            means(rule.name, "finding"),
+            ", ".join(rule.needs) or "none",
+            ", ".join(rule.sources),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])

@@ -13,12 +13,13 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from docs import doctor_table
+from docs import bugs_table, doctor_table
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("eoctl", "tui", "recovery", "spark_jobs")
 PAGE = ROOT / "docs" / "development.md"
 DOCTOR = ROOT / "docs" / "doctor.md"
+BUGS = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- made by `make figures` -->\n", "<!-- end -->\n"
 
 
@@ -130,7 +131,11 @@ def drawing() -> str:
     return "\n".join([*lines, "```", ""])
 
 
-FIGURES: Mapping[Path, Callable[[], str]] = {PAGE: drawing, DOCTOR: doctor_table.table}
+FIGURES: Mapping[Path, Callable[[], str]] = {
+    PAGE: drawing,
+    DOCTOR: doctor_table.table,
+    BUGS: bugs_table.table,
+}
 """Page → what `make figures` writes between its two marks."""
 
 

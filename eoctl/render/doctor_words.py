@@ -21,26 +21,28 @@ Data = Mapping[str, Any]
 """The numbers and names of one sign."""
 
 
-def harm_of(rule: str) -> str:
+def harm_of(rule: str, finding: Finding) -> str:
     """Return whom a rule's finding harms, and how."""
-    return _part(rule, "harm")
+    return _part(finding.bug or rule, "harm")
 
 
 def remedy_of(rule: str, finding: Finding) -> str:
     """Return what to do about a finding; for an unknown one, what would show it."""
     if finding.state == "finding":
-        return _part(rule, "remedy")
+        return _part(finding.bug or rule, "remedy")
+    if any(sign.code in VERSION_SIGNS for sign in finding.signs):
+        return "Say which version the brokers run: --broker-version 4.0.1, for instance."
     if finding.lacks is None:
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
     return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."
 
 
-def _part(rule: str, label: str) -> str:
-    """Return what the rule's entry of `explain` says; raise KeyError without one."""
-    text = explain.part(rule, "finding", label)
+def _part(entry: str, label: str) -> str:
+    """Return what the entry of a rule or a bug in `explain` says; raise KeyError without one."""
+    text = explain.part(entry, "finding", label) or explain.part(entry, "known bug", label)
     if text is None:
-        raise KeyError(rule)
+        raise KeyError(entry)
     return text
 
 
@@ -83,6 +85,36 @@ def _names(data: Data) -> str:
     return some([quoted(name) for name in data["names"]], number=data["number"])
 
 
+VERSION_SIGNS = ("version", "no-release")
+"""Signs of an unknown that a version given by hand would settle."""
+
+
+def _brokers(data: Data) -> str:
+    return listed(data["brokers"], "broker")
+
+
+def _version(data: Data) -> str:
+    answer = "it answers" if len(data["brokers"]) == 1 else "they answer"
+    source = "by --broker-version" if data["told"] else f"by what {answer} to ApiVersions"
+    return f"{_brokers(data)}: Kafka {data['versions']}, {source}"
+
+
+def _no_release(data: Data) -> str:
+    answers = "answers" if len(data["brokers"]) == 1 else "answer"
+    return f"{_brokers(data)}: {answers} like no release of Apache Kafka that eoctl knows"
+
+
+def bug_words(number: str, affected: Sequence[str], fixed: Sequence[str]) -> str:
+    """Return which releases have a bug, and which have its fix."""
+    fix = f"fixed in {', '.join(fixed)}" if fixed else "no release has a fix"
+    return f"{number} is in Kafka {'; '.join(affected)}; {fix}"
+
+
+def _newer(data: Data) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in data["versions"].items())
+    return f"{_brokers(data)}: newer than eoctl knows: {versions}"
+
+
 SIGNS: Mapping[str, Callable[[Data], str]] = {
     "setting": _setting,
     "copies": _copies,
@@ -93,6 +125,13 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
     "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
+    "version": _version,
+    "no-release": lambda d: (
+        f"{_brokers(d)}: answers like no release of Apache Kafka that eoctl knows"
+    ),
+    "bug": lambda d: bug_words(d["number"], d["affected"], d["fixed"]),
+    "feature": lambda d: f"{d['feature']} is {d['level']}; all brokers can do {d['possible']}",
+    "newer": _newer,
     "not-seen": _not_seen,
 }
 """Code of a sign → its words, from its data."""
@@ -100,17 +139,20 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
 
 def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]:
     """Return the command of Kafka's tool that changes one setting of a running cluster."""
+    server = ["--bootstrap-server", addresses(servers)]
+    setting = f"{change.setting}={change.value}"
+    if change.entity == "features":
+        return ["kafka-features.sh", *server, "upgrade", "--feature", setting]
     return [
         "kafka-configs.sh",
-        "--bootstrap-server",
-        addresses(servers),
+        *server,
         "--alter",
         "--entity-type",
         change.entity,
         "--entity-name",
         change.name,
         "--add-config",
-        f"{change.setting}={change.value}",
+        setting,
     ]
 
 

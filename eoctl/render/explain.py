@@ -40,6 +40,7 @@ PAGES = {
     "verdicts": "verdict",
     "rules": "rule",
     "doctor": "finding",
+    "bugs": "known bug",
     "exit-statuses": "exit status",
     "errors": "error",
     "terms": "term",

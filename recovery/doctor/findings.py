@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from recovery.doctor.versions import Protocol, VersionRange
 from recovery.facts import GroupFacts, Missing, Transactions, grouped
 from recovery.values import Value
 
@@ -35,6 +36,8 @@ class DoctorFacts(Value):
     id. topics: all that Metadata describes; topic_settings: of those examined. held: topics whose
     records wait for a transaction now. transactions: every id described. groups: those listed, with
     members if a rule needs them. missing_topics: not described; missing_settings: of topics.
+    protocols: by broker id, of those that answered. broker_version: what somebody says that the
+    brokers run; None: nobody does.
     """
 
     now: int
@@ -50,6 +53,8 @@ class DoctorFacts(Value):
     missing_topics: tuple[Missing, ...] = ()
     missing_settings: tuple[Missing, ...] = ()
     missing_groups: tuple[Missing, ...] = ()
+    protocols: Mapping[int, Protocol] = msgspec.field(default_factory=dict)
+    broker_version: VersionRange | None = None
 
     @property
     def missing(self) -> tuple[Missing, ...]:
@@ -93,9 +98,12 @@ class Sign(Value):
 
 
 class Change(Value):
-    """A setting to change with kafka-configs.sh. entity: its --entity-type, name: of the entity."""
+    """A setting to change with kafka-configs.sh. entity: its --entity-type, name: of the entity.
 
-    entity: Literal["topics", "brokers"]
+    entity features: a feature of the cluster, changed with kafka-features.sh.
+    """
+
+    entity: Literal["topics", "brokers", "features"]
     name: str
     setting: str
     value: str
@@ -105,7 +113,8 @@ class Finding(Value):
     """What a rule says about one subject. state unknown: `signs` say what was hidden.
 
     lacks: the right that would show it (of `recovery.inspect.rights`); None: no right is missing.
-    change: what would remedy it, if one setting of a running cluster does.
+    change: what would remedy it, if one setting of a running cluster does. bug: the number of the
+    known bug that it is about; its entry says harm and remedy.
     """
 
     kind: SubjectKind
@@ -114,6 +123,7 @@ class Finding(Value):
     state: Literal["finding", "unknown"] = "finding"
     lacks: str | None = None
     change: Change | None = None
+    bug: str | None = None
 
 
 class DoctorRule(Value):

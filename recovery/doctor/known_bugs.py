@@ -7,7 +7,7 @@ its entry of `eoctl/explain/bugs.md`.
 
 from collections.abc import Iterator
 
-from recovery.doctor.versions import Version, VersionRange
+from recovery.doctor.versions import Version, VersionRange, next_branch
 from recovery.values import Value
 
 
@@ -32,7 +32,7 @@ class KnownBug(Value):
         for fix in self.fixed:
             if least is None or least < fix:
                 yield VersionRange(least, fix)
-            least = (fix[0], fix[1] + 1, 0)
+            least = next_branch(fix)
         if not self.fixed:
             yield VersionRange(least)
 

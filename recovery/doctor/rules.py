@@ -1,6 +1,12 @@
 """The rules of `doctor`, in the order in which their findings are shown."""
 
-from recovery.doctor import changelog_rules, durability_rules, expiry_rules, id_rules
+from recovery.doctor import (
+    changelog_rules,
+    durability_rules,
+    expiry_rules,
+    id_rules,
+    version_rules,
+)
 from recovery.doctor.findings import DoctorRule
 from recovery.doctor.setting_names import (
     CLEANUP,
@@ -111,5 +117,29 @@ RULES: tuple[DoctorRule, ...] = (
         (TOPICS_DESCRIBE, TOPICS_CONFIGS),
         (DELETE_RETENTION,),
         changelog_rules.changelog_forgets_deletes,
+    ),
+    DoctorRule(
+        "known-bug",
+        (),
+        ("Apache Kafka's issues",),
+        version_rules.known_bug,
+    ),
+    DoctorRule(
+        "transaction-version-low",
+        (),
+        ("transaction.version", "KIP-890", "KIP-1022"),
+        version_rules.transaction_version_low,
+    ),
+    DoctorRule(
+        "mixed-versions",
+        (),
+        ("KIP-35", "KIP-584"),
+        version_rules.mixed_versions,
+    ),
+    DoctorRule(
+        "newer-protocol",
+        (),
+        ("KIP-35",),
+        version_rules.newer_protocol,
     ),
 )

@@ -42,6 +42,23 @@ class VersionRange(Value):
     least: Version | None = None
     below: Version | None = None
 
+    def __str__(self) -> str:
+        """Return the range as text.
+
+        >>> str(VersionRange((4, 3, 0), (4, 4, 0))), str(VersionRange((3, 3, 0), None))
+        ('4.3.x', '3.3.0 or later')
+        """
+        least, below = self.least, self.below
+        if least is None:
+            return "any release" if below is None else f"before {dotted(below)}"
+        if below is None:
+            return f"{dotted(least)} or later"
+        if below == (*least[:2], least[2] + 1):
+            return dotted(least)
+        if least[2] == 0 and below == next_branch(least):
+            return f"{least[0]}.{least[1]}.x"
+        return f"{dotted(least)} or later, before {dotted(below)}"
+
     def within(self, other: "VersionRange") -> bool:
         """Return True if every release of this range is in the other."""
         above = other.least is None or (self.least is not None and self.least >= other.least)
@@ -55,6 +72,21 @@ class VersionRange(Value):
             a.below is None or b.least is None or b.least < a.below
             for a, b in ((self, other), (other, self))
         )
+
+
+def dotted(version: Version) -> str:
+    """Return a release as people write it: `4.0.1`."""
+    return ".".join(map(str, version))
+
+
+def next_branch(version: Version) -> Version:
+    """Return the first release of the branch after this one's."""
+    major, minor, _ = version
+    return (major + 1, 0, 0) if (major, minor) in _LAST else (major, minor + 1, 0)
+
+
+_LAST = ((2, 8), (3, 9))
+"""The last branches of Kafka 2 and 3."""
 
 
 def told(text: str) -> VersionRange:
@@ -72,10 +104,8 @@ def told(text: str) -> VersionRange:
             remedy="write it as 4.0.1, or as 4.0",
         )
     major, minor, patch = match.groups()
-    if patch is None:
-        return VersionRange((int(major), int(minor), 0), (int(major), int(minor) + 1, 0))
-    least = (int(major), int(minor), int(patch))
-    return VersionRange(least, (*least[:2], least[2] + 1))
+    least = (int(major), int(minor), int(patch or 0))
+    return VersionRange(least, next_branch(least) if patch is None else (*least[:2], least[2] + 1))
 
 
 APIS: Mapping[str, int] = {
@@ -234,10 +264,10 @@ def bounds(protocol: Protocol) -> VersionRange | None:
     table = releases()
     if newer_than_known(protocol):
         return VersionRange(least=list(table)[-1])
-    first = next(iter(table))
-    if all(number <= table[first].get(name, number) for name, number in _answered(protocol)):
-        if any(number < table[first][name] for name, number in _answered(protocol)):
-            return VersionRange(below=first)
+    first, oldest = next(iter(table.items()))
+    known = [(number, oldest.get(name, number)) for name, number in _answered(protocol)]
+    if all(number <= then for number, then in known) and any(n < then for n, then in known):
+        return VersionRange(below=first)
     ends = dict(pairwise([*table, NEXT]))
     fitting = [version for version in table if _fits(version, protocol)]
     return VersionRange(fitting[0], ends[fitting[-1]]) if fitting else None

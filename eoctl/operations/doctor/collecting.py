@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
+from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from recovery.doctor.expiry_rules import near_ids
@@ -27,11 +28,13 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
         (broker_settings, missing_brokers),
         transactions,
         (listed, missing_groups),
+        answered,
     ) = await asyncio.gather(
         look_at_partitions(cluster, Scope()),
         configs.broker_configs(cluster, BROKER_SETTINGS),
         _transactions(cluster),
         groups.list_groups(cluster),
+        protocols(cluster),
     )
     facts = DoctorFacts(
         now=now_ms(),
@@ -45,6 +48,7 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
         missing_brokers=tuple(missing_brokers),
         missing_topics=tuple(m for m in seen.missing if m.scope == "topic"),
         missing_groups=tuple(missing_groups),
+        protocols=answered,
     )
     topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
     facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))

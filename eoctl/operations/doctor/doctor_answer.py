@@ -12,11 +12,21 @@ from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
 from recovery.doctor.findings import DoctorRule, Finding, judged
 from recovery.doctor.narrowing import narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
+from recovery.doctor.version_rules import refuse_contradiction
+from recovery.doctor.versions import VersionRange
+from recovery.values import replace
 
 
-async def doctor(cluster: Cluster, names: Sequence[str]) -> Answer:
-    """Judge the cluster's settings; with names only these topics, groups and transactional ids."""
-    facts = narrowed(await collect(cluster, names), names)
+async def doctor(
+    cluster: Cluster, names: Sequence[str], broker_version: VersionRange | None = None
+) -> Answer:
+    """Judge the cluster's settings; with names only these topics, groups and transactional ids.
+
+    broker_version: what somebody says that the brokers run; raise UsageError if none can.
+    """
+    seen = replace(await collect(cluster, names), broker_version=broker_version)
+    refuse_contradiction(seen)
+    facts = narrowed(seen, names)
     found = shown(facts, judged(facts, RULES))
     return Answer(
         schema="doctor",
@@ -43,9 +53,9 @@ def doctor_row(rule: DoctorRule, finding: Finding, cluster: Cluster) -> DoctorRo
             EvidenceRow(code=sign.code, text=sign_words(sign), data=dict(sign.data))
             for sign in finding.signs
         ],
-        harm=harm_of(rule.name),
+        harm=harm_of(rule.name, finding),
         remedy=remedy_of(rule.name, finding),
         command=None if argv is None else command(argv),
-        sources=list(rule.sources),
+        sources=list(rule.sources) if finding.bug is None else [finding.bug],
         lacks=finding.lacks,
     )
