@@ -77,14 +77,14 @@ def mixed_versions(facts: DoctorFacts) -> Iterator[Finding]:
 
 def newer_protocol(facts: DoctorFacts) -> Iterator[Finding]:
     """Find brokers that speak a newer protocol than every release that eoctl knows."""
-    newer = {
-        broker: tuple(sorted(names.items()))
+    newer = grouped(
+        (tuple(newer_than_known(protocol).items()), broker)
         for broker, protocol in sorted(facts.protocols.items())
-        if (names := newer_than_known(protocol))
-    }
-    for names, brokers in grouped((names, broker) for broker, names in newer.items()).items():
-        signs = (Sign("newer", {"brokers": brokers, "versions": dict(names)}),)
-        yield Finding(*_subject(brokers), signs)
+    )
+    for versions, brokers in newer.items():
+        if versions:
+            signs = (Sign("newer", {"brokers": brokers, "versions": dict(versions)}),)
+            yield Finding(*_subject(brokers), signs)
     yield from _unseen(facts)
 
 

@@ -241,7 +241,7 @@ def releases() -> Mapping[Version, Mapping[str, int]]:
     every: dict[Version, Mapping[str, int]] = {}
     so_far: dict[str, int] = {}
     for version, changed in _CHANGES.items():
-        so_far = so_far | changed
+        so_far = {**so_far, **changed}
         every[version] = so_far
     return every
 

@@ -193,6 +193,6 @@ def test_a_newer_protocol() -> None:
     rows = {name: f for name, f in ours(facts) if f.state == "finding"}
     assert list(rows) == ["newer-protocol"]
     assert sign_words(rows["newer-protocol"].signs[0]) == (
-        "brokers 2, 3: newer than eoctl knows: EndTxn 6, Fetch 19"
+        "brokers 2, 3: newer than eoctl knows: Fetch 19, EndTxn 6"
     )
     assert rows["newer-protocol"].kind == "cluster"
