@@ -149,6 +149,8 @@ class ContestRow(Row):
     an open transaction; since, until: the first and the last of them. interval_seconds: the median
     between two. timeouts_ms: what the new producers asked for, in order, repeats left out. causes:
     those that the records do not exclude. producer_id, producer_epoch, state: who holds the id now.
+    clients: `client id at host` of the members of the groups that the id is named after; null: no
+    group was asked for, or not all could be seen.
     """
 
     transactional_id: str
@@ -162,3 +164,4 @@ class ContestRow(Row):
     producer_id: int
     producer_epoch: int
     state: str
+    clients: list[str] | None = None

@@ -15,7 +15,7 @@ from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
-from recovery.diagnose.case import named_after
+from recovery.diagnose.case import clients_of, named_after
 from recovery.diagnose.contest import goes_on
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.diagnosis_rows import ContestRow
@@ -542,8 +542,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
         g for g in (*facts, *j.newest.groups) if name is not None and named_after(name, g.group)
     ]
     process = own_process(name or "", groups)
-    members = process or sorted({m for g in groups for m in g.members or ()})
-    clients = [f"{client} at {host}" for client, host in members]
+    clients = [f"{client} at {host}" for client, host in clients_of(name or "", groups)]
     coordinators = j.newest.transactions.coordinators
     number = sum(c.seen for c in coordinators)
     answered = f"{number} of {counted(len(coordinators), 'coordinator partition')} answered"
