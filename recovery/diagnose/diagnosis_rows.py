@@ -129,7 +129,8 @@ class TxnHangingRow(Row):
 class StatusRow(Row):
     """All open transactions of one verdict, and ids that hold no partition.
 
-    worst: the partition to look at first; where none is held the transactional id.
+    worst: the partition to look at first; where none is held the transactional id. contested-id is
+    such a row too: transactions is the number of ids, whatever they hold.
     """
 
     verdict: str

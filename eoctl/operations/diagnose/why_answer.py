@@ -10,6 +10,7 @@ from eoctl.operations.inspect.connect_owners import connect_rows
 from eoctl.operations.inspect.history_answer import history_and_contests
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.marker_origins import marker_rows
+from eoctl.operations.inspect.recent_contests import with_contests
 from eoctl.operations.inspect.source import Source
 from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
@@ -90,14 +91,16 @@ async def why(
     d = await source.diagnose(scope, settings, pause=pause, on_first_look=worst_or_named)
     missing += d.missing
     targets = held_targets(d, worst_only=anything)
-    if anything and (id_first := _worst_id(d, targets)) is not None:
+    id_first = _worst_id(d, targets) if anything else None
+    if id_first is not None:
         rows = [await id_row(source, context, d, id_first)]
-        return answer_of(source, rows, missing, unknown_as_missing(d), d)
-    rows, more = await rows_of(source, context, d, targets)
-    missing += more
-    if not rows and selectors:
-        rows = await healthy_rows(source, context, scope, d)
-    return answer_of(source, rows, missing, unknown_as_missing(d), d)
+    else:
+        rows, more = await rows_of(source, context, d, targets)
+        missing += more
+        if not rows and selectors:
+            rows = await healthy_rows(source, context, scope, d)
+    answer = answer_of(source, rows, missing, unknown_as_missing(d), d)
+    return await with_contests(source, answer) if anything else answer
 
 
 async def _groups(

@@ -8,7 +8,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.state_logs import noted_state_logs
 from eoctl.operations.inspect.recent_contests import contest_row
 from eoctl.operations.inspect.source import Source, StateLogs
-from eoctl.render.contest_words import contest_words
+from eoctl.render.contest_words import contest_notes
 from eoctl.stores.history_cache import state_cache
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.contest import contests
@@ -82,10 +82,7 @@ async def history_and_contests(
             "left_out": left_out,
             "contests": [c.json_values() for c in contested],
         },
-        notes=[
-            f"{c.transactional_id} is contested: {contest_words(c, source.now())}"
-            for c in contested
-        ],
+        notes=contest_notes(contested, source.now()),
     )
     return answer, contested
 

@@ -9,8 +9,19 @@ from collections.abc import Iterable, Sequence
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Range, read
+from eoctl.operations.inspect.source import Source
+from eoctl.render.contest_words import contest_notes, reading_notes
+from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, possible_groups
-from recovery.diagnose.contest import WINDOW_MS, Contest, Contests, contests, goes_on
+from recovery.diagnose.contest import (
+    MOST_BYTES,
+    MOST_RECORDS,
+    WINDOW_MS,
+    Contest,
+    Contests,
+    contests,
+    goes_on,
+)
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import Missing, grouped
 from recovery.formats.batches import verify_crcs
@@ -18,10 +29,8 @@ from recovery.formats.reader import CorruptError
 from recovery.inspect.history import StateRecord
 from recovery.inspect.log_part import part_of
 from recovery.plurals import counted
+from recovery.row import ErrorRow
 from recovery.values import Value, replace
-
-MOST_RECORDS = 20_000  # offsets, of all partitions
-MOST_BYTES = 16 << 20  # of all partitions
 
 
 async def recent_contests(cluster: Cluster, now: int) -> Contests:
@@ -137,6 +146,29 @@ def _missing(failed: dict[int, str], partitions: int) -> list[Missing]:
             topic=coordinators.TRANSACTION_STATE,
         )
         for error, numbers in by_error.items()
+    ]
+
+
+async def with_contests(source: Source, answer: Answer) -> Answer:
+    """Return an answer about the complete cluster with its contested ids, which are a finding."""
+    found = await source.contests()
+    rows, now = contest_rows(found), answer.collected_at
+    return replace(
+        answer,
+        errors=[*answer.errors, *error_rows(not_named(found, answer.errors))],
+        extra={**answer.extra, "contests": None if found.number is None else rows},
+        finding=answer.finding or bool(rows),
+        notes=[*answer.notes, *contest_notes(rows, now), *reading_notes(found, now)],
+    )
+
+
+def not_named(found: Contests, others: Sequence[ErrorRow]) -> list[Missing]:
+    """Return what could not be read, without what absent coordinators explain already."""
+    away = any(e.scope in ("broker", "coordinator") for e in others)
+    return [
+        m
+        for m in found.missing
+        if ErrorRow.of(m) not in others and (m.error.endswith("AUTHORIZATION_FAILED") or not away)
     ]
 
 
