@@ -135,6 +135,7 @@ _STATUS = {
     "open_transactions": int,
     "verdicts": dict[str, int],
 }
+_CONTESTS = {"contests": list[ContestRow] | None}  # of the complete cluster
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _ENGINE = {"engine": str, "engine_why": str}
 _PLAN = Envelope(PlanRow)
@@ -153,12 +154,12 @@ _BUNDLE = Envelope(
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
-    "status": Envelope(StatusRow, _STATUS),
-    "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}),
+    "status": Envelope(StatusRow, _STATUS, _CONTESTS),
+    "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}, _CONTESTS),
     "why": Envelope(
         WhyRow,
         {"group": str | None},
-        {"group_story": GroupStoryRow | None},  # --group
+        {"group_story": GroupStoryRow | None, **_CONTESTS},  # --group
     ),
     "lso": Envelope(LsoRow, _SCANNED, _SEVERAL),
     "txn-list": Envelope(TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}),

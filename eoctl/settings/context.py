@@ -82,6 +82,7 @@ class CheckThresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     id_expiry: str | None = None
     epochs_left: int | None = None
     group_expiry: str | None = None
+    contested_ids: int | None = 1
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,9 @@ from typing import Literal
 
 from recovery.row import Row
 
-Unit = Literal["offsets", "seconds", "transactions", "groups", "partitions", "epochs", "findings"]
+Unit = Literal[
+    "offsets", "seconds", "transactions", "groups", "partitions", "epochs", "ids", "findings"
+]
 
 FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left", "group_expiry"})
 """Rules that observe what is left of something."""

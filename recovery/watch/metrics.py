@@ -34,6 +34,7 @@ HELP: Mapping[str, str] = {
     "eoctl_coordinators": "Partitions of __transaction_state, each with a coordinator.",
     "eoctl_coordinators_unavailable": "Those whose coordinator did not answer.",
     "eoctl_groups_pending": "Groups with an offset commit that waits for a transaction to end.",
+    "eoctl_contested_ids": "Transactional ids whose owners fence each other, or restart for ever.",
     "eoctl_producer_id_expiry_seconds": "Until the first needed transactional id may be dropped.",
 }
 """Metric → its help: what every check of a cluster produces."""
@@ -98,6 +99,8 @@ def check_samples(
         ]
         if row.rule == "producer_id_expiry" and row.observed is not None:
             samples.append(Sample("eoctl_producer_id_expiry_seconds", row.observed, cluster))
+        if row.rule == "contested_ids" and row.observed is not None:
+            samples.append(Sample("eoctl_contested_ids", row.observed, cluster))
         if row.rule == "groups_pending":
             pending = len(pending_groups(observed.groups or ()))
             samples.append(Sample("eoctl_groups_pending", pending, cluster))

@@ -10,12 +10,13 @@ from eoctl.operations.inspect.connect_owners import connect_rows
 from eoctl.operations.inspect.history_answer import history_and_contests
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.marker_origins import marker_rows
+from eoctl.operations.inspect.recent_contests import with_contests
 from eoctl.operations.inspect.source import Source
 from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
-from recovery.diagnose.case import named_after
+from recovery.diagnose.case import clients_of, named_after
 from recovery.diagnose.contest import goes_on
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.diagnosis_rows import ContestRow
@@ -90,14 +91,16 @@ async def why(
     d = await source.diagnose(scope, settings, pause=pause, on_first_look=worst_or_named)
     missing += d.missing
     targets = held_targets(d, worst_only=anything)
-    if anything and (id_first := _worst_id(d, targets)) is not None:
+    id_first = _worst_id(d, targets) if anything else None
+    if id_first is not None:
         rows = [await id_row(source, context, d, id_first)]
-        return answer_of(source, rows, missing, unknown_as_missing(d), d)
-    rows, more = await rows_of(source, context, d, targets)
-    missing += more
-    if not rows and selectors:
-        rows = await healthy_rows(source, context, scope, d)
-    return answer_of(source, rows, missing, unknown_as_missing(d), d)
+    else:
+        rows, more = await rows_of(source, context, d, targets)
+        missing += more
+        if not rows and selectors:
+            rows = await healthy_rows(source, context, scope, d)
+    answer = answer_of(source, rows, missing, unknown_as_missing(d), d)
+    return await with_contests(source, answer) if anything else answer
 
 
 async def _groups(
@@ -542,8 +545,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
         g for g in (*facts, *j.newest.groups) if name is not None and named_after(name, g.group)
     ]
     process = own_process(name or "", groups)
-    members = process or sorted({m for g in groups for m in g.members or ()})
-    clients = [f"{client} at {host}" for client, host in members]
+    clients = [f"{client} at {host}" for client, host in clients_of(name or "", groups)]
     coordinators = j.newest.transactions.coordinators
     number = sum(c.seen for c in coordinators)
     answered = f"{number} of {counted(len(coordinators), 'coordinator partition')} answered"

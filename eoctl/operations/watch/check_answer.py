@@ -7,6 +7,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
 from eoctl.operations.doctor.collecting import collect
 from eoctl.operations.inspect.lists import Scope, TxnFilter
+from eoctl.operations.inspect.recent_contests import not_named
 from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
@@ -27,6 +28,7 @@ from recovery.watch.check_rules import (
     split_accepted,
     verdict_counts,
 )
+from recovery.watch.contest_rule import contested_ids
 from recovery.watch.group_rule import group_expiry, without_members
 from recovery.watch.headroom_rules import headroom_rows
 from recovery.watch.metrics import Sample, check_samples
@@ -61,6 +63,7 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
         id_expiry=seconds(configured.id_expiry, "id_expiry"),
         epochs_left=configured.epochs_left,
         group_expiry=seconds(configured.group_expiry, "group_expiry"),
+        contested_ids=configured.contested_ids,
     )
 
 
@@ -85,6 +88,9 @@ async def check(
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
         rows.append(group_expiry(observed, limits.group_expiry))
+    contests = observed.contests
+    if limits.contested_ids is not None and contests is not None:
+        rows.append(contested_ids(contests, observed.now, limits.contested_ids))
     if facts is not None:
         rows += doctor_rows(facts, RULES)
     d = observed.diagnosis
@@ -92,6 +98,8 @@ async def check(
     if limits.held_age is not None:
         missing += ages_unknown(d)
     missing += [*observed.expiration_missing, *observed.group_times_missing]
+    if contests is not None:
+        missing += not_named(contests, error_rows(missing))
     missing += unknown_as_missing(d)
     missing += () if facts is None else facts.missing
     errors, notes = split_accepted(missing, context.accept_missing)
@@ -154,6 +162,7 @@ async def _observe(
         offsets_retention_ms=retention,
         group_times=times,
         group_times_missing=tuple(times_missing),
+        contests=None if limits.contested_ids is None else await source.contests(),
     )
 
 
