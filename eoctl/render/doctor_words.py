@@ -122,6 +122,9 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
     "held": lambda d: "records in it wait for a transaction now",
     "timeout": lambda d: f"transaction timeout {d['timeout_ms']} ms ({span(d['timeout_ms'])})",
     "ids": lambda d: f"{counted(d['number'], 'transactional id')}: {_names(d)}",
+    "v1-ids": lambda d: (
+        f"{counted(d['number'], 'id')} wrote a transaction of version 1 within minutes: {_names(d)}"
+    ),
     "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",

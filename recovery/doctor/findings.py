@@ -37,7 +37,8 @@ class DoctorFacts(Value):
     records wait for a transaction now. transactions: every id described. groups: those listed, with
     members if a rule needs them. missing_topics: not described; missing_settings: of topics.
     protocols: by broker id, of those that answered. broker_version: what somebody says that the
-    brokers run; None: nobody does.
+    brokers run; None: nobody does. client_versions: id → version of its newest transaction, of ids
+    that began or committed one within minutes; missing_versions: partitions that hide others.
     """
 
     now: int
@@ -55,6 +56,8 @@ class DoctorFacts(Value):
     missing_groups: tuple[Missing, ...] = ()
     protocols: Mapping[int, Protocol] = msgspec.field(default_factory=dict)
     broker_version: VersionRange | None = None
+    client_versions: Mapping[str, int] = msgspec.field(default_factory=dict)
+    missing_versions: tuple[Missing, ...] = ()
 
     @property
     def missing(self) -> tuple[Missing, ...]:
@@ -65,6 +68,7 @@ class DoctorFacts(Value):
             *self.missing_settings,
             *self.transactions.missing,
             *self.missing_groups,
+            *self.missing_versions,
         )
 
     def by_value(self, setting: str) -> dict[str, list[int]]:

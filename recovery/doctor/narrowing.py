@@ -22,7 +22,10 @@ def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
         if t.transactional_id in names or any(p.topic in names for p in t.partitions or ())
     )
     groups = tuple(g for g in facts.groups if g.group in names)
-    return replace(facts, transactions=replace(facts.transactions, rows=rows), groups=groups)
+    ids = {t.transactional_id for t in rows}
+    versions = {name: version for name, version in facts.client_versions.items() if name in ids}
+    transactions = replace(facts.transactions, rows=rows)
+    return replace(facts, transactions=transactions, groups=groups, client_versions=versions)
 
 
 def shown(

@@ -27,6 +27,7 @@ from recovery.inspect.rights import (
     CLUSTER_CONFIGS,
     GROUPS_DESCRIBE,
     IDS_DESCRIBE,
+    STATE_READ,
     TOPICS_CONFIGS,
     TOPICS_DESCRIBE,
 )
@@ -129,6 +130,12 @@ RULES: tuple[DoctorRule, ...] = (
         (),
         ("transaction.version", "KIP-890", "KIP-1022"),
         version_rules.transaction_version_low,
+    ),
+    DoctorRule(
+        "speaks-v1",
+        (STATE_READ,),
+        ("KIP-890",),
+        version_rules.speaks_v1,
     ),
     DoctorRule(
         "mixed-versions",

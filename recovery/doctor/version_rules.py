@@ -1,6 +1,6 @@
 """What brokers run: known bugs, transactions that speak an older protocol than they could."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -12,6 +12,7 @@ from recovery.doctor.findings import (
     Finding,
     Sign,
     SubjectKind,
+    names_sign,
     unseen,
 )
 from recovery.doctor.known_bugs import KnownBug, Suspicion, bugs_of
@@ -25,7 +26,9 @@ from recovery.doctor.versions import (
 )
 from recovery.errors import UsageError
 from recovery.facts import grouped
-from recovery.inspect.rights import CLUSTER_DESCRIBE
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateRecord
+from recovery.inspect.rights import CLUSTER_DESCRIBE, STATE_READ
 
 STRICT = 2
 """The level of transaction.version with an epoch for each transaction (KIP-890)."""
@@ -51,12 +54,11 @@ def known_bug(facts: DoctorFacts) -> Iterator[Finding]:
 
 def transaction_version_low(facts: DoctorFacts) -> Iterator[Finding]:
     """Find a cluster whose brokers could all speak a stricter transaction protocol than it does."""
-    levels = [p.finalized.get(TRANSACTION, 0) for p in facts.protocols.values()]
-    ranges = _ranges(facts, facts.broker_version)
+    level, ranges = _level(facts), _ranges(facts, facts.broker_version)
     known = [seen for seen in ranges if seen is not None]
-    if not levels or max(levels) >= STRICT or not all(map(_strict, known)):
+    if not facts.protocols or level >= STRICT or not all(map(_strict, known)):
         return
-    sign = Sign("feature", {"feature": TRANSACTION, "level": max(levels), "possible": STRICT})
+    sign = Sign("feature", {"feature": TRANSACTION, "level": level, "possible": STRICT})
     if None in ranges:
         signs = (sign, Sign("no-release", {"brokers": list(ranges[None])}))
         yield Finding("cluster", ALL, signs, state="unknown")
@@ -64,6 +66,32 @@ def transaction_version_low(facts: DoctorFacts) -> Iterator[Finding]:
         change = Change("features", TRANSACTION, TRANSACTION, str(STRICT))
         yield Finding("cluster", ALL, (sign,), change=change)
     yield from _unseen(facts)
+
+
+def speaks_v1(facts: DoctorFacts) -> Iterator[Finding]:
+    """Find ids whose newest transaction was of version 1 although the cluster can do version 2."""
+    if _level(facts) < STRICT:
+        return  # then all are
+    if ids := [name for name, version in facts.client_versions.items() if version < STRICT]:
+        yield Finding("transactional-id", min(ids), (names_sign("v1-ids", ids),))
+    yield from unseen(facts.missing_versions, STATE_READ, "transactional-id")
+
+
+def newest_versions(records: Iterable[StateRecord]) -> dict[str, int]:
+    """Return the protocol version of the newest transaction that each id's client wrote.
+
+    records: in offset order within a partition. Only beginnings and commits count: an abort after
+    the timeout, or by a new owner, bears the version of the coordinator.
+    """
+    newest = {}
+    for record in records:
+        value = record.value
+        if isinstance(value, TransactionValue) and value.state in _BY_CLIENT:
+            newest[record.transactional_id] = value.client_transaction_version
+    return newest
+
+
+_BY_CLIENT = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
 
 
 def mixed_versions(facts: DoctorFacts) -> Iterator[Finding]:
@@ -133,6 +161,11 @@ def _in_danger(bug: KnownBug, facts: DoctorFacts) -> bool:
 
 def _subject(brokers: Sequence[int]) -> tuple[SubjectKind, str]:
     return ("broker", str(brokers[0])) if len(brokers) == 1 else ("cluster", ALL)
+
+
+def _level(facts: DoctorFacts) -> int:
+    """Return the finalized transaction.version; a broker may not have heard of the newest yet."""
+    return max((p.finalized.get(TRANSACTION, 0) for p in facts.protocols.values()), default=0)
 
 
 def _strict(seen: VersionRange) -> bool:

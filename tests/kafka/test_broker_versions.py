@@ -7,13 +7,16 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer as ConfluentProducer
 
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA
+from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.doctor.versions import (
     METADATA,
@@ -25,6 +28,7 @@ from recovery.doctor.versions import (
     told,
 )
 from tests.kafka.command import Ran, eoctl
+from tests.kafka.conftest import MakeTopic
 
 
 def answered(lab: Lab) -> dict[int, Protocol]:
@@ -81,6 +85,40 @@ def test_a_version_by_hand_is_held_against_the_answers(lab1: Lab) -> None:
     assert eoctl("doctor", "--broker-version", "latest", lab=lab1).status == 2
     right = eoctl("doctor", "--broker-version", KAFKA, "-o", "json", lab=lab1)
     assert "known-bug" not in [r["rule"] for r in right.rows]
+
+
+def test_ids_that_still_speak_version_1(lab1: Lab, topic: MakeTopic) -> None:
+    """Beside one that speaks 2, one whose old transaction times out, and librdkafka's producer."""
+    name = topic(lab1, 1)
+
+    async def scenario() -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            for version in (1, 2):
+                producer = await Producer.init(client, f"{name}-v{version}", version=version)
+                await producer.send(name, 0, [NewRecord(b"x")])
+                await producer.commit()
+            late = await Producer.init(client, f"{name}-late", 1_000, version=1)
+            await late.send(name, 0, [NewRecord(b"x")])
+            await late.completed()  # the coordinator aborts it, with a record of version 2
+
+    asyncio.run(scenario())
+    old = ConfluentProducer(
+        {"bootstrap.servers": lab1.bootstrap_servers, "transactional.id": f"{name}-librdkafka"}
+    )
+    old.init_transactions(30)
+    old.begin_transaction()
+    old.produce(name, b"x", partition=0)
+    old.commit_transaction(30)
+
+    def spoken(*names: str) -> list[str]:
+        ran = eoctl("doctor", *names, "-o", "json", lab=lab1)
+        found = [r for r in ran.rows if r["rule"] == "speaks-v1"]
+        return [n for r in found for e in r["evidence"] for n in e["data"]["names"]]
+
+    assert spoken(f"{name}-v1") == [f"{name}-v1"]
+    assert spoken(f"{name}-v2") == []
+    assert spoken(f"{name}-late") == [f"{name}-late"]
+    assert spoken(f"{name}-librdkafka") == [f"{name}-librdkafka"]
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Read what the rules of `doctor` judge: only Metadata, List and Describe requests.
+"""Read what the rules of `doctor` judge: only Metadata, List, Describe and Fetch requests.
 
 The number of requests does not grow with the partitions, except that DescribeConfigs takes 500
 topics at a time.
@@ -12,9 +12,12 @@ from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
+from eoctl.operations.inspect.recent_state import not_read, recent_state
+from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Replicas
 from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
+from recovery.doctor.version_rules import STRICT, newest_versions
 from recovery.facts import Missing, PartitionFacts, Transactions, grouped
 from recovery.values import replace
 
@@ -52,7 +55,7 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
     )
     topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
     facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
-    return await _with_members(cluster, facts)
+    return await _with_versions(cluster, await _with_members(cluster, facts))
 
 
 async def _transactions(cluster: Cluster) -> Transactions:
@@ -92,3 +95,15 @@ async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
         return facts
     described, missing = await groups.describe_groups(cluster, facts.groups)
     return replace(facts, groups=tuple(described), missing_groups=(*facts.missing_groups, *missing))
+
+
+async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with the protocol that ids spoke within the last minutes, if one can be low."""
+    if cluster.transaction_version < STRICT:
+        return facts
+    recent = await recent_state(cluster, facts.now - WINDOW_MS)
+    if isinstance(recent, Missing):
+        return replace(facts, missing_versions=(recent,))
+    missing = not_read(recent, "it is not seen which protocol ids there speak")
+    versions = newest_versions(recent.records)
+    return replace(facts, client_versions=versions, missing_versions=tuple(missing))

@@ -1,21 +1,15 @@
-"""Find the transactional ids that are contested now, in the newest part of `__transaction_state`.
+"""Find the ids that are contested now, in the newest part of `__transaction_state`."""
 
-What that costs is bounded: the last ten minutes of each partition, at most MOST_RECORDS offsets and
-MOST_BYTES in all. Where there is more, every partition gets an equal share of its newest records.
-"""
+from collections.abc import Sequence
 
-from collections.abc import Iterable, Sequence
-
-from eoctl.kafka.ask import collect, coordinators, groups
-from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
-from eoctl.kafka.read.fetch import Chunk, Range, read
+from eoctl.kafka.ask import groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.inspect.recent_state import not_read, recent_state
 from eoctl.operations.inspect.source import Source
 from eoctl.render.contest_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, possible_groups
 from recovery.diagnose.contest import (
-    MOST_BYTES,
-    MOST_RECORDS,
     WINDOW_MS,
     Contest,
     Contests,
@@ -23,130 +17,27 @@ from recovery.diagnose.contest import (
     goes_on,
 )
 from recovery.diagnose.diagnosis_rows import ContestRow
-from recovery.facts import Missing, grouped
-from recovery.formats.batches import verify_crcs
-from recovery.formats.reader import CorruptError
-from recovery.inspect.history import StateRecord
-from recovery.inspect.log_part import part_of
-from recovery.plurals import counted
+from recovery.facts import Missing
 from recovery.row import ErrorRow
-from recovery.values import Value, replace
+from recovery.values import replace
 
 
 async def recent_contests(cluster: Cluster, now: int) -> Contests:
     """Return the contests that go on, with the groups of their owners. now: epoch ms, our clock."""
-    partitions = await coordinators.state_partitions(cluster)
-    if isinstance(partitions, Missing):
-        return Contests(missing=(partitions,))
-    tails = await _tails(cluster, partitions, now - WINDOW_MS)
-    found = await _read(cluster, tails, now)
+    recent = await recent_state(cluster, now - WINDOW_MS)
+    if isinstance(recent, Missing):
+        return Contests(missing=(recent,))
+    found = Contests(
+        tuple(c for c in contests(recent.records) if goes_on(c.initialisations[-1].at, now)),
+        read_from=recent.read_from,
+        unfinished=recent.unfinished,
+        missing=tuple(not_read(recent, "ids that are contested there are not seen")),
+    )
     if not found.contests:
         return found
     names = {name for c in found.contests for name in possible_groups(c.transactional_id)}
     owners, missing = await groups.find_groups(cluster, sorted(names))
     return replace(found, groups=tuple(owners), groups_missing=tuple(missing))
-
-
-class _Tails(Value):
-    """The ranges to read. cut: those that begin later than asked. failed: partition → why not."""
-
-    ranges: tuple[Range, ...]
-    cut: frozenset[int]
-    failed: dict[int, str]
-
-
-async def _tails(cluster: Cluster, partitions: Sequence[PartitionMetadata], since: int) -> _Tails:
-    """Return the ranges from an epoch ms on, shortened to MOST_RECORDS offsets in all."""
-    facts, _ = await collect.partition_offsets(cluster, (), partitions)
-    first, _ = await collect.offsets_at(cluster, partitions, [since])
-    ranges: list[Range] = []
-    failed: dict[int, str] = {}
-    for p in facts:
-        if p.error is not None or p.log_start_offset is None or p.high_watermark is None:
-            failed[p.partition] = p.error or "NOT_SEEN"
-            continue
-        end = p.high_watermark
-        # a leader that moved between the two answers says nothing of times: its share is read
-        start = first.get(p.topic_partition, {since: p.log_start_offset}).get(since, end)
-        ranges.append(Range(p.topic, p.partition, min(start, end), end))
-    most = fair_share([r.end - r.start for r in ranges], MOST_RECORDS)
-    cut = frozenset(r.partition for r in ranges if r.end - r.start > most)
-    shortened = (replace(r, start=max(r.start, r.end - most)) for r in ranges)
-    return _Tails(tuple(r for r in shortened if r.start < r.end), cut, failed)
-
-
-def fair_share(sizes: Iterable[int], most: int) -> int:
-    """Return how much each may take, so that all together take at most `most`.
-
-    >>> fair_share([10, 500, 900], 1010)
-    500
-    >>> fair_share([10, 20], 100)
-    20
-    """
-    ordered = sorted(sizes)
-    for number, size in enumerate(ordered):
-        share = most // (len(ordered) - number)
-        if size > share:
-            return share
-        most -= size
-    return ordered[-1] if ordered else 0
-
-
-async def _read(cluster: Cluster, tails: _Tails, now: int) -> Contests:
-    """Read the ranges, at most MOST_BYTES, and find the contests in them."""
-    records: list[StateRecord] = []
-    failed, size = dict(tails.failed), 0
-    unfinished = {r.partition for r in tails.ranges}
-    reading = read(cluster, tails.ranges)
-    try:
-        async for item in reading:
-            if not isinstance(item, Chunk):
-                unfinished.discard(item.partition)
-                if item.error is not None:
-                    failed[item.partition] = item.error
-                continue
-            size += len(item.records)
-            try:
-                records += _decoded(item)
-            except CorruptError:
-                failed[item.partition] = "CORRUPT"
-            if size >= MOST_BYTES:
-                break
-    finally:
-        await reading.aclose()
-    oldest: dict[int, int] = {}
-    for r in records:
-        if r.partition in tails.cut:
-            oldest.setdefault(r.partition, r.timestamp)
-    return Contests(
-        tuple(c for c in contests(records) if goes_on(c.initialisations[-1].at, now)),
-        read_from=max(oldest.values(), default=None),
-        unfinished=len(unfinished),
-        missing=tuple(_missing(failed, len(tails.ranges) + len(tails.failed))),
-    )
-
-
-def _decoded(chunk: Chunk) -> list[StateRecord]:
-    """Return the records of a chunk. Raises CorruptError."""
-    part = part_of(chunk.records)
-    verify_crcs(chunk.records, part.scan)
-    return list(part.decoded(chunk.partition, range(len(part.scan))))
-
-
-def _missing(failed: dict[int, str], partitions: int) -> list[Missing]:
-    """Return a `Missing` per error, each of all partitions that it concerns."""
-    by_error = grouped((error, number) for number, error in sorted(failed.items()))
-    return [
-        Missing(
-            "topic",
-            error,
-            f"{len(numbers)} of {counted(partitions, 'partition')} of __transaction_state could "
-            "not be read, so ids that are contested there are not seen"
-            + ("; grant READ on that topic" if error.endswith("AUTHORIZATION_FAILED") else ""),
-            topic=coordinators.TRANSACTION_STATE,
-        )
-        for error, numbers in by_error.items()
-    ]
 
 
 async def with_contests(source: Source, answer: Answer) -> Answer:

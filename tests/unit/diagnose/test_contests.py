@@ -8,7 +8,8 @@ import pytest
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import why
 from eoctl.operations.inspect.offline import Offline
-from eoctl.operations.inspect.recent_contests import contest_rows, fair_share, not_named
+from eoctl.operations.inspect.recent_contests import contest_rows, not_named
+from eoctl.operations.inspect.recent_state import fair_share
 from eoctl.render.contest_words import MOST_NOTED, contest_notes, reading_notes
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle

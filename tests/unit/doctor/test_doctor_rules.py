@@ -184,7 +184,13 @@ def test_what_a_rule_speaks_about(case: str) -> None:
     assert findings(facts) == expected
 
 
-VERSION_RULES = ("known-bug", "transaction-version-low", "mixed-versions", "newer-protocol")
+VERSION_RULES = (
+    "known-bug",
+    "transaction-version-low",
+    "speaks-v1",
+    "mixed-versions",
+    "newer-protocol",
+)
 """Their cases are in test_version_rules.py."""
 
 

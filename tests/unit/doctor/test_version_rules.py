@@ -7,16 +7,25 @@ import pytest
 
 from eoctl.render.doctor_words import change_argv, harm_of, remedy_of, sign_words
 from recovery.doctor.findings import DoctorFacts, Finding, judged
+from recovery.doctor.narrowing import narrowed
 from recovery.doctor.rules import RULES
-from recovery.doctor.version_rules import refuse_contradiction
+from recovery.doctor.version_rules import newest_versions, refuse_contradiction
 from recovery.doctor.versions import APIS, METADATA, TRANSACTION, Protocol, told
 from recovery.errors import UsageError
 from recovery.facts import Missing
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateRecord
 from recovery.values import replace
 from tests.unit.doctor.test_versions import ANSWERS
 from tests.unit.doctor_facts import REFUSED, SILENT, healthy, txn, with_ids, with_topic
 
-OURS = ("known-bug", "transaction-version-low", "mixed-versions", "newer-protocol")
+OURS = (
+    "known-bug",
+    "transaction-version-low",
+    "speaks-v1",
+    "mixed-versions",
+    "newer-protocol",
+)
 LEVELS = {(3, 6): 14, (3, 9): 21, (4, 0): 25, (4, 1): 27, (4, 2): 29, (4, 3): 30}
 
 
@@ -158,7 +167,8 @@ def test_a_low_transaction_version_of_brokers_that_can_do_no_more() -> None:
 def test_a_broker_that_is_not_seen_may_be_unable_to_do_more() -> None:
     two = running(protocol((4, 3), 0), protocol((4, 3), 0))
     silent = replace(two, missing_brokers=(replace(SILENT, broker=3),))
-    assert shown(silent) == [(name, "cluster *", "unknown", None) for name in OURS]
+    answers = [(name, "cluster *", "unknown", None) for name in OURS if name != "speaks-v1"]
+    assert shown(silent) == answers
     answered = running(protocol((4, 3), 0), protocol((4, 3), 0), protocol((4, 3), 0))
     assert [n for n, f in ours(replace(answered, missing_brokers=(REFUSED,)))] == [
         "transaction-version-low"  # its settings are hidden, its versions are not
@@ -196,3 +206,54 @@ def test_a_newer_protocol() -> None:
         "brokers 2, 3: newer than eoctl knows: Fetch 19, EndTxn 6"
     )
     assert rows["newer-protocol"].kind == "cluster"
+
+
+def record(name: str, state: TransactionState, version: int, offset: int) -> StateRecord:
+    value = TransactionValue(7, 0, 60_000, state, (), 0, 0, client_transaction_version=version)
+    return StateRecord(name, 3, offset, 0, value)
+
+
+def test_the_version_of_an_id_is_that_of_its_newest_transaction() -> None:
+    ongoing, prepared = TransactionState.ONGOING, TransactionState.PREPARE_COMMIT
+    aborted = TransactionState.PREPARE_ABORT
+    records = [
+        record("upgraded", ongoing, 0, 0),
+        record("upgraded", ongoing, 2, 1),
+        record("lowered", prepared, 2, 2),
+        record("lowered", ongoing, 0, 3),
+        record("timed-out", ongoing, 0, 4),
+        record("timed-out", aborted, 2, 5),  # by the coordinator, with its own version
+        record("only-initialised", TransactionState.EMPTY, 0, 6),
+        StateRecord("expired", 3, 7, 0, None),
+    ]
+    assert newest_versions(records) == {"upgraded": 2, "lowered": 0, "timed-out": 0}
+
+
+def test_ids_that_speak_version_1_although_the_cluster_can_do_2() -> None:
+    spoken = {"b": 0, "a": 1, "new": 2}
+    facts = running(NEW, NEW, NEW, client_versions=spoken)
+    assert shown(facts) == [("speaks-v1", "transactional-id a", "finding", None)]
+    [(_, finding)] = ours(facts)
+    assert sign_words(finding.signs[0]) == (
+        "2 ids wrote a transaction of version 1 within minutes: 'a', 'b'"
+    )
+    low = running(*[protocol((4, 3), 1)] * 3, client_versions=spoken)
+    assert [name for name, _ in ours(low)] == ["transaction-version-low"]
+
+
+def test_only_named_ids_are_said_to_speak_version_1() -> None:
+    facts = with_ids(txn("a"), txn("b"), facts=running(NEW, NEW, NEW))
+    facts = replace(facts, client_versions={"a": 0, "b": 0}, named=("b",))
+    about = narrowed(facts, ("b",))
+    [(_, finding)] = [one for one in judged(about, RULES) if one[0].name == "speaks-v1"]
+    assert finding.name == "b"
+    assert finding.signs[0].data["names"] == ["b"]
+
+
+def test_a_log_that_may_not_be_read() -> None:
+    denied = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "not read", topic="__transaction_state")
+    facts = running(NEW, NEW, NEW, missing_versions=(denied,))
+    assert shown(facts) == [("speaks-v1", "transactional-id *", "unknown", None)]
+    [(rule, finding)] = ours(facts)
+    assert remedy_of(rule, finding) == "Grant READ on __transaction_state, then ask again."
+    assert denied in facts.missing
