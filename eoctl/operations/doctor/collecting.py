@@ -98,7 +98,7 @@ async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
 
 
 async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
-    """Return the facts with the protocol that ids spoke within the last minutes, if one can be low."""
+    """Return the facts with the protocol that ids spoke within minutes, if it matters."""
     if cluster.transaction_version < STRICT:
         return facts
     recent = await recent_state(cluster, facts.now - WINDOW_MS)
