@@ -1,7 +1,7 @@
 """The table in docs/compatibility.md: a row for each known bug of brokers, from the data."""
 
 from eoctl.render.explain import means, part
-from recovery.doctor.known_bugs import KNOWN_BUGS, KnownBug
+from recovery.doctor.known_bugs import KNOWN_BUGS, LAST_READ, KnownBug
 from recovery.doctor.versions import dotted
 
 
@@ -15,7 +15,8 @@ def table() -> str:
         cells = [
             f"[{bug.number}](../eoctl/explain/bugs.md#{bug.number.lower()})",
             "; ".join(str(releases) for releases in bug.affected()),
-            ", ".join(dotted(release) for release in bug.fixed) or "no release",
+            ", ".join(dotted(release) for release in bug.fixed)
+            or f"none up to {dotted(LAST_READ)}",
             means(bug.number, "known bug"),
             part(bug.number, "known bug", "remedy") or "",
             _known_by(bug),

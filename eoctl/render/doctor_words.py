@@ -12,7 +12,9 @@ from eoctl.render.width import labelled
 from recovery.answers import Answer
 from recovery.doctor.doctor_rows import DoctorRow
 from recovery.doctor.findings import ALL, Change, Finding, Sign
+from recovery.doctor.known_bugs import LAST_READ
 from recovery.doctor.setting_names import REPLICATION
+from recovery.doctor.versions import dotted
 from recovery.plurals import counted, listed
 from recovery.quoting import addresses, quoted, some
 from recovery.times import span
@@ -95,7 +97,7 @@ def _brokers(data: Data) -> str:
 
 def _version(data: Data) -> str:
     answer = "it answers" if len(data["brokers"]) == 1 else "they answer"
-    source = "by --broker-version" if data["told"] else f"by what {answer} to ApiVersions"
+    source = "by --broker-version" if data["by_hand"] else f"by what {answer} to ApiVersions"
     return f"{_brokers(data)}: Kafka {data['versions']}, {source}"
 
 
@@ -106,7 +108,7 @@ def _no_release(data: Data) -> str:
 
 def bug_words(number: str, affected: Sequence[str], fixed: Sequence[str]) -> str:
     """Return which releases have a bug, and which have its fix."""
-    fix = f"fixed in {', '.join(fixed)}" if fixed else "no release has a fix"
+    fix = f"fixed in {', '.join(fixed)}" if fixed else f"no fix up to {dotted(LAST_READ)}"
     return f"{number} is in Kafka {'; '.join(affected)}; {fix}"
 
 

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from recovery.doctor.versions import Version, VersionRange, next_branch
 from recovery.values import Value
 
+LAST_READ: Version = (4, 3, 1)
+"""The newest release that was read: what has no fix up to it may have one later."""
+
 
 class KnownBug(Value):
     """One bug. first: the first release that has it; None: every release before a fix.
 
     fixed: the first release with the fix of each branch that got one, and the first branch that
-    never had the bug again; empty: no release has the fix. tried: releases on which a test of this
-    project, or a person, saw it; empty: as read. needs_few_copies: only a partition that may lose
-    all its leaders is in danger.
+    never had the bug again; empty: no release up to LAST_READ has the fix. tried: releases on which
+    a test of this project, or a person, saw it; empty: as read. needs_few_copies: only a partition
+    that may lose all its leaders is in danger.
     """
 
     number: str
@@ -74,5 +77,9 @@ def bugs_of(seen: VersionRange) -> list[Suspicion]:
     for bug in KNOWN_BUGS:
         affected = list(bug.affected())
         if any(seen.overlaps(a) for a in affected):
-            found.append(Suspicion(bug, any(seen.within(a) for a in affected)))
+            read = bool(bug.fixed) or seen.within(_READ)
+            found.append(Suspicion(bug, read and any(seen.within(a) for a in affected)))
     return found
+
+
+_READ = VersionRange(below=(*LAST_READ[:2], LAST_READ[2] + 1))

@@ -47,8 +47,8 @@ def known_bug(facts: DoctorFacts) -> Iterator[Finding]:
             continue
         for suspicion in bugs_of(seen):
             if _in_danger(suspicion.bug, facts):
-                told = seen == facts.broker_version
-                yield _suspected(suspicion, version_sign(seen, brokers, told=told), brokers)
+                by_hand = seen == facts.broker_version
+                yield _suspected(suspicion, version_sign(seen, brokers, by_hand=by_hand), brokers)
     yield from _unseen(facts)
 
 
@@ -118,9 +118,9 @@ def newer_protocol(facts: DoctorFacts) -> Iterator[Finding]:
 
 def refuse_contradiction(facts: DoctorFacts) -> None:
     """Raise UsageError if no broker answers like the version that somebody gave."""
-    told = facts.broker_version
+    by_hand = facts.broker_version
     seen = [r for r in _ranges(facts) if r is not None]
-    if told is not None and seen and not any(told.overlaps(r) for r in seen):
+    if by_hand is not None and seen and not any(by_hand.overlaps(r) for r in seen):
         raise UsageError(
             f"no broker answers like that version: they answer like {seen[0]}",
             where="--broker-version",
@@ -128,21 +128,21 @@ def refuse_contradiction(facts: DoctorFacts) -> None:
         )
 
 
-def version_sign(seen: VersionRange, brokers: Sequence[int], *, told: bool = False) -> Sign:
-    """Return the sign of what brokers run. told: somebody says so; else their answers do."""
-    return Sign("version", {"brokers": list(brokers), "versions": str(seen), "told": told})
+def version_sign(seen: VersionRange, brokers: Sequence[int], *, by_hand: bool = False) -> Sign:
+    """Return the sign of what brokers run. by_hand: somebody says so; else their answers do."""
+    return Sign("version", {"brokers": list(brokers), "versions": str(seen), "by_hand": by_hand})
 
 
-def _ranges(facts: DoctorFacts, told: VersionRange | None = None) -> ByRange:
-    """Return what each broker that answered runs. told: counts for brokers whose answer fits it."""
+def _ranges(facts: DoctorFacts, by_hand: VersionRange | None = None) -> ByRange:
+    """Return what each broker runs. by_hand: counts for brokers whose answer fits it."""
     return grouped(
-        (_combined(bounds(protocol), told), broker)
+        (_combined(bounds(protocol), by_hand), broker)
         for broker, protocol in sorted(facts.protocols.items())
     )
 
 
-def _combined(seen: VersionRange | None, told: VersionRange | None) -> VersionRange | None:
-    return told if told is not None and (seen is None or told.overlaps(seen)) else seen
+def _combined(seen: VersionRange | None, by_hand: VersionRange | None) -> VersionRange | None:
+    return by_hand if by_hand is not None and (seen is None or by_hand.overlaps(seen)) else seen
 
 
 def _suspected(suspicion: Suspicion, version: Sign, brokers: Sequence[int]) -> Finding:

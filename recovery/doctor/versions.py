@@ -89,12 +89,12 @@ _LAST = ((2, 8), (3, 9))
 """The last branches of Kafka 2 and 3."""
 
 
-def told(text: str) -> VersionRange:
+def by_hand(text: str) -> VersionRange:
     """Return the range of a version given by hand: `3.6.1` is one release, `3.6` a branch.
 
     Raise UsageError for anything else.
 
-    >>> told("3.6")
+    >>> by_hand("3.6")
     VersionRange(least=(3, 6, 0), below=(3, 7, 0))
     """
     if (match := re.fullmatch(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?", text)) is None:

@@ -24,8 +24,8 @@ from recovery.doctor.versions import (
     Protocol,
     VersionRange,
     bounds,
+    by_hand,
     newer_than_known,
-    told,
 )
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -53,7 +53,7 @@ def rows(ran: Ran) -> list[tuple[str, str, list[str]]]:
 
 def test_the_lab_s_own_release(lab1: Lab, lab3: Lab) -> None:
     for lab in (lab1, lab3):
-        assert told(KAFKA).within(seen(lab))
+        assert by_hand(KAFKA).within(seen(lab))
         assert str(seen(lab)) == KAFKA.rpartition(".")[0] + ".x"
         assert [newer_than_known(p) for p in answered(lab).values()] == [{}] * len(lab.broker_ids)
         assert {p.finalized[TRANSACTION] for p in answered(lab).values()} == {2}
@@ -63,7 +63,7 @@ def test_the_lab_s_own_release(lab1: Lab, lab3: Lab) -> None:
 def test_a_low_feature_of_the_newest_release(start_lab: Callable[[LabSpec], Lab]) -> None:
     """Its brokers answer the same requests, and `doctor` names Kafka's own command."""
     lab = start_lab(LabSpec(name="low", transaction_version=1))
-    assert told(KAFKA).within(seen(lab))
+    assert by_hand(KAFKA).within(seen(lab))
     ran = eoctl("doctor", "-o", "json", lab=lab)
     [low] = [r for r in ran.rows if r["rule"] == "transaction-version-low"]
     assert ran.status == 1
@@ -126,15 +126,15 @@ def test_ids_that_still_speak_version_1(lab1: Lab, topic: MakeTopic) -> None:
 def test_older_releases(start_lab: Callable[[LabSpec], Lab], version: str) -> None:
     lab = start_lab(LabSpec(name="v" + version.replace(".", ""), kafka_version=version))
     try:
-        assert told(version).within(seen(lab))
-        assert seen(lab).within(told(version.rpartition(".")[0]))
+        assert by_hand(version).within(seen(lab))
+        assert seen(lab).within(by_hand(version.rpartition(".")[0]))
         perhaps = eoctl("doctor", "-o", "json", lab=lab)
-        by_hand = eoctl("doctor", "--broker-version", version, "-o", "json", lab=lab)
+        exact = eoctl("doctor", "--broker-version", version, "-o", "json", lab=lab)
     finally:
         lab.down()
     of_any = {bug for rule, _, bugs in rows(perhaps) if rule == "known-bug" for bug in bugs}
-    certain = [bugs for rule, _, bugs in rows(by_hand) if rule == "known-bug"]
-    assert {state for rule, state, _ in rows(by_hand) if rule == "known-bug"} == {"finding"}
+    certain = [bugs for rule, _, bugs in rows(exact) if rule == "known-bug"]
+    assert {state for rule, state, _ in rows(exact) if rule == "known-bug"} == {"finding"}
     assert {bug for bugs in certain for bug in bugs} <= of_any
     assert ("KAFKA-19690" in of_any) is (version != "2.8.2")  # fixed in 4.0.2 and 3.9.2
     assert not {"mixed-versions", "newer-protocol", "transaction-version-low"} & {

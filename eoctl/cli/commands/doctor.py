@@ -10,7 +10,7 @@ from eoctl.operations.doctor.doctor_answer import doctor as examined
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.doctor import DOCTOR
 from eoctl.render.doctor_words import doctor_lines
-from recovery.doctor.versions import told
+from recovery.doctor.versions import by_hand
 
 
 def doctor(
@@ -29,7 +29,7 @@ def doctor(
     Each finding has its evidence, harm, remedy and source. Exit status 1: a finding; 3: something
     could not be seen, and which right would show it.
     """
-    version = None if broker_version is None else told(broker_version)
+    version = None if broker_version is None else by_hand(broker_version)
     answer = with_cluster(
         connection.one(),
         connection.seconds(),

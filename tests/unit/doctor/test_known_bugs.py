@@ -6,7 +6,7 @@ import pytest
 
 from eoctl.render.explain import entries, part
 from recovery.doctor.known_bugs import KNOWN_BUGS, bugs_of
-from recovery.doctor.versions import VersionRange, told
+from recovery.doctor.versions import VersionRange, by_hand
 
 RELEASES = [
     "2.8.0",
@@ -70,7 +70,7 @@ def having(number: str) -> str:
     return " ".join(
         release
         for release in RELEASES
-        if number in {s.bug.number for s in bugs_of(told(release)) if s.certain}
+        if number in {s.bug.number for s in bugs_of(by_hand(release)) if s.certain}
     )
 
 
@@ -81,18 +81,21 @@ def test_the_releases_with_a_bug(number: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_of_one_release_nothing_is_uncertain(release: str) -> None:
-    assert all(suspicion.certain for suspicion in bugs_of(told(release)))
+    assert all(suspicion.certain for suspicion in bugs_of(by_hand(release)))
 
 
 def test_a_branch_has_for_certain_what_all_its_releases_have() -> None:
     branches = {release.rpartition(".")[0] for release in RELEASES}
     for branch in branches:
         of_each = [
-            {s.bug.number for s in bugs_of(told(release))}
+            {s.bug.number for s in bugs_of(by_hand(release))}
             for release in RELEASES
             if release.rpartition(".")[0] == branch
         ]
-        found = bugs_of(told(branch))
+        found = bugs_of(by_hand(branch))
+        if branch == "4.3":  # it may get a release with the fix
+            assert [(s.bug.number, s.certain) for s in found] == [("KAFKA-20734", False)]
+            continue
         assert {s.bug.number for s in found if s.certain} == set.intersection(*of_each), branch
         assert {s.bug.number for s in found} >= set.union(*of_each), branch
 
@@ -103,7 +106,10 @@ def test_what_is_not_known_may_have_any_bug() -> None:
 
 
 def test_a_release_that_was_not_read_may_have_what_has_no_fix() -> None:
-    assert [s.bug.number for s in bugs_of(told("9.0.0"))] == ["KAFKA-20734"]
+    for later in ("4.3.2", "4.4.0", "9.0.0"):
+        assert [(s.bug.number, s.certain) for s in bugs_of(by_hand(later))] == [
+            ("KAFKA-20734", False)
+        ]
 
 
 def test_every_bug_has_its_entry() -> None:

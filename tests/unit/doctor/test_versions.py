@@ -17,8 +17,8 @@ from recovery.doctor.versions import (
     Version,
     VersionRange,
     bounds,
+    by_hand,
     newer_than_known,
-    told,
 )
 from recovery.errors import UsageError
 
@@ -125,13 +125,13 @@ def test_requests_that_a_service_blocks_leave_the_others() -> None:
     ],
 )
 def test_a_version_by_hand(text: str, least: Version, below: Version) -> None:
-    assert told(text) == VersionRange(least, below)
+    assert by_hand(text) == VersionRange(least, below)
 
 
 @pytest.mark.parametrize("text", ["", "4", "v4.0.1", "4.0.1-rc1", "7.6.0-ccs", "4.0.1.2", "4.0.x"])
 def test_what_is_no_version(text: str) -> None:
     with pytest.raises(UsageError, match="no version of Apache Kafka"):
-        told(text)
+        by_hand(text)
 
 
 R = VersionRange
