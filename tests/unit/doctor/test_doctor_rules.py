@@ -7,7 +7,7 @@ import pytest
 
 from eoctl.render.doctor_words import remedy_of, sign_words
 from eoctl.render.explain import entries, part
-from recovery.doctor.findings import DoctorFacts, Finding, Replicas, judged
+from recovery.doctor.findings import DoctorFacts, Finding, Replicas, Settings, judged
 from recovery.doctor.narrowing import narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
 from recovery.facts import GroupFacts, Missing, Transactions
@@ -352,6 +352,45 @@ def test_names_leave_out_what_is_about_others() -> None:
     ]
     assert of("readers") == []
     assert len(of()) == 7
+
+
+def test_a_name_leaves_out_kafkas_own_topics_and_keeps_who_writes_it() -> None:
+    facts = with_topic(STATE, 1)
+    facts = replace(facts, topics={**facts.topics, "orders": Replicas(1, 1)}, named=("orders",))
+    facts = narrowed(with_ids(txn("app-1", topic="orders"), facts=facts), ("orders",))
+    assert len(judged(facts, RULES)) == 2
+    [(_, finding)] = shown(facts, judged(facts, RULES))
+    assert finding.name == "orders"
+    assert finding.signs[1].data == {"names": ["app-1"], "number": 1}
+
+
+def test_a_changelog_whose_settings_are_hidden_is_no_finding() -> None:
+    name = "app-store-changelog"
+    settings: Settings = {"cleanup.policy": "compact", "delete.retention.ms": None}
+    facts = healthy(topic_settings={**dict.fromkeys(MADE, SAFE), name: settings})
+    assert judged(facts, RULES) == []
+    empty = healthy(topic_settings={**dict.fromkeys(MADE, SAFE), name: {}})
+    assert judged(empty, RULES) == []
+
+
+def test_a_changelog_that_is_not_described_is_unknown() -> None:
+    def refused(topic: str | None) -> Missing:
+        return Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic=topic)
+
+    for names, expected in (
+        (("app-store-changelog",), [("topic", "*", "topics: DESCRIBE")]),
+        (("orders",), []),
+    ):
+        facts = healthy(missing_topics=tuple(map(refused, names)))
+        assert unknown(facts, "changelog-deletes") == expected
+    nameless = healthy(missing_settings=(refused(None),))
+    assert unknown(nameless, "changelog-deletes") == []
+
+
+def test_copies_that_are_not_known_are_no_finding() -> None:
+    """The brokers hide what they would give a topic that does not exist yet."""
+    hidden = dict.fromkeys((1, 2, 3), {"min.insync.replicas": "2"})
+    assert judged(healthy(topics={}, topic_settings={}, broker_settings=hidden), RULES) == []
 
 
 def test_names_leave_out_the_cluster_and_its_brokers() -> None:
