@@ -389,7 +389,7 @@ def test_a_changelog_that_is_not_described_is_unknown() -> None:
 
 def test_copies_that_are_not_known_are_no_finding() -> None:
     """The brokers hide what they would give a topic that does not exist yet."""
-    hidden = dict.fromkeys((1, 2, 3), {"min.insync.replicas": "2"})
+    hidden = {broker: {"min.insync.replicas": "2"} for broker in (1, 2, 3)}
     assert judged(healthy(topics={}, topic_settings={}, broker_settings=hidden), RULES) == []
 
 
