@@ -162,8 +162,11 @@ def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]
 
 
 def subject_words(row: DoctorRow) -> str:
-    """Return what a row is about: `topic orders`, `cluster`."""
-    return row.subject.kind if row.subject.name == ALL else f"{row.subject.kind} {row.subject.name}"
+    """Return what a row is about: `topic orders`, `cluster`, `any topic`."""
+    kind, name = row.subject.kind, row.subject.name
+    if name != ALL:
+        return f"{kind} {name}"
+    return kind if kind == "cluster" else f"any {kind}"
 
 
 def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iterator[str]:
@@ -184,6 +187,6 @@ def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iter
 def _parts(row: DoctorRow) -> Iterator[tuple[str, str]]:
     for evidence in row.evidence:
         yield "seen" if row.state == "finding" else "not seen", evidence.text
-    yield "harm" if row.state == "finding" else "may be", row.harm
+    yield "harm" if row.state == "finding" else "harm, if so", row.harm
     yield "remedy", row.remedy
     yield "source", ", ".join(row.sources)

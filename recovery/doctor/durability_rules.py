@@ -88,7 +88,8 @@ def few_copies(facts: DoctorFacts) -> Iterator[Finding]:
 def one_copy_suffices(facts: DoctorFacts) -> Iterator[Finding]:
     """Find topics with three copies whose leader acknowledges what it alone has."""
     for c in copies(facts):
-        if (c.replication_factor or 0) >= COPIES and c.least_in_sync == 1:
+        factor = c.replication_factor
+        if factor is not None and factor >= COPIES and c.least_in_sync == 1:
             yield c.finding(MIN_IN_SYNC, c.least_in_sync, "2")
     yield from _settings_unseen(facts)
 
@@ -96,8 +97,8 @@ def one_copy_suffices(facts: DoctorFacts) -> Iterator[Finding]:
 def every_copy_needed(facts: DoctorFacts) -> Iterator[Finding]:
     """Find topics that take no record as soon as one of their brokers is away."""
     for c in copies(facts):
-        factor, least = c.replication_factor or 0, c.least_in_sync
-        if factor >= 2 and least is not None and least >= factor:
+        factor, least = c.replication_factor, c.least_in_sync
+        if factor is not None and least is not None and least >= factor >= 2:
             yield c.finding(MIN_IN_SYNC, least, str(factor - 1) if factor >= COPIES else None)
     yield from _settings_unseen(facts)
 
@@ -135,7 +136,7 @@ def _to_be_made(facts: DoctorFacts, topic: str) -> Copies:
 
 
 def _number(value: str | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() else None
+    return None if value is None else int(value)
 
 
 def _flag(value: str | None) -> bool | None:

@@ -79,7 +79,7 @@ def producers_expire_early(facts: DoctorFacts) -> Iterator[Finding]:
 
 def offsets_expire_early(facts: DoctorFacts) -> Iterator[Finding]:
     """Find coordinators that forget the offsets of a group without members within a day."""
-    if (least := facts.least(OFFSETS_RETENTION)) is not None and least[0] * 60_000 < AWAY_MS:
+    if (least := facts.least(OFFSETS_RETENTION)) is not None and least[0] < AWAY_MS // 60_000:
         idle = [g.group for g in facts.groups if g.state == "Empty"]
         signs = (setting_sign(OFFSETS_RETENTION, *least),)
         if idle:

@@ -12,7 +12,8 @@ _ABOUT = ("topic", "group", "transactional-id")
 def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
     """Return the facts with only the named ids and groups; without names all of them.
 
-    A topic named keeps the ids that write it. Topics stay: `shown` leaves the others out.
+    A topic named keeps the ids that write it. Topics stay: `shown` leaves the others out. What
+    hides other topics is left out, since it hides nothing about the names.
     """
     if not names:
         return facts
@@ -21,11 +22,16 @@ def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
         for t in facts.transactions.rows
         if t.transactional_id in names or any(p.topic in names for p in t.partitions or ())
     )
-    groups = tuple(g for g in facts.groups if g.group in names)
     ids = {t.transactional_id for t in rows}
-    versions = {name: version for name, version in facts.client_versions.items() if name in ids}
-    transactions = replace(facts.transactions, rows=rows)
-    return replace(facts, transactions=transactions, groups=groups, client_versions=versions)
+    topics = {*names, *(p.topic for t in rows for p in t.partitions or ())}
+    return replace(
+        facts,
+        transactions=replace(facts.transactions, rows=rows),
+        groups=tuple(g for g in facts.groups if g.group in names),
+        client_versions={n: v for n, v in facts.client_versions.items() if n in ids},
+        missing_topics=tuple(m for m in facts.missing_topics if m.topic in {*topics, None}),
+        missing_settings=tuple(m for m in facts.missing_settings if m.topic in topics),
+    )
 
 
 def shown(

@@ -124,6 +124,18 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.restart.producers": _RESTART,
     "recovery.restart.transactional": _RESTART,
     "recovery.watch.group_rule": ("group_rule",),
+    **{
+        f"recovery.doctor.{name}": ("doctor_rules", "as_checks")
+        for name in (
+            "findings",
+            "durability_rules",
+            "id_rules",
+            "expiry_rules",
+            "changelog_rules",
+            "narrowing",
+            "as_checks",
+        )
+    },
 }
 
 

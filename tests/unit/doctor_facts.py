@@ -68,7 +68,7 @@ def with_setting(key: str, value: str, brokers: tuple[int, ...] = (1, 2, 3)) -> 
 
 
 def txn(
-    name: str, timeout: int = 60_000, topic: str | None = None, **more: Any
+    name: str, timeout: int | None = 60_000, topic: str | None = None, **more: Any
 ) -> TransactionFacts:
     """A described id; topic: it has an open transaction that writes there."""
     values = {"state": "Ongoing" if topic else "CompleteCommit", "start_timestamp": NOW - HOUR}

@@ -1,12 +1,13 @@
 """Each rule of `doctor`: settings it speaks about, those it does not, and hidden ones."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from eoctl.render.doctor_words import remedy_of, sign_words
 from eoctl.render.explain import entries, part
-from recovery.doctor.findings import DoctorFacts, Finding, Replicas, judged
+from recovery.doctor.findings import DoctorFacts, Finding, Replicas, Settings, judged
 from recovery.doctor.narrowing import narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
 from recovery.facts import GroupFacts, Missing, Transactions
@@ -136,6 +137,10 @@ CASES: Mapping[str, tuple[DoctorFacts, list[Shown]]] = {
         ),
         [],
     ),
+    "ids that are not described, and a ghost": (
+        with_ids(txn("a", None), txn("b", DAY, ghost=True), txn("c", 2_147_483_647, ghost=True)),
+        [],
+    ),
     "ids that expire within a day": (
         with_setting("transactional.id.expiration.ms", str(DAY - 1)),
         [("ids-expire-early", "cluster", "*")],
@@ -156,7 +161,11 @@ CASES: Mapping[str, tuple[DoctorFacts, list[Shown]]] = {
     "offsets that expire within a day, and a group that is away": (
         replace(
             with_setting("offsets.retention.minutes", "1439"),
-            groups=(GroupFacts("busy", "Stable"), GroupFacts("away", "Empty")),
+            groups=(
+                GroupFacts("z", "Empty"),
+                GroupFacts("a", "Stable"),
+                GroupFacts("away", "Empty"),
+            ),
         ),
         [("offsets-expire-early", "group", "away")],
     ),
@@ -169,6 +178,10 @@ CASES: Mapping[str, tuple[DoctorFacts, list[Shown]]] = {
     "tombstones that go within an hour": (
         with_topic("app-store-changelog", delete_retention_ms=str(HOUR - 1)),
         [("changelog-forgets-deletes", "topic", "app-store-changelog")],
+    ),
+    "tombstones of a changelog that is deleted, which has none": (
+        with_topic("app-store-changelog", cleanup_policy="delete", delete_retention_ms="1"),
+        [("changelog-deletes", "topic", "app-store-changelog")],
     ),
     "tombstones that stay an hour": (
         with_topic("app-store-changelog", delete_retention_ms=str(HOUR)),
@@ -221,15 +234,17 @@ def test_topics_to_be_made_are_judged_by_what_brokers_would_give_them() -> None:
 
 
 def test_an_id_in_use_is_named_before_its_coordinator_drops_it() -> None:
-    client = "app-5f-StreamThread-1-consumer-9"
-    members = GroupFacts("app", "Stable", members=((client, "h"),))
+    clients = [(f"app-5f-StreamThread-{n}-consumer-9", "h") for n in (1, 2)]
+    members = GroupFacts("app", "Stable", members=tuple(clients))
     for idle, expected in ((6 * DAY - 1, []), (6 * DAY, ["app-5f-1"])):
         rows = (
             txn("app-5f-1", start_timestamp=NOW - idle),
             txn("gone-1", start_timestamp=NOW - idle),
+            txn("app-5f-2", start_timestamp=NOW - idle, ghost=True),
             txn("open-1", start_timestamp=NOW - idle, topic=STATE),
         )
-        facts = with_ids(*rows, facts=healthy(groups=(members,)))
+        groups = (GroupFacts("not described", "Stable"), members)
+        facts = with_ids(*rows, facts=healthy(groups=groups))
         assert [name for rule, _, name in findings(facts)] == expected
 
 
@@ -348,6 +363,137 @@ def test_names_leave_out_what_is_about_others() -> None:
     ]
     assert of("readers") == []
     assert len(of()) == 7
+
+
+def test_a_name_leaves_out_kafkas_own_topics_and_keeps_who_writes_it() -> None:
+    facts = with_topic(STATE, 1)
+    facts = replace(facts, topics={**facts.topics, "orders": Replicas(1, 1)}, named=("orders",))
+    facts = narrowed(with_ids(txn("app-1", topic="orders"), facts=facts), ("orders",))
+    assert len(judged(facts, RULES)) == 2
+    [(_, finding)] = shown(facts, judged(facts, RULES))
+    assert finding.name == "orders"
+    assert finding.signs[1].data == {"names": ["app-1"], "number": 1}
+
+
+def test_a_changelog_whose_settings_are_hidden_is_no_finding() -> None:
+    name = "app-store-changelog"
+    settings: Settings = {"cleanup.policy": "compact", "delete.retention.ms": None}
+    facts = healthy(topic_settings={**dict.fromkeys(MADE, SAFE), name: settings})
+    assert judged(facts, RULES) == []
+    empty = healthy(topic_settings={**dict.fromkeys(MADE, SAFE), name: {}})
+    assert judged(empty, RULES) == []
+
+
+def test_a_changelog_that_is_not_described_is_unknown() -> None:
+    def refused(topic: str | None) -> Missing:
+        return Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic=topic)
+
+    for names, expected in (
+        (("app-store-changelog",), [("topic", "*", "topics: DESCRIBE")]),
+        (("orders",), []),
+    ):
+        facts = healthy(missing_topics=tuple(map(refused, names)))
+        assert unknown(facts, "changelog-deletes") == expected
+    nameless = healthy(missing_settings=(refused(None),))
+    assert unknown(nameless, "changelog-deletes") == []
+
+
+def test_copies_that_are_not_known_are_no_finding() -> None:
+    """The brokers hide what they would give a topic that does not exist yet."""
+    hidden = {broker: {"min.insync.replicas": "2"} for broker in (1, 2, 3)}
+    assert judged(healthy(topics={}, topic_settings={}, broker_settings=hidden), RULES) == []
+
+
+def test_names_leave_out_the_cluster_and_its_brokers() -> None:
+    facts = with_setting("transactional.id.expiration.ms", "1")
+    facts = replace(
+        facts,
+        broker_settings={
+            1: facts.broker_settings[1] | {"producer.id.expiration.ms": "1"},
+            2: facts.broker_settings[2],
+        },
+        named=("1", STATE),
+    )
+    found = shown(facts, judged(facts, RULES))
+    assert len(judged(facts, RULES)) == 2
+    assert found == []
+
+
+def test_an_id_that_was_not_described_has_no_topics() -> None:
+    row = replace(txn("app"), partitions=None)
+    facts = narrowed(with_ids(row, facts=healthy(named=("app", "t"))), ("app", "t"))
+    assert facts.written == {}
+    assert [t.transactional_id for t in facts.transactions.rows] == ["app"]
+    assert narrowed(with_ids(row), ("t",)).transactions.rows == ()
+
+
+def test_the_settings_of_a_topic_that_a_named_id_writes_stay() -> None:
+    refused = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic="orders")
+    hidden = healthy(missing_settings=(refused,), missing_topics=(refused,), named=("app",))
+    facts = narrowed(with_ids(txn("app", topic="orders"), facts=hidden), ("app",))
+    assert facts.missing == (refused, refused)
+    assert unknown(facts, "one-copy-suffices") == [
+        ("topic", "*", "topics: DESCRIBE"),
+        ("topic", "*", "topics: DESCRIBE_CONFIGS"),
+    ]
+    other = replace(facts, transactions=Transactions(), named=())
+    assert unknown(other, "one-copy-suffices") == []
+
+
+def test_one_topic_of_kafka_made_and_one_not() -> None:
+    facts = healthy(topics={STATE: MADE[STATE]}, broker_settings={}, missing_brokers=(REFUSED,))
+    assert unknown(facts, "few-copies") == [("cluster", "*", "cluster: DESCRIBE_CONFIGS")]
+
+
+def test_certain_findings_come_first() -> None:
+    facts = replace(with_topic(STATE, 3, min_insync_replicas="1"), missing_brokers=(SILENT,))
+    states = [f.state for _, f in judged(facts, RULES)]
+    assert states == sorted(states)
+    assert set(states) == {"finding", "unknown"}
+
+
+def test_what_was_not_seen_is_named() -> None:
+    def refused(topic: str | None = None, **more: Any) -> Missing:
+        return Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic=topic, **more)
+
+    names = ("a", "b", "c", "d")
+    facts = healthy(missing_settings=tuple(map(refused, names)), named=names)
+    [rule] = [f for r, f in judged(facts, RULES) if r.name == "unclean-election"]
+    assert rule.signs[0].data == {
+        "names": ["a", "b", "c"],
+        "number": 4,
+        "error": "TOPIC_AUTHORIZATION_FAILED",
+        "detail": "hidden",
+        "brokers": [],
+    }
+    assert sign_words(rule.signs[0]) == (
+        "'a', 'b', 'c' and 1 more: hidden (TOPIC_AUTHORIZATION_FAILED)"
+    )
+    one = healthy(
+        transactions=Transactions(missing=(Missing("transaction", "X", "no", broker=2, id="i"),))
+    )
+    [finding] = [f for r, f in judged(one, RULES) if r.name == "timeout-long"]
+    assert sign_words(finding.signs[0]) == "broker 2: 'i': no (X)"
+
+
+def test_why_a_topic_matters() -> None:
+    facts = replace(with_topic("orders", 1), held=("orders",))
+    assert [s.code for s in only(facts).signs] == ["copies", "held"]
+    written = with_ids(txn("app-1", topic="orders"), facts=facts)
+    assert [s.code for s in only(written).signs] == ["copies", "written-by", "held"]
+
+
+def test_names_leave_out_what_hides_other_topics() -> None:
+    def refused(name: str | None) -> Missing:
+        return Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic=name)
+
+    hidden = healthy(
+        missing_topics=(refused(None), refused("lost"), refused("mine")),
+        missing_settings=(refused("other-changelog"), refused("mine")),
+        named=("mine",),
+    )
+    facts = narrowed(hidden, ("mine",))
+    assert [m.topic for m in facts.missing] == [None, "mine", "mine"]
 
 
 def test_a_topic_that_is_named_is_judged_though_nobody_writes_it() -> None:
