@@ -163,7 +163,10 @@ def test_one_copy_is_found_while_a_transaction_writes_it(three: Lab) -> None:
             producer = await write(client, "single-id", name)
             for names in ((), (name,), ("single-id",)):
                 ran = examined(three, *names)
-                assert found(ran) == [("few-copies", "topic", name)], names
+                # a partition with one copy may be without a leader, which is a bug's occasion
+                bug = [] if names else [("known-bug", "cluster", "*")]
+                assert found(ran) == [("few-copies", "topic", name), *bug], names
+                assert [r["sources"] for r in ran.rows[1:]] == [["KAFKA-20734"]] * len(bug)
                 assert ran.rows[0]["evidence"][1]["data"] == {"names": ["single-id"], "number": 1}
             assert found(examined(three, ORDERS, IDS, "sales")) == []
             await producer.commit()
@@ -181,15 +184,11 @@ def test_a_name_that_is_nothing_makes_it_incomplete(three: Lab) -> None:
 def test_it_only_lists_and_describes_and_asks_no_more_for_more_partitions(
     three: Lab, tmp_path: Path
 ) -> None:
-    list_groups, describe_groups, describe_transactions, describe_configs, versions = (
-        16,
-        15,
-        65,
-        32,
-        18,
-    )
+    list_groups, describe_groups, describe_transactions = 16, 15, 65
+    describe_configs, versions, fetch = 32, 18, 1
     allowed = {METADATA, LIST_OFFSETS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS, list_groups}
     allowed |= {describe_groups, describe_transactions, describe_configs, versions}
+    allowed |= {fetch}  # of __transaction_state
     asked = []
     with relayed(three) as relay:
         env = environment(EOCTL_CONFIG=relay.config(tmp_path))
@@ -319,6 +318,7 @@ def test_what_a_user_may_not_see_names_the_right(secure_lab: Lab, topic: MakeTop
     assert ("few-copies", "topics: DESCRIBE") in rights
     assert not [row for row in nobody.rows if row["state"] == "finding"]
     assert {rule for rule, _ in rights} == set(rules())
+    assert ("speaks-v1", "__transaction_state: READ") in rights
     named = ("--topic", name, "--operation", "DescribeConfigs", "--deny-principal", "User:viewer")
     try:
         acl(secure_lab, "--add", *named)
@@ -335,9 +335,10 @@ def test_what_a_user_may_not_see_names_the_right(secure_lab: Lab, topic: MakeTop
 
 
 def rules() -> list[str]:
-    """The rules that the table in docs/doctor.md names."""
+    """The rules that the table in docs/doctor.md names, without those that need no right."""
     page = (Path(__file__).parents[2] / "docs/doctor.md").read_text(encoding="utf-8")
-    return [line.split("]")[0].removeprefix("| [") for line in page.splitlines() if "| [" in line]
+    lines = [line for line in page.splitlines() if "| [" in line and "| none |" not in line]
+    return [line.split("]")[0].removeprefix("| [") for line in lines]
 
 
 def acl(lab: Lab, *words: str) -> None:

@@ -136,6 +136,9 @@ MODULES: dict[str, Sequence[str]] = {
             "as_checks",
         )
     },
+    "recovery.doctor.versions": ("versions", "version_rules", "known_bugs"),
+    "recovery.doctor.known_bugs": ("known_bugs", "version_rules"),
+    "recovery.doctor.version_rules": ("version_rules",),
 }
 
 
