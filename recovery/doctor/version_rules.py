@@ -165,7 +165,7 @@ def _subject(brokers: Sequence[int]) -> tuple[SubjectKind, str]:
 
 def _level(facts: DoctorFacts) -> int:
     """Return the finalized transaction.version; a broker may not have heard of the newest yet."""
-    return max((p.finalized.get(TRANSACTION, 0) for p in facts.protocols.values()), default=0)
+    return max([0, *(p.finalized.get(TRANSACTION, 0) for p in facts.protocols.values())])
 
 
 def _strict(seen: VersionRange) -> bool:

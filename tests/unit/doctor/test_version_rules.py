@@ -159,7 +159,16 @@ def test_a_low_transaction_version_that_all_brokers_could_raise(level: int) -> N
 
 def test_a_level_that_is_not_finalized_is_0() -> None:
     none = Protocol(ANSWERS[4, 3], {METADATA: 30})
-    assert [name for name, _ in ours(running(none, none, none))] == ["transaction-version-low"]
+    [(name, finding)] = ours(running(none, none, none))
+    assert name == "transaction-version-low"
+    assert finding.signs[0].data["level"] == 0
+
+
+def test_the_first_release_that_can_do_version_2_is_4_0_0() -> None:
+    first = running(*[protocol((4, 0), 0)] * 3)  # whose bounds are 4.0.0 alone
+    assert "transaction-version-low" in [name for name, _ in ours(first)]
+    before = running(*[protocol((3, 9), 0)] * 3)
+    assert "transaction-version-low" not in [name for name, _ in ours(before)]
 
 
 def test_a_low_transaction_version_of_brokers_that_can_do_no_more() -> None:

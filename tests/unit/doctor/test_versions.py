@@ -19,6 +19,7 @@ from recovery.doctor.versions import (
     bounds,
     by_hand,
     newer_than_known,
+    releases,
 )
 from recovery.errors import UsageError
 
@@ -40,8 +41,20 @@ def recorded() -> Answers:
 
 ANSWERS = recorded()
 NEW = [release for release in ANSWERS if release >= (2, 8)]
-LEVELS = {(3, 3): 7, (3, 4): 8, (3, 5): 11, (3, 6): 14}
-"""Of metadata.version, as kafka-features.sh and Kafka's upgrade notes name them: 3.3-IV3 ..."""
+LEVELS = {
+    (3, 3): 7,
+    (3, 4): 8,
+    (3, 5): 11,
+    (3, 6): 14,
+    (3, 7): 19,
+    (3, 8): 20,
+    (3, 9): 21,
+    (4, 0): 25,
+    (4, 1): 27,
+    (4, 2): 29,
+    (4, 3): 30,
+}
+"""Of metadata.version, as kafka-features.sh of each release prints the newest one."""
 
 
 def of(release: tuple[int, ...], level: int | None = None) -> Protocol:
@@ -56,6 +69,15 @@ def test_the_bounds_of_a_recorded_answer_hold_its_release(release: tuple[int, in
     assert VersionRange((*release, 0), (*release, 1)).within(seen)
 
 
+@pytest.mark.parametrize("release", NEW)
+def test_the_table_is_what_was_recorded(release: tuple[int, int]) -> None:
+    has = dict(releases()[*release, 0])
+    assert has.pop(METADATA, None) == LEVELS.get(release)
+    recorded = {name: ANSWERS[release][key][1] for name, key in APIS.items() if name in has}
+    assert has == recorded
+    assert {name for name, key in APIS.items() if key in ANSWERS[release]} == set(has)
+
+
 def test_most_branches_are_told_apart_by_their_requests_alone() -> None:
     apart = {release: str(bounds(of(release))) for release in NEW}
     others = {release for release, text in apart.items() if text != "{}.{}.x".format(*release)}
@@ -65,7 +87,7 @@ def test_most_branches_are_told_apart_by_their_requests_alone() -> None:
     assert apart[4, 0] == "4.0.0"  # recorded from 4.0.0, which answers JoinGroup from version 2 on
 
 
-@pytest.mark.parametrize("release", [(3, 3), (3, 4)])
+@pytest.mark.parametrize("release", [(3, 3), (3, 4), (3, 6), (4, 3)])
 def test_the_level_of_metadata_tells_them_apart(release: tuple[int, int]) -> None:
     assert str(bounds(of(release, LEVELS[release]))) == f"{release[0]}.{release[1]}.x"
 
