@@ -77,8 +77,8 @@ def bugs_of(seen: VersionRange) -> list[Suspicion]:
     for bug in KNOWN_BUGS:
         affected = list(bug.affected())
         if any(seen.overlaps(a) for a in affected):
-            read = bool(bug.fixed) or seen.within(_READ)
-            found.append(Suspicion(bug, read and any(seen.within(a) for a in affected)))
+            certain = seen.within(_READ) and any(seen.within(a) for a in affected)
+            found.append(Suspicion(bug, certain))
     return found
 
 

@@ -52,13 +52,24 @@ RELEASES = [
     "4.3.0",
     "4.3.1",
 ]
+THROUGH = {release: " ".join(RELEASES[: RELEASES.index(release) + 1]) for release in RELEASES}
+"""Release → all up to it."""
 WITH = {
     "KAFKA-13727": "2.8.0 2.8.1 3.0.0 3.0.1 3.1.0",
     "KAFKA-14055": "2.8.0 2.8.1 2.8.2 3.0.0 3.0.1 3.1.0 3.1.1 3.2.0",
+    "KAFKA-14417": "3.0.0 3.0.1 3.0.2 3.1.0 3.1.1 3.1.2 3.2.0 3.2.1 3.2.2 3.2.3 3.3.0 3.3.1",
+    "KAFKA-14880": THROUGH["3.4.0"],
+    "KAFKA-14561": THROUGH["3.5.2"],
+    "KAFKA-15449": THROUGH["3.6.2"],
     "KAFKA-15552": "3.4.0 3.4.1 3.5.0 3.5.1 3.6.0",
     "KAFKA-15653": "3.6.0",
     "KAFKA-16386": "3.6.0 3.6.1 3.6.2 3.7.0",
+    "KAFKA-16229": THROUGH["3.7.2"],
+    "KAFKA-16352": THROUGH["3.7.2"],
+    "KAFKA-17507": THROUGH["3.9.0"],
+    "KAFKA-14562": THROUGH["3.9.2"],
     "KAFKA-19690": "3.6.0 3.6.1 3.6.2 3.7.0 3.7.1 3.7.2 3.8.0 3.8.1 3.9.0 3.9.1 4.0.0 4.0.1 4.1.0",
+    "KAFKA-19163": "4.0.0",
     "KAFKA-19367": "4.0.0",
     "KAFKA-20090": "4.0.0 4.0.1 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.2.1",
     "KAFKA-20734": "4.3.0 4.3.1",
@@ -74,7 +85,7 @@ def having(number: str) -> str:
     )
 
 
-@pytest.mark.parametrize("number", WITH)
+@pytest.mark.parametrize("number", [bug.number for bug in KNOWN_BUGS])
 def test_the_releases_with_a_bug(number: str) -> None:
     assert having(number) == WITH[number]
 
