@@ -59,6 +59,7 @@ OF_RECORDS = {
     "producers",
     "txn history",
     "status, why, txn hanging, check",
+    "doctor",
     "offsets count, audit, state rebuild",
     "restart plan",
 }
