@@ -16,6 +16,7 @@ from recovery.doctor.setting_names import REPLICATION
 from recovery.plurals import counted, listed
 from recovery.quoting import addresses, quoted, some
 from recovery.times import span
+from recovery.watch.check_rules import UNSUPPORTED
 
 Data = Mapping[str, Any]
 """The numbers and names of one sign."""
@@ -31,6 +32,8 @@ def remedy_of(rule: str, finding: Finding) -> str:
     if finding.state == "finding":
         return _part(rule, "remedy")
     if finding.lacks is None:
+        if any(sign.data.get("error") == UNSUPPORTED for sign in finding.signs):
+            return "No right shows it: these brokers do not know the request. Upgrade them first."
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
     return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."
