@@ -398,7 +398,7 @@ def test_names_leave_out_the_cluster_and_its_brokers() -> None:
     facts = replace(
         facts,
         broker_settings={
-            1: facts.broker_settings[1] | {"producer.id.expiration.ms": "1"},
+            1: {**facts.broker_settings[1], "producer.id.expiration.ms": "1"},
             2: facts.broker_settings[2],
         },
         named=("1", STATE),
