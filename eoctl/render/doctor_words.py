@@ -18,6 +18,7 @@ from recovery.doctor.versions import dotted
 from recovery.plurals import counted, listed
 from recovery.quoting import addresses, quoted, some
 from recovery.times import span
+from recovery.watch.check_rules import UNSUPPORTED
 
 Data = Mapping[str, Any]
 """The numbers and names of one sign."""
@@ -35,6 +36,8 @@ def remedy_of(rule: str, finding: Finding) -> str:
     if any(sign.code in VERSION_SIGNS for sign in finding.signs):
         return "Say which version the brokers run: --broker-version 4.0.1, for instance."
     if finding.lacks is None:
+        if any(sign.data.get("error") == UNSUPPORTED for sign in finding.signs):
+            return "No right shows it: these brokers do not know the request. Upgrade them first."
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
     return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."

@@ -409,7 +409,7 @@ def test_names_leave_out_the_cluster_and_its_brokers() -> None:
     facts = replace(
         facts,
         broker_settings={
-            1: facts.broker_settings[1] | {"producer.id.expiration.ms": "1"},
+            1: {**facts.broker_settings[1], "producer.id.expiration.ms": "1"},
             2: facts.broker_settings[2],
         },
         named=("1", STATE),
@@ -549,3 +549,8 @@ def test_what_would_show_an_unknown() -> None:
     silent = healthy(missing_brokers=(SILENT,))
     rule, finding = next(one for one in judged(silent, RULES) if one[1].state == "unknown")
     assert remedy_of(rule.name, finding) == "Ask again once the brokers answer."
+    old = Missing("feature", "UNSUPPORTED_VERSION", "listing transactions needs Kafka 3.0", 1)
+    facts = healthy(transactions=Transactions(missing=(old,)))
+    rule, finding = next(one for one in judged(facts, RULES) if one[1].state == "unknown")
+    assert (rule.name, finding.lacks) == ("timeout-above-max", None)
+    assert remedy_of(rule.name, finding).startswith("No right shows it")
