@@ -1,10 +1,14 @@
 """Contested ids of a complete cluster: who is named, what the bounds left out, what is unknown."""
 
 import asyncio
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from docs.generate_schemas import schema
+from eoctl.cli.main import run
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import why
 from eoctl.operations.inspect.offline import Offline
@@ -173,6 +177,25 @@ def test_a_bundle_answers_as_the_cluster_did(page: str, tmp_path: Path) -> None:
     assert [c.transactional_id for c in answer.extra["contests"]] == ["storm-1"]
     assert any("storm-1 is contested: initialised 4 times" in note for note in answer.notes)
     assert answer.exit_status is Exit.FINDING
+
+
+@pytest.mark.parametrize("page", ["status", "why", "runbook"])
+def test_scripts_and_people_read_it(
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "storm\x1b[2J"
+    source = bundle(Contests((contest(hostile),), groups=(group("storm", ("a\x1b", "/h")),)))
+    bundle_files.write(source._bundle, tmp_path / "kept")
+    assert run([page, "--from", str(tmp_path / "kept")]) == 1
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert "initialised 4 times" in " ".join(f"{shown.out} {shown.err}".split())
+    if page != "runbook":
+        assert run([page, "--from", str(tmp_path / "kept"), "-o", "json"]) == 1
+        output = json.loads(capsys.readouterr().out)
+        jsonschema.validate(output, schema(page))
+        [found] = output["contests"]
+        assert (found["transactional_id"], found["since"][-1]) == (hostile, "Z")
 
 
 def test_status_has_a_row_of_them() -> None:
