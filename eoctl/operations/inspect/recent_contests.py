@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
-from eoctl.kafka.read.fetch import Chunk, Range, read
+from eoctl.kafka.read.fetch import Chunk, Ended, Range, read
 from eoctl.operations.inspect.source import Source
 from eoctl.render.contest_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
@@ -39,7 +39,7 @@ async def recent_contests(cluster: Cluster, now: int) -> Contests:
     if isinstance(partitions, Missing):
         return Contests(missing=(partitions,))
     tails = await _tails(cluster, partitions, now - WINDOW_MS)
-    found = await _read(cluster, tails, now)
+    found = _judged(tails, await _read(cluster, tails), len(partitions), now)
     if not found.contests:
         return found
     names = {name for c in found.contests for name in possible_groups(c.transactional_id)}
@@ -92,37 +92,58 @@ def fair_share(sizes: Iterable[int], most: int) -> int:
     return ordered[-1] if ordered else 0
 
 
-async def _read(cluster: Cluster, tails: _Tails, now: int) -> Contests:
-    """Read the ranges, at most MOST_BYTES, and find the contests in them."""
-    records: list[StateRecord] = []
-    failed, size = dict(tails.failed), 0
-    unfinished = {r.partition for r in tails.ranges}
+class _Tail:
+    """What was read of the ranges. ends: of those that are not read to their end yet."""
+
+    def __init__(self, tails: _Tails) -> None:
+        self.ends = {r.partition: r.end for r in tails.ranges}
+        self.failed = dict(tails.failed)
+        self.records: list[StateRecord] = []
+        self.size = 0
+
+    def take(self, item: Chunk | Ended) -> None:
+        """Add what the reader gives; after an error nothing more of that partition."""
+        number = item.partition
+        if isinstance(item, Ended):
+            self.ends.pop(number, None)
+            if item.error is not None:
+                self.failed.setdefault(number, item.error)
+            return
+        self.size += len(item.records)
+        if item.next_offset >= self.ends.get(number, 0):
+            self.ends.pop(number, None)
+        if number not in self.failed:
+            try:
+                self.records += _decoded(item)
+            except CorruptError:
+                self.failed[number] = "CORRUPT"
+
+
+async def _read(cluster: Cluster, tails: _Tails) -> _Tail:
+    """Read the ranges, about MOST_BYTES at most."""
+    tail = _Tail(tails)
     reading = read(cluster, tails.ranges)
     try:
         async for item in reading:
-            if not isinstance(item, Chunk):
-                unfinished.discard(item.partition)
-                if item.error is not None:
-                    failed[item.partition] = item.error
-                continue
-            size += len(item.records)
-            try:
-                records += _decoded(item)
-            except CorruptError:
-                failed[item.partition] = "CORRUPT"
-            if size >= MOST_BYTES:
+            tail.take(item)
+            if tail.size >= MOST_BYTES:
                 break
     finally:
         await reading.aclose()
+    return tail
+
+
+def _judged(tails: _Tails, tail: _Tail, partitions: int, now: int) -> Contests:
+    """Return the contests that go on among the records, and what was not read."""
     oldest: dict[int, int] = {}
-    for r in records:
-        if r.partition in tails.cut:
+    for r in tail.records:
+        if r.partition in tails.cut and r.timestamp > now - WINDOW_MS:
             oldest.setdefault(r.partition, r.timestamp)
     return Contests(
-        tuple(c for c in contests(records) if goes_on(c.initialisations[-1].at, now)),
+        tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
         read_from=max(oldest.values(), default=None),
-        unfinished=len(unfinished),
-        missing=tuple(_missing(failed, len(tails.ranges) + len(tails.failed))),
+        unfinished=len(tail.ends),
+        missing=tuple(_missing(tail.failed, partitions)),
     )
 
 
