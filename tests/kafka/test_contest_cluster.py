@@ -131,6 +131,8 @@ def test_a_storm_of_two_clients_is_named_within_a_minute_with_both(
             assert time.monotonic() - begun < NAMED_SECONDS
             time.sleep(0.5)
         checked = eoctl("check", *FAST, "-o", "json", lab=storms)
+        alone = eoctl("why", "--transactional-id", "sales-7", *FAST, lab=storms)
+    assert all(client in alone.text for client in mine)
     assert [client.partition(" at ")[0] for client in mine] == ["new-host", "old-host"]
     assert all(client.partition(" at ")[2] for client in mine)
     assert checked.status == 1

@@ -23,7 +23,7 @@ from recovery.diagnose.contest import (
     goes_on,
 )
 from recovery.diagnose.diagnosis_rows import ContestRow
-from recovery.facts import Missing, grouped
+from recovery.facts import GroupFacts, Missing, grouped
 from recovery.formats.batches import verify_crcs
 from recovery.formats.reader import CorruptError
 from recovery.inspect.history import StateRecord
@@ -196,15 +196,23 @@ def not_named(found: Contests, others: Sequence[ErrorRow]) -> list[Missing]:
 def contest_rows(found: Contests) -> list[ContestRow]:
     """Return the contests as they are printed, with the clients of their groups."""
     return [
-        replace(contest_row(c), clients=_clients(found, c.transactional_id)) for c in found.contests
+        _with_clients(contest_row(c), found.groups, found.groups_missing) for c in found.contests
     ]
 
 
-def _clients(found: Contests, transactional_id: str) -> list[str] | None:
-    members = clients_of(transactional_id, found.groups)
-    if not members and found.groups_missing:
-        return None
-    return [f"{client} at {host}" for client, host in members]
+async def with_clients(source: Source, row: ContestRow) -> ContestRow:
+    """Return a contest with the clients of the groups that its id is named after."""
+    found, missing = await source.named_groups(possible_groups(row.transactional_id))
+    return _with_clients(row, found, missing)
+
+
+def _with_clients(
+    row: ContestRow, owners: Sequence[GroupFacts], missing: Sequence[Missing]
+) -> ContestRow:
+    members = clients_of(row.transactional_id, owners)
+    if not members and missing:
+        return row
+    return replace(row, clients=[f"{client} at {host}" for client, host in members])
 
 
 def contest_row(c: Contest) -> ContestRow:
