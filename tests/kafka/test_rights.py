@@ -109,6 +109,19 @@ def test_which_commands_the_rights_of_a_user_allow(secure_lab: Lab, used: str, u
     assert "eoctl txn fence" in table.stdout
 
 
+def test_without_read_on_their_log_contested_ids_are_unknown(secure_lab: Lab, used: str) -> None:
+    ran = as_user(secure_lab, "no-topic-read", "status", *FAST, "-o", "json")
+    assert (ran.status, ran.json["contests"]) == (3, None)
+    [error] = [e for e in ran.json["errors"] if "contested" in e["detail"]]
+    assert (error["topic"], error["error"]) == ("__transaction_state", "TOPIC_AUTHORIZATION_FAILED")
+    assert "grant READ on that topic" in error["detail"]
+    checked = as_user(secure_lab, "no-topic-read", "check", *FAST, "-o", "json")
+    [rule] = [r for r in checked.rows if r["rule"] == "contested_ids"]
+    assert (rule["ok"], rule["observed"]) == (None, None)
+    seen = as_user(secure_lab, "viewer", "status", *FAST, "-o", "json")
+    assert isinstance(seen.json["contests"], list)
+
+
 def test_what_hidden_rights_are_is_unknown(secure_lab: Lab, used: str) -> None:
     """Without DESCRIBE on the cluster its rights and the ACLs are hidden: never told as granted."""
     ran = as_user(secure_lab, "nobody", "context", "test", "-o", "json")

@@ -169,7 +169,8 @@ def test_a_contested_id_is_in_the_list_and_opens_its_page(
     if name == "empty":
         assert "1 contested id" in said(s)
         assert s.why is None or s.why_about != "id sales-7\x1b"
-        nothing = replace(s.partitions, rows=[], errors=[])
+        assert s.hanging is not None
+        nothing = replace(s.hanging, rows=[], errors=[])
         page = replace(s, why=nothing, why_about="id sales-7\x1b")
         text = "\n".join(plain(line) for line in why_page(page, "id sales-7\x1b", 79))
         assert "initialised 9 times" in text

@@ -107,8 +107,8 @@ def _headline(
             words += f", oldest {spoken_age(seconds, producer_clock=clock == 'producer')}"
         return ((f"{words}. enter: why", "act" if sign == "!!" else "look"),)
     if contested := contests_of(s):
-        words = f" !! {counted(len(contested), 'contested id')}: its owners fence each other"
-        return ((f"{words}, or it restarts for ever. enter: why", "act"),)
+        words = f" !! {counted(len(contested), 'contested id')}: owners that fence each other"
+        return ((f"{words}, or one that restarts for ever. enter: why", "act"),)
     if down:
         return ((f" !! {counted(down, 'broker')} down", "act"),)
     unknown = {h.where for h in hanging if h.verdict == "unknown" and h.topic is not None}

@@ -46,7 +46,7 @@ async def status_of(source: Source, context: Context, diagnosis: Diagnosis) -> A
         TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
     )
     answer = await with_contests(source, _answer(context, diagnosis, everywhere))
-    return replace(answer, rows=[*contest_status(answer.extra["contests"] or ()), *answer.rows])
+    return replace(answer, rows=[*answer.rows, *contest_status(answer.extra["contests"] or ())])
 
 
 def _answer(context: Context, diagnosis: Diagnosis, everywhere: Transactions) -> Answer:

@@ -12,7 +12,7 @@ from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
-from eoctl.operations.inspect.recent_state import not_read, recent_state
+from eoctl.operations.inspect.recent_state import newest, not_read
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Replicas
@@ -101,9 +101,10 @@ async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     """Return the facts with the protocol that ids spoke within minutes, if it matters."""
     if cluster.transaction_version < STRICT:
         return facts
-    recent = await recent_state(cluster, facts.now - WINDOW_MS)
+    recent = await newest(cluster, facts.now - WINDOW_MS)
     if isinstance(recent, Missing):
         return replace(facts, missing_versions=(recent,))
-    missing = not_read(recent, "it is not seen which protocol ids there speak")
-    versions = newest_versions(recent.records)
+    _, tail, partitions = recent
+    missing = not_read(tail.failed, partitions, "which protocol ids there speak is not seen")
+    versions = newest_versions(tail.records)
     return replace(facts, client_versions=versions, missing_versions=tuple(missing))

@@ -133,7 +133,11 @@ async def _topics(cluster: Cluster) -> list[ContextTestRow]:
         ),
     ]
     for check, name, cannot in (
-        (rights.STATE_READ, "__transaction_state", ["txn history", "marker-lost", "orphan"]),
+        (
+            rights.STATE_READ,
+            "__transaction_state",
+            ["txn history", "marker-lost", "orphan", "contested-id"],
+        ),
         (
             rights.OFFSETS_READ,
             "__consumer_offsets",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eoctl.kafka.ask import groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.inspect.recent_state import not_read, recent_state
+from eoctl.operations.inspect.recent_state import Tail, Tails, newest, not_read
 from eoctl.operations.inspect.source import Source
 from eoctl.render.contest_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
@@ -17,27 +17,38 @@ from recovery.diagnose.contest import (
     goes_on,
 )
 from recovery.diagnose.diagnosis_rows import ContestRow
-from recovery.facts import Missing
+from recovery.facts import GroupFacts, Missing
 from recovery.row import ErrorRow
 from recovery.values import replace
+
+NOT_SEEN = "ids that are contested there are not seen"
 
 
 async def recent_contests(cluster: Cluster, now: int) -> Contests:
     """Return the contests that go on, with the groups of their owners. now: epoch ms, our clock."""
-    recent = await recent_state(cluster, now - WINDOW_MS)
+    recent = await newest(cluster, now - WINDOW_MS)
     if isinstance(recent, Missing):
         return Contests(missing=(recent,))
-    found = Contests(
-        tuple(c for c in contests(recent.records) if goes_on(c.initialisations[-1].at, now)),
-        read_from=recent.read_from,
-        unfinished=recent.unfinished,
-        missing=tuple(not_read(recent, "ids that are contested there are not seen")),
-    )
+    found = _judged(*recent, now)
     if not found.contests:
         return found
     names = {name for c in found.contests for name in possible_groups(c.transactional_id)}
     owners, missing = await groups.find_groups(cluster, sorted(names))
     return replace(found, groups=tuple(owners), groups_missing=tuple(missing))
+
+
+def _judged(tails: Tails, tail: Tail, partitions: int, now: int) -> Contests:
+    """Return the contests that go on among the records, and what was not read."""
+    oldest: dict[int, int] = {}
+    for r in tail.records:
+        if r.partition in tails.cut and r.timestamp > now - WINDOW_MS:
+            oldest.setdefault(r.partition, r.timestamp)
+    return Contests(
+        tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
+        read_from=max(oldest.values(), default=None),
+        unfinished=len(tail.ends),
+        missing=tuple(not_read(tail.failed, partitions, NOT_SEEN)),
+    )
 
 
 async def with_contests(source: Source, answer: Answer) -> Answer:
@@ -66,15 +77,23 @@ def not_named(found: Contests, others: Sequence[ErrorRow]) -> list[Missing]:
 def contest_rows(found: Contests) -> list[ContestRow]:
     """Return the contests as they are printed, with the clients of their groups."""
     return [
-        replace(contest_row(c), clients=_clients(found, c.transactional_id)) for c in found.contests
+        _with_clients(contest_row(c), found.groups, found.groups_missing) for c in found.contests
     ]
 
 
-def _clients(found: Contests, transactional_id: str) -> list[str] | None:
-    members = clients_of(transactional_id, found.groups)
-    if not members and found.groups_missing:
-        return None
-    return [f"{client} at {host}" for client, host in members]
+async def with_clients(source: Source, row: ContestRow) -> ContestRow:
+    """Return a contest with the clients of the groups that its id is named after."""
+    found, missing = await source.named_groups(possible_groups(row.transactional_id))
+    return _with_clients(row, found, missing)
+
+
+def _with_clients(
+    row: ContestRow, owners: Sequence[GroupFacts], missing: Sequence[Missing]
+) -> ContestRow:
+    members = clients_of(row.transactional_id, owners)
+    if not members and missing:
+        return row
+    return replace(row, clients=[f"{client} at {host}" for client, host in members])
 
 
 def contest_row(c: Contest) -> ContestRow:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
-from eoctl.kafka.read.fetch import Chunk, Range, read
+from eoctl.kafka.read.fetch import Chunk, Ended, Range, read
 from recovery.diagnose.contest import MOST_BYTES, MOST_RECORDS
 from recovery.facts import Missing, grouped
 from recovery.formats.batches import verify_crcs
@@ -19,39 +19,30 @@ from recovery.plurals import counted
 from recovery.values import Value, replace
 
 
-class RecentState(Value):
-    """The newest records of the log, in offset order within a partition.
+async def newest(cluster: Cluster, since: int) -> tuple["Tails", "Tail", int] | Missing:
+    """Return what was to be read, what was read, and how many partitions there are.
 
-    read_from: epoch ms from which on all partitions were read; None = as far back as asked.
-    unfinished: partitions whose newest records were not read, since there were too many bytes.
-    partitions: how many there are. failed: partition → Kafka's error; these were not read.
+    since: epoch ms. Missing: the topic may not be seen.
     """
-
-    records: tuple[StateRecord, ...] = ()
-    read_from: int | None = None
-    unfinished: int = 0
-    partitions: int = 0
-    failed: Mapping[int, str] = {}
-
-
-async def recent_state(cluster: Cluster, since: int) -> RecentState | Missing:
-    """Return the records since an epoch ms; Missing if the topic may not be seen."""
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
         return partitions
-    return await _read(cluster, await _tails(cluster, partitions, since))
+    tails = await _tails(cluster, partitions, since)
+    return tails, await _read(cluster, tails), len(partitions)
 
 
-def not_read(recent: RecentState, result: str) -> list[Missing]:
-    """Return a `Missing` per error, each of all partitions that it concerns. result: what follows
-    for ids there."""
-    by_error = grouped((error, number) for number, error in sorted(recent.failed.items()))
+def not_read(failed: Mapping[int, str], partitions: int, result: str) -> list[Missing]:
+    """Return a `Missing` per error, each of all partitions that it concerns.
+
+    partitions: how many there are. result: what follows for the ids of those that failed.
+    """
+    by_error = grouped((error, number) for number, error in sorted(failed.items()))
     return [
         Missing(
             "topic",
             error,
-            f"{len(numbers)} of {counted(recent.partitions, 'partition')} of __transaction_state "
-            f"could not be read, so {result}"
+            f"{len(numbers)} of {counted(partitions, 'partition')} of __transaction_state could "
+            f"not be read, so {result}"
             + ("; grant READ on that topic" if error.endswith("AUTHORIZATION_FAILED") else ""),
             topic=coordinators.TRANSACTION_STATE,
         )
@@ -59,7 +50,7 @@ def not_read(recent: RecentState, result: str) -> list[Missing]:
     ]
 
 
-class _Tails(Value):
+class Tails(Value):
     """The ranges to read. cut: those that begin later than asked. failed: partition → why not."""
 
     ranges: tuple[Range, ...]
@@ -67,7 +58,7 @@ class _Tails(Value):
     failed: dict[int, str]
 
 
-async def _tails(cluster: Cluster, partitions: Sequence[PartitionMetadata], since: int) -> _Tails:
+async def _tails(cluster: Cluster, partitions: Sequence[PartitionMetadata], since: int) -> Tails:
     """Return the ranges from an epoch ms on, shortened to MOST_RECORDS offsets in all."""
     facts, _ = await collect.partition_offsets(cluster, (), partitions)
     first, _ = await collect.offsets_at(cluster, partitions, [since])
@@ -84,7 +75,7 @@ async def _tails(cluster: Cluster, partitions: Sequence[PartitionMetadata], sinc
     most = fair_share([r.end - r.start for r in ranges], MOST_RECORDS)
     cut = frozenset(r.partition for r in ranges if r.end - r.start > most)
     shortened = (replace(r, start=max(r.start, r.end - most)) for r in ranges)
-    return _Tails(tuple(r for r in shortened if r.start < r.end), cut, failed)
+    return Tails(tuple(r for r in shortened if r.start < r.end), cut, failed)
 
 
 def fair_share(sizes: Iterable[int], most: int) -> int:
@@ -104,39 +95,45 @@ def fair_share(sizes: Iterable[int], most: int) -> int:
     return ordered[-1] if ordered else 0
 
 
-async def _read(cluster: Cluster, tails: _Tails) -> RecentState:
-    """Read the ranges, at most MOST_BYTES."""
-    records: list[StateRecord] = []
-    failed, size = dict(tails.failed), 0
-    unfinished = {r.partition for r in tails.ranges}
+class Tail:
+    """What was read of the ranges. ends: of those that are not read to their end yet."""
+
+    def __init__(self, tails: Tails) -> None:
+        self.ends = {r.partition: r.end for r in tails.ranges}
+        self.failed = dict(tails.failed)
+        self.records: list[StateRecord] = []
+        self.size = 0
+
+    def take(self, item: Chunk | Ended) -> None:
+        """Add what the reader gives; after an error nothing more of that partition."""
+        number = item.partition
+        if isinstance(item, Ended):
+            self.ends.pop(number, None)
+            if item.error is not None:
+                self.failed.setdefault(number, item.error)
+            return
+        self.size += len(item.records)
+        if item.next_offset >= self.ends.get(number, 0):
+            self.ends.pop(number, None)
+        if number not in self.failed:
+            try:
+                self.records += _decoded(item)
+            except CorruptError:
+                self.failed[number] = "CORRUPT"
+
+
+async def _read(cluster: Cluster, tails: Tails) -> Tail:
+    """Read the ranges, about MOST_BYTES at most."""
+    tail = Tail(tails)
     reading = read(cluster, tails.ranges)
     try:
         async for item in reading:
-            if not isinstance(item, Chunk):
-                unfinished.discard(item.partition)
-                if item.error is not None:
-                    failed[item.partition] = item.error
-                continue
-            size += len(item.records)
-            try:
-                records += _decoded(item)
-            except CorruptError:
-                failed[item.partition] = "CORRUPT"
-            if size >= MOST_BYTES:
+            tail.take(item)
+            if tail.size >= MOST_BYTES:
                 break
     finally:
         await reading.aclose()
-    oldest: dict[int, int] = {}
-    for r in records:
-        if r.partition in tails.cut:
-            oldest.setdefault(r.partition, r.timestamp)
-    return RecentState(
-        tuple(records),
-        read_from=max(oldest.values(), default=None),
-        unfinished=len(unfinished),
-        partitions=len(tails.ranges) + len(tails.failed),
-        failed=failed,
-    )
+    return tail
 
 
 def _decoded(chunk: Chunk) -> list[StateRecord]:

@@ -1,15 +1,20 @@
 """Contested ids of a complete cluster: who is named, what the bounds left out, what is unknown."""
 
 import asyncio
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from docs.generate_schemas import schema
+from eoctl.cli.main import run
+from eoctl.kafka.read.chunks import Chunk, Ended, Range
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import why
 from eoctl.operations.inspect.offline import Offline
-from eoctl.operations.inspect.recent_contests import contest_rows, not_named
-from eoctl.operations.inspect.recent_state import fair_share
+from eoctl.operations.inspect.recent_contests import _judged, contest_rows, not_named
+from eoctl.operations.inspect.recent_state import Tail, Tails, fair_share
 from eoctl.render.contest_words import MOST_NOTED, contest_notes, reading_notes
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
@@ -18,9 +23,11 @@ from recovery.diagnose.case import clients_of
 from recovery.diagnose.contest import Contest, Contests, Initialisation
 from recovery.errors import Exit
 from recovery.facts import GroupFacts, Missing, StreamsProcess
+from recovery.inspect.history import StateRecord
 from recovery.inspect.observation import Settings
 from recovery.values import replace
 from recovery.watch.contest_rule import contested_ids
+from tests.unit.inspect.test_state_cache import one
 
 NOW = 1_700_000_000_000
 DENIED = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "grant READ", topic="__transaction_state")
@@ -81,6 +88,53 @@ def test_the_rule_of_check(found: Contests, number: int | None, ok: bool | None)
 def test_the_rule_counts_up_to_its_threshold() -> None:
     found = Contests((contest("a"), contest("b")))
     assert [contested_ids(found, NOW, limit).ok for limit in (1, 2, 3)] == [False, False, True]
+
+
+def chunk(partition: int, offset: int, data: bytes) -> Chunk:
+    end = offset + 1
+    return Chunk("__transaction_state", partition, offset, end, data, None, 9, 9, 0)
+
+
+def tail(*partitions: int, cut: frozenset[int] = frozenset()) -> tuple[Tails, Tail]:
+    """What is read of partitions that have three offsets each."""
+    ranges = tuple(Range("__transaction_state", number, 0, 3) for number in partitions)
+    tails = Tails(ranges, cut, {})
+    return tails, Tail(tails)
+
+
+def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
+    tails, reading = tail(0, 1, 2, 3)
+    for item in (
+        *(chunk(0, number, one(number, "a")) for number in range(3)),
+        chunk(1, 0, one(0, "b")),
+        Ended("__transaction_state", 1, 1, "TOPIC_AUTHORIZATION_FAILED"),
+        chunk(2, 0, one(0, "c")[:-1] + b"!"),
+        chunk(2, 1, one(1, "c")),
+        chunk(3, 0, one(0, "d")),
+    ):
+        reading.take(item)
+    assert [(r.partition, r.offset) for r in reading.records] == [
+        *((0, number) for number in range(3)),
+        *((1, 0), (3, 0)),
+    ]
+    found = _judged(tails, reading, 50, NOW)
+    assert found.unfinished == 2, "partition 2 goes on, partition 3 was not read to its end"
+    denied, corrupt = found.missing
+    assert denied.error == "TOPIC_AUTHORIZATION_FAILED"
+    assert "1 of 50 partitions" in denied.detail
+    assert "grant READ" in denied.detail
+    assert corrupt.error == "CORRUPT"
+    assert "grant" not in corrupt.detail
+
+
+def test_how_far_back_is_that_of_the_partition_with_the_least() -> None:
+    """Of those that were cut; older records than the window say nothing."""
+    tails, reading = tail(0, 1, 2, 3, cut=frozenset({0, 1, 3}))
+    for partition, ago in ((0, 50_000), (0, 10_000), (1, 30_000), (2, 1_000), (3, 700_000)):
+        reading.records.append(StateRecord("a", partition, 0, NOW - ago, None))
+    assert _judged(tails, reading, 50, NOW).read_from == NOW - 30_000
+    _, nothing = tail(0)
+    assert _judged(tails, nothing, 50, NOW).read_from is None
 
 
 def test_clients_are_those_of_the_groups_that_the_id_is_named_after() -> None:
@@ -176,9 +230,28 @@ def test_a_bundle_answers_as_the_cluster_did(page: str, tmp_path: Path) -> None:
     assert answer.exit_status is Exit.FINDING
 
 
+@pytest.mark.parametrize("page", ["status", "why", "runbook"])
+def test_scripts_and_people_read_it(
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "storm\x1b[2J"
+    source = bundle(Contests((contest(hostile),), groups=(group("storm", ("a\x1b", "/h")),)))
+    bundle_files.write(source._bundle, tmp_path / "kept")
+    assert run([page, "--from", str(tmp_path / "kept")]) == 1
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert "initialised 4 times" in " ".join(f"{shown.out} {shown.err}".split())
+    if page != "runbook":
+        assert run([page, "--from", str(tmp_path / "kept"), "-o", "json"]) == 1
+        output = json.loads(capsys.readouterr().out)
+        jsonschema.validate(output, schema(page))
+        [found] = output["contests"]
+        assert (found["transactional_id"], found["since"][-1]) == (hostile, "Z")
+
+
 def test_status_has_a_row_of_them() -> None:
     found = Contests((contest("a"), contest("b c", turns=9)))
-    first, *others = [row.json_values() for row in of_cluster(bundle(found), "status").rows]
-    assert (first["verdict"], first["transactions"], first["partitions"]) == ("contested-id", 2, 0)
-    assert (first["worst"], first["next"]) == ("b c", "why '--transactional-id=b c'")
+    *others, mine = [row.json_values() for row in of_cluster(bundle(found), "status").rows]
+    assert (mine["verdict"], mine["transactions"], mine["partitions"]) == ("contested-id", 2, 0)
+    assert (mine["worst"], mine["next"]) == ("b c", "why '--transactional-id=b c'")
     assert "contested-id" not in {row["verdict"] for row in others}
