@@ -79,7 +79,7 @@ schemas: install ## write docs/schemas from the row models, and docs/commands.md
 	$(BIN)/python -m docs.generate_schemas
 	$(BIN)/python -m docs.commands
 
-figures: install ## the drawing of the rooms in docs/development.md, from the imports
+figures: install ## what pages have from the code: the drawing of the rooms, doctor's tables
 	$(BIN)/python -m docs.house figures
 
 docs: install ## the site, build/site/index.html, from docs/ and README

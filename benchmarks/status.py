@@ -2,6 +2,7 @@
 
 Once with all of them within their limits, which one look tells, and once with all past
 `--long-after`, which takes two looks, here without the pause between them. There is no peer.
+`doctor` of the same cluster: it finds that the topics, which transactions write, have one copy.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ def measure() -> Iterator[Took]:
         what = f"status, {PARTITIONS:,} partitions, {OPEN:,} open ids"
         settled(words)
         yield _took(what, words, 0)
+        doctor = [*EOCTL, "--bootstrap-server", three.bootstrap_servers, "doctor"]
+        yield _took(f"doctor, {PARTITIONS:,} partitions, {OPEN:,} open ids", doctor, 1)
         again = [*words, "--long-after", "1s", "--sample-interval", "0s"]
         yield _took(f"{what}, all long: two looks, no pause", again, 1)
 

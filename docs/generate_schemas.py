@@ -44,6 +44,7 @@ from recovery.change.job_rows import JobExportRow, JobRow
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanRow
 from recovery.diagnose.diagnosis_rows import ContestRow, StatusRow, TxnHangingRow
 from recovery.diagnose.why_rows import GroupStoryRow, WhyRow
+from recovery.doctor.doctor_rows import DoctorRow
 from recovery.inspect.cluster_rows import (
     BesideRangeRow,
     HistoryRow,
@@ -140,6 +141,7 @@ _STATUS = {
     "open_transactions": int,
     "verdicts": dict[str, int],
 }
+_CONTESTS = {"contests": list[ContestRow] | None}  # of the complete cluster
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _ENGINE = {"engine": str, "engine_why": str}
 _PLAN = Envelope(PlanRow)
@@ -158,12 +160,12 @@ _BUNDLE = Envelope(
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
-    "status": Envelope(StatusRow, _STATUS, {"growth": list[GrowthRow]}),
-    "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}),
+    "status": Envelope(StatusRow, _STATUS, {"growth": list[GrowthRow], **_CONTESTS}),
+    "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}, _CONTESTS),
     "why": Envelope(
         WhyRow,
         {"group": str | None},
-        {"group_story": GroupStoryRow | None},  # --group
+        {"group_story": GroupStoryRow | None, **_CONTESTS},  # --group
     ),
     "lso": Envelope(LsoRow, _SCANNED, _SEVERAL),
     "txn-list": Envelope(TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}),
@@ -365,6 +367,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "merge-plan": Envelope(MergePlanRow),
     "merge-replay": _PLAN,
+    "doctor": Envelope(DoctorRow, {"rules": int, "named": list[str]}),
     "check": Envelope(
         CheckRow,
         {"context": str, "scanned": int, "verdicts": dict[str, int], "notes": list[ErrorRow]},

@@ -8,14 +8,18 @@ type checking too; `make figures` fails where files import each other in a circl
 import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from docs import bugs_table, doctor_table
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("eoctl", "tui", "recovery", "spark_jobs")
 PAGE = ROOT / "docs" / "development.md"
+DOCTOR = ROOT / "docs" / "doctor.md"
+BUGS = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- made by `make figures` -->\n", "<!-- end -->\n"
 
 
@@ -127,8 +131,16 @@ def drawing() -> str:
     return "\n".join([*lines, "```", ""])
 
 
+FIGURES: Mapping[Path, Callable[[], str]] = {
+    PAGE: drawing,
+    DOCTOR: doctor_table.table,
+    BUGS: bugs_table.table,
+}
+"""Page → what `make figures` writes between its two marks."""
+
+
 def main() -> None:
-    """`size` prints the table; `figures` writes the drawing into docs/development.md.
+    """`size` prints the table; `figures` writes the drawing and what else pages have from the code.
 
     Exit status 1 where files import each other in a circle: nothing is drawn then.
     """
@@ -137,10 +149,11 @@ def main() -> None:
         return
     if found := circle(file_arrows()):
         sys.exit(f"a circle of files: {' imports '.join(found)}")
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + BEGIN + drawing() + END + after, encoding="utf-8")
+    for page, made in FIGURES.items():
+        text = page.read_text(encoding="utf-8")
+        before, _, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        page.write_text(before + BEGIN + made() + END + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -293,6 +293,11 @@ TREE = Branch(
                 ),
             },
         ),
+        "doctor": Leaf(
+            "doctor:doctor",
+            "what will hurt exactly-once here: settings, versions, habits",
+            "eoctl doctor",
+        ),
         "check": Leaf(
             "watch.check:check",
             "rules for cron, Prometheus and Nagios",

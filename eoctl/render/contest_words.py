@@ -1,8 +1,12 @@
 """Say of a contested transactional id how often it was initialised, why, and what to ask."""
 
+from collections.abc import Sequence
+
 from eoctl.render.words import spoken_age
+from recovery.diagnose.contest import MOST_BYTES, MOST_RECORDS, WINDOW_MS, Contests
 from recovery.diagnose.diagnosis_rows import ContestRow
-from recovery.plurals import counted
+from recovery.plurals import count, counted
+from recovery.quoting import some
 
 _CAUSES = {
     "two-owners": "two owners that fence each other",
@@ -11,13 +15,47 @@ _CAUSES = {
 }
 
 
+MOST_NOTED = 5  # contests, each in a sentence of its own
+
+
+def contest_notes(rows: Sequence[ContestRow], now: int) -> list[str]:
+    """Return a sentence per contested id, and one that names those beyond MOST_NOTED."""
+    notes = [
+        f"{row.transactional_id} is contested: {contest_words(row, now)}"
+        for row in rows[:MOST_NOTED]
+    ]
+    if others := [row.transactional_id for row in rows[MOST_NOTED:]]:
+        ids = counted(len(others), "other id is contested", "other ids are contested")
+        notes.append(f"{ids}: {some(others)}")
+    return notes
+
+
+def reading_notes(found: Contests, now: int) -> list[str]:
+    """Say what the bounds of a look for contests left out; nothing if they were not reached."""
+    notes = []
+    if found.read_from is not None:
+        seconds = max(0, now - found.read_from) / 1000
+        notes.append(
+            f"contested ids: only the last {spoken_age(seconds)} were read, since "
+            f"__transaction_state has more than {count(MOST_RECORDS)} records of the last "
+            f"{spoken_age(WINDOW_MS / 1000)}"
+        )
+    if found.unfinished:
+        notes.append(
+            f"contested ids: {counted(found.unfinished, 'partition')} of __transaction_state not "
+            f"read to the end, since there are more than {MOST_BYTES >> 20} MiB"
+        )
+    return notes
+
+
 def contest_words(row: ContestRow, now: int) -> str:
     """Return what happened, as one sentence. now: epoch ms by our clock."""
     ago = "" if row.until is None else f", last {spoken_age(max(0, now - row.until) / 1000)} ago"
     every = "less than a second" if row.interval_seconds < 1 else spoken_age(row.interval_seconds)
+    clients = f"; clients of its group: {some(row.clients)}" if row.clients else ""
     return (
         f"initialised {row.initialisations} times, about every {every}{ago}, which ended "
-        f"{counted(row.aborted, 'open transaction')}: {cause_words(row)}"
+        f"{counted(row.aborted, 'open transaction')}: {cause_words(row)}{clients}"
     )
 
 

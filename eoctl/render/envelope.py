@@ -23,7 +23,7 @@ class Envelope(Value):
 
     name: the command's words joined by `-`. collected_at: epoch milliseconds. complete: false if
     any broker, partition or permission was missing; errors say which. extra: more fields of the
-    answer, for example `scanned`; a row among them is written like the others.
+    answer, for example `scanned`; rows and lists of rows among them are written like the others.
     """
 
     name: str
@@ -46,8 +46,14 @@ class Envelope(Value):
             "cluster_id": self.cluster_id,
             "collected_at": rfc3339(self.collected_at),
             "complete": self.complete,
-            **{k: values(v) if isinstance(v, Row) else v for k, v in self.extra.items()},
+            **{k: _extra(v) for k, v in self.extra.items()},
         }
+
+
+def _extra(value: object) -> object:
+    if isinstance(value, list):
+        return [_extra(item) for item in value]
+    return values(value) if isinstance(value, Row) else value
 
 
 def values(row: Row | Fields) -> Mapping[str, object]:

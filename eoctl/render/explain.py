@@ -39,6 +39,8 @@ class ExplainRow(Row):
 PAGES = {
     "verdicts": "verdict",
     "rules": "rule",
+    "doctor": "finding",
+    "bugs": "known bug",
     "exit-statuses": "exit status",
     "errors": "error",
     "terms": "term",

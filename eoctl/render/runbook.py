@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from eoctl.render.contest_words import contest_words, who_runs
 from eoctl.render.ends import otherwise
 from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.runbook_answers import questions
@@ -9,6 +10,7 @@ from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, co
 from eoctl.render.sanitise import visible
 from recovery.answers import Answer
 from recovery.change.journal_rows import JournalRow
+from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.diagnose.why_rows import WhyRow
 from recovery.plurals import count, counted
 from recovery.times import rfc3339
@@ -35,10 +37,11 @@ def runbook_lines(
     time = stamp(answer.collected_at)
     lines = [f"# Runbook: {visible(str(answer.extra['context']))}, {time}", ""]
     lines += _state(answer)
-    if not items and answer.complete:
+    contested = contests_of(answer)
+    if not items and answer.complete and not contested:
         return [*lines, "", "Nothing to do."]
     bundle = f"incident-{time[:10]}-{time[11:13]}{time[14:16]}.eoctl"
-    if items or not answer.complete:
+    if items or contested or not answer.complete:
         lines += ["", "- [ ] First keep what was seen, for the ticket and for whoever comes next:"]
         lines += block(run("bundle", "create", bundle))
     for title, body in (
@@ -46,6 +49,7 @@ def runbook_lines(
         ("Safe now", list(_safe(told["safe"], run))),
         ("Needs a person's answer", list(questions(told["ask"], run))),
         ("Escalate", list(_escalated(told["escalate"]))),
+        ("Owners that fence each other", list(_contested(contested, answer.collected_at))),
         ("Leave alone", list(_left(told["leave"]))),
         ("Order across the partitions of one id", list(_order(items))),
         ("Verify", list(_verify(items, run))),
@@ -150,6 +154,17 @@ def _escalated(items: Sequence[Item]) -> Iterator[str]:
 _BROKERS = 'whoever runs the brokers: "Who can end this transaction, and what do you need to see?"'
 
 
+def contests_of(answer: Answer) -> list[ContestRow]:
+    """Return the contested ids, as far as they were looked for."""
+    return [row for row in answer.extra.get("contests") or () if isinstance(row, ContestRow)]
+
+
+def _contested(rows: Sequence[ContestRow], now: int) -> Iterator[str]:
+    for row in rows:
+        yield f"- [ ] {code(row.transactional_id)}: {visible(contest_words(row, now))}."
+        yield f"  - Ask: {visible(who_runs(row))}."
+
+
 def _left(items: Sequence[Item]) -> Iterator[str]:
     for i in items:
         h = i.h
@@ -232,6 +247,8 @@ def ticket_lines(answer: Answer, journal: Sequence[JournalRow], bundle: str) -> 
     for section, name in told.items():
         for i in (i for i in items if i.section == section):
             yield f"{name:<11} {visible(i.h.where)} {i.h.verdict} ({i.h.rule}), {_numbers(i)}"
+    for row in contests_of(answer):
+        yield f"contested   {visible(row.transactional_id)}, {row.initialisations} times"
     for entry in journal:
         yield f"journal     {entry.id} {entry.state}: {visible(entry.summary)}"
     yield "done        (times, journal entries, records dropped and freed: eoctl journal list)"

@@ -85,6 +85,7 @@ class CheckThresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     producer_states: int | None = None
     transactional_ids: int | None = None
     internal_topic_bytes: str | None = None
+    contested_ids: int | None = 1
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

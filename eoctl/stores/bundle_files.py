@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.stores.textfile import write_whole
+from recovery.diagnose.contest import Contests
 from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import Verdict, judge
@@ -116,7 +117,8 @@ class Bundle:
 
     offsets: every partition, and the holders of held ones. producers: of every partition.
     diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting and strips:
-    (topic, partition, what waits or the log around its LSO) of held partitions.
+    (topic, partition, what waits or the log around its LSO) of held partitions. contests: None in
+    bundles of versions that did not look for them.
     """
 
     eoctl_version: str
@@ -141,6 +143,7 @@ class Bundle:
     expirations_missing: tuple[Missing, ...] = ()
     ids: tuple[SeenId, ...] = ()
     strips: tuple[tuple[str, int, tuple[StripRow, ...] | None], ...] = ()
+    contests: Contests | None = None
 
     @property
     def missing(self) -> list[Missing]:
@@ -154,6 +157,7 @@ class Bundle:
             self.history.missing,
             self.topic_configs_missing,
             self.expirations_missing,
+            () if self.contests is None else self.contests.missing,
         )
         return list(dict.fromkeys(m for part in parts for m in part))
 

@@ -3,7 +3,7 @@
 The conditions in the rule table of `recovery.diagnose.verdicts` are written in terms of `Case`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -18,7 +18,7 @@ from recovery.facts import (
 )
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.connect_ids import LEADER
-from recovery.inspect.group_life import GroupLife, group_life
+from recovery.inspect.group_life import GroupLife, group_life, own_process
 from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
@@ -667,6 +667,14 @@ def possible_groups(transactional_id: str) -> list[str]:
     if transactional_id.startswith(LEADER):
         names.append(transactional_id.removeprefix(LEADER))
     return [name for name in dict.fromkeys(names) if name]
+
+
+def clients_of(transactional_id: str, groups: Iterable[GroupFacts]) -> list[tuple[str, str]]:
+    """Return the (client id, host) of who may own the id: the members of its Kafka Streams process,
+    else of the groups that it is named after."""
+    mine = [g for g in groups if named_after(transactional_id, g.group)]
+    members = {member for g in mine for member in g.members or ()}
+    return own_process(transactional_id, mine) or sorted(members)
 
 
 def life_of(

@@ -19,12 +19,16 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Literal
 
+from recovery.facts import GroupFacts, Missing
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.values import Value
 
 WINDOW_MS = 600_000
 """Initialisations that lie further apart from the newest one are not part of the contest."""
+MOST_RECORDS = 20_000
+MOST_BYTES = 16 << 20
+"""What is read of `__transaction_state` in one look for contests: offsets, and bytes."""
 LEAST = 3
 """A rolling restart, a failover and a restore each initialise an id once or twice."""
 
@@ -75,6 +79,29 @@ class Contest(Value):
     def timeouts(self) -> tuple[int, ...]:
         """Return the timeouts that the producers asked for, in ms, in order, repeats left out."""
         return tuple(ms for ms, _ in groupby(i.timeout_ms for i in self.initialisations))
+
+
+class Contests(Value):
+    """The contests in a cluster that go on, as far as `__transaction_state` was read.
+
+    contests: by transactional id; they began at most WINDOW_MS before the reading. read_from: epoch
+    ms from which on all partitions were read; None = as far back as that. unfinished: partitions
+    whose newest records were not read, since there were too many bytes. missing: what could not be
+    read, so that other ids may be contested too. groups: those that the ids may be named after;
+    groups_missing: what could not be seen of these.
+    """
+
+    contests: tuple[Contest, ...] = ()
+    read_from: int | None = None
+    unfinished: int = 0
+    missing: tuple[Missing, ...] = ()
+    groups: tuple[GroupFacts, ...] = ()
+    groups_missing: tuple[Missing, ...] = ()
+
+    @property
+    def number(self) -> int | None:
+        """Return how many ids are contested; None: none was seen, and not all could be read."""
+        return len(self.contests) if self.contests or not self.missing else None
 
 
 def contests(records: Iterable[StateRecord]) -> list[Contest]:

@@ -129,7 +129,8 @@ class TxnHangingRow(Row):
 class StatusRow(Row):
     """All open transactions of one verdict, and ids that hold no partition.
 
-    worst: the partition to look at first; where none is held the transactional id.
+    worst: the partition to look at first; where none is held the transactional id. contested-id is
+    such a row too: transactions is the number of ids, whatever they hold.
     """
 
     verdict: str
@@ -149,6 +150,8 @@ class ContestRow(Row):
     an open transaction; since, until: the first and the last of them. interval_seconds: the median
     between two. timeouts_ms: what the new producers asked for, in order, repeats left out. causes:
     those that the records do not exclude. producer_id, producer_epoch, state: who holds the id now.
+    clients: `client id at host` of the members of the groups that the id is named after; null: no
+    group was asked for, or not all could be seen.
     """
 
     transactional_id: str
@@ -162,3 +165,4 @@ class ContestRow(Row):
     producer_id: int
     producer_epoch: int
     state: str
+    clients: list[str] | None = None

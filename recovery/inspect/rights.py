@@ -25,6 +25,7 @@ def missing_right(error: str, name: str) -> str | None:
 
 
 TOPICS_DESCRIBE, TOPICS_READ, TOPICS_WRITE = "topics: DESCRIBE", "topics: READ", "topics: WRITE"
+TOPICS_CONFIGS = "topics: DESCRIBE_CONFIGS"
 STATE_READ, OFFSETS_READ = "__transaction_state: READ", "__consumer_offsets: READ"
 IDS_DESCRIBE, IDS_WRITE = "transactional ids: DESCRIBE", "transactional ids: WRITE"
 GROUPS_DESCRIBE, GROUPS_READ, GROUPS_DELETE = "groups: DESCRIBE", "groups: READ", "groups: DELETE"
@@ -41,6 +42,14 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "txn list --summary": (TOPICS_DESCRIBE, IDS_DESCRIBE, CLUSTER_DESCRIBE),
     "txn history": (IDS_DESCRIBE, STATE_READ),
     "status, why, txn hanging, check": (*_JUDGE, OFFSETS_READ, GROUPS_DESCRIBE),
+    "doctor": (
+        TOPICS_DESCRIBE,
+        TOPICS_CONFIGS,
+        IDS_DESCRIBE,
+        STATE_READ,
+        GROUPS_DESCRIBE,
+        CLUSTER_CONFIGS,
+    ),
     "txn abort, txn resolve": (*_JUDGE, CLUSTER_ALTER),
     "txn abort, txn resolve under an idle id": (*_JUDGE, CLUSTER_ALTER, IDS_WRITE),
     "txn fence": (*_JUDGE, IDS_WRITE),

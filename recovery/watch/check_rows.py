@@ -14,6 +14,7 @@ Unit = Literal[
     "producers",
     "ids",
     "bytes",
+    "findings",
 ]
 
 FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left", "group_expiry"})

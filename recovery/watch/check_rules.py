@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from recovery.diagnose.contest import Contests
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged
 from recovery.errors import UsageError
 from recovery.facts import (
@@ -50,6 +51,7 @@ class Thresholds(Value):
     producer_states: int | None = None
     transactional_ids: int | None = None
     internal_topic_bytes: int | None = None
+    contested_ids: int | None = None
 
     @property
     def need_ids(self) -> bool:
@@ -71,7 +73,7 @@ class Observed(Value):
     """The facts that `check` judges. groups None: not queried. expiration_ms: any broker's shortest
     expiration of idle transactional ids; offsets_retention_ms: the same for group offsets; None =
     unknown. group_times: of groups without members, over that retention; a group that is absent
-    could not be seen. now: epoch ms, our clock."""
+    could not be seen. contests: None = not looked for. now: epoch ms, our clock."""
 
     diagnosis: Diagnosis
     transactions: Transactions
@@ -83,6 +85,7 @@ class Observed(Value):
     offsets_retention_ms: int | None = None
     group_times: Mapping[str, GroupTimes] = msgspec.field(default_factory=dict)
     group_times_missing: tuple[Missing, ...] = ()
+    contests: Contests | None = None
 
 
 def check_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
@@ -335,7 +338,9 @@ def _expiry(observed: Observed, threshold: float) -> CheckRow:
 
 
 GAPS: Mapping[str, Callable[[Missing], bool]] = {
-    "transaction-history": lambda m: m.topic == TRANSACTION_STATE and m.scope == "partition",
+    "transaction-history": lambda m: (
+        m.topic == TRANSACTION_STATE and m.scope in ("partition", "topic")
+    ),
     "transactional-ids": lambda m: (
         m.scope in ("coordinator", "transaction")
         and m.error == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"

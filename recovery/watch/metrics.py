@@ -34,6 +34,7 @@ HELP: Mapping[str, str] = {
     "eoctl_coordinators": "Partitions of __transaction_state, each with a coordinator.",
     "eoctl_coordinators_unavailable": "Those whose coordinator did not answer.",
     "eoctl_groups_pending": "Groups with an offset commit that waits for a transaction to end.",
+    "eoctl_contested_ids": "Transactional ids whose owners fence each other, or restart for ever.",
     "eoctl_producer_id_expiry_seconds": "Until the first needed transactional id may be dropped.",
     "eoctl_producer_states_worst": "Producers that one broker keeps as leader, the most of any.",
     "eoctl_transactional_ids": "Transactional ids of all coordinators.",
@@ -63,6 +64,7 @@ OF_RULES = {
     "producer_states": "eoctl_producer_states_worst",
     "transactional_ids": "eoctl_transactional_ids",
     "internal_topic_bytes": "eoctl_internal_topic_bytes_worst",
+    "contested_ids": "eoctl_contested_ids",
 }
 """Rule → the metric of what it observes, where the rule is on."""
 RESULTS = {True: "ok", False: "finding", None: "unknown"}

@@ -63,8 +63,11 @@ QUIET = {
     "num.io.threads": "3",
     "num.network.threads": "1",
     "metadata.max.idle.interval.ms": "10000",
+    "min.insync.replicas": "1",
 }
 """A broker that idles in half of the processor time: few threads that wake, no records of nothing.
+
+One copy suffices, as by Kafka's default: some tests write while two of three brokers are away.
 
 Where nothing is to be written, a controller writes such a record each 500 ms by default.
 """

@@ -507,7 +507,7 @@ def test_every_kind_is_described() -> None:
         *("mixed", "marker-lost", "prepare-stuck", "marker-twice", "idle-owner", "clock-ahead"),
         *("offsets-marker-lost", "offsets-orphan", "coordinator-fenced", "holds-nothing"),
         *("prepare-holds-nothing", "replaced-history", "grown-history", "topic-made-anew"),
-        *("checkpoint", "connect"),
+        *("checkpoint", "connect", "fence-storm"),
     }
     assert all(kind.summary and name == kind.name for name, kind in KINDS.items())
 

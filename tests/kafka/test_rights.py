@@ -27,6 +27,7 @@ GRANTED: Mapping[str, tuple[str, str]] = {
     "topics: DESCRIBE": ("TOPIC", "DESCRIBE"),
     "topics: READ": ("TOPIC", "READ"),
     "topics: WRITE": ("TOPIC", "WRITE"),
+    "topics: DESCRIBE_CONFIGS": ("TOPIC", "DESCRIBE_CONFIGS"),
     "__transaction_state: READ": ("TOPIC", "READ"),
     "__consumer_offsets: READ": ("TOPIC", "READ"),
     "transactional ids: DESCRIBE": ("TRANSACTIONAL_ID", "DESCRIBE"),
@@ -53,12 +54,14 @@ OF_TRANSACTIONS = {
     "txn list --summary",
     "txn history",
     "status, why, txn hanging, check",
+    "doctor",
 }
 OF_RECORDS = {
     "producers",
     "offsets show --lag-seconds",
     "txn history",
     "status, why, txn hanging, check",
+    "doctor",
     "offsets count, audit, state rebuild",
     "restart plan",
 }
@@ -106,6 +109,19 @@ def test_which_commands_the_rights_of_a_user_allow(secure_lab: Lab, used: str, u
         assert commands["txn fence"]["detail"] == "not granted: transactional ids: WRITE"
     table = as_user(secure_lab, user, "context", "test")
     assert "eoctl txn fence" in table.stdout
+
+
+def test_without_read_on_their_log_contested_ids_are_unknown(secure_lab: Lab, used: str) -> None:
+    ran = as_user(secure_lab, "no-topic-read", "status", *FAST, "-o", "json")
+    assert (ran.status, ran.json["contests"]) == (3, None)
+    [error] = [e for e in ran.json["errors"] if "contested" in e["detail"]]
+    assert (error["topic"], error["error"]) == ("__transaction_state", "TOPIC_AUTHORIZATION_FAILED")
+    assert "grant READ on that topic" in error["detail"]
+    checked = as_user(secure_lab, "no-topic-read", "check", *FAST, "-o", "json")
+    [rule] = [r for r in checked.rows if r["rule"] == "contested_ids"]
+    assert (rule["ok"], rule["observed"]) == (None, None)
+    seen = as_user(secure_lab, "viewer", "status", *FAST, "-o", "json")
+    assert isinstance(seen.json["contests"], list)
 
 
 def test_what_hidden_rights_are_is_unknown(secure_lab: Lab, used: str) -> None:

@@ -233,6 +233,22 @@ def flink_checkpoint(night: Trainee) -> None:
     night.full_marks()
 
 
+def fence_storm(night: Trainee) -> None:
+    """The owners are asked, and nothing is done to the id."""
+    known = eoctl("status", *FAST, "-o", "json", lab=night.lab).json["contests"]
+    night.begin("fence-storm")
+    found = eoctl("status", *FAST, "-o", "json", lab=night.lab).json["contests"]
+    [name] = {c["transactional_id"] for c in found} - {c["transactional_id"] for c in known}
+    with night.reading("fence-storm", {"order-sender-0": name}) as it:
+        assert "two owners that fence each other" in it.run("why", 1, None, *FAST).stdout
+        assert it.run("txn history", 0).stdout.count("Empty") > 3
+        it.run("status", 1, None, *FAST)
+        assert night.ask(name) == "alive"
+        assert "CompleteCommit" in it.run("txn history", 0).stdout
+        assert "contested_ids" in it.next("check", None, *FAST).stdout
+    assert list(night.results().values()).count("right") == 1  # the orphan beside it is left
+
+
 def zombie(night: Trainee) -> None:
     """Of two ids the one whose newest producer is the right one is left, the other is fenced."""
     before = set(night.held())
@@ -319,6 +335,7 @@ FOLLOWED: dict[str, Callable[[Trainee], None]] = {
     "lost-store": lost_store,
     "duplicates": duplicates,
     "flink-checkpoint": flink_checkpoint,
+    "fence-storm": fence_storm,
     "zombie": zombie,
     "spark-checkpoint": spark_checkpoint,
 }

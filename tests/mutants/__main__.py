@@ -128,6 +128,21 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.inspect.growth.internal_topics": ("growth_rules",),
     "recovery.inspect.growth.prefixes": ("growth",),
     "recovery.inspect.growth.summaries": ("growth",),
+    **{
+        f"recovery.doctor.{name}": ("doctor_rules", "as_checks")
+        for name in (
+            "findings",
+            "durability_rules",
+            "id_rules",
+            "expiry_rules",
+            "changelog_rules",
+            "narrowing",
+            "as_checks",
+        )
+    },
+    "recovery.doctor.versions": ("versions", "version_rules", "known_bugs"),
+    "recovery.doctor.known_bugs": ("known_bugs", "version_rules"),
+    "recovery.doctor.version_rules": ("version_rules",),
 }
 
 

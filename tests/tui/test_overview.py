@@ -1,18 +1,20 @@
 """What the overview claims: never more than was seen; and what an operator must see is there."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eoctl.operations.dashboard.snapshot import Snapshot
 from recovery.change.journal_rows import JournalRow, PlanFileRow
-from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.inspect.cluster_rows import LsoRow
 from recovery.row import ErrorRow
 from recovery.values import replace
 from tests.tui.driving import RECORDINGS
 from tui.feed.frame import Builder, Frame
-from tui.feed.recording import read
+from tui.feed.recording import Writer, read
+from tui.screens.pages import why_page
 from tui.widgets.lines import plain
 
 
@@ -126,3 +128,51 @@ def test_a_broker_that_is_down_stands_above_what_it_hides_and_that_in_one_line()
     one = replace(down, partitions=replace(s.partitions, errors=hidden[:1]))
     rows = frame(one).tables["overview"].rows
     assert [r.cells[2] for r in rows if r.cells[1] == "not seen"] == ["t:0"]
+
+
+def contested(s: Snapshot) -> Snapshot:
+    """The snapshot, with an id whose owners fence each other beside all else."""
+    found = ContestRow(
+        transactional_id="sales-7\x1b",
+        initialisations=9,
+        aborted=8,
+        since=s.taken_at - 60_000,
+        until=s.taken_at - 2_000,
+        interval_seconds=7.0,
+        timeouts_ms=[60_000],
+        causes=["two-owners", "restarts"],
+        producer_id=4001,
+        producer_epoch=8,
+        state="Ongoing",
+    )
+    assert s.hanging is not None
+    extra = {**s.hanging.extra, "contests": [found]}
+    return replace(s, hanging=replace(s.hanging, extra=extra))
+
+
+@pytest.mark.parametrize("name", ["empty", "orders"])
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_contested_id_is_in_the_list_and_opens_its_page(
+    name: str, replayed: bool, tmp_path: Path
+) -> None:
+    before, s = last(name), contested(last(name))
+    if replayed:
+        writer = Writer(tmp_path / "kept.jsonl")
+        writer.add(s)
+        writer.close()
+        [s] = read(tmp_path / "kept.jsonl")
+    rows = {r.cells[1]: r for r in frame(s).tables["overview"].rows}
+    assert "contested-id" not in {r.cells[1] for r in frame(before).tables["overview"].rows}
+    mine = rows["contested-id"]
+    assert (mine.mark, mine.opens) == ("!!", ("why", "id sales-7\x1b"))
+    assert "\x1b" not in "".join(map(str, mine.cells))
+    if name == "empty":
+        assert "1 contested id" in said(s)
+        assert s.why is None or s.why_about != "id sales-7\x1b"
+        assert s.hanging is not None
+        nothing = replace(s.hanging, rows=[], errors=[])
+        page = replace(s, why=nothing, why_about="id sales-7\x1b")
+        text = "\n".join(plain(line) for line in why_page(page, "id sales-7\x1b", 79))
+        assert "initialised 9 times" in text
+        assert "which processes run with transactional.id" in " ".join(text.split())
+        assert "\x1b" not in text

@@ -108,7 +108,7 @@ def _packed_answer(a: Answer) -> dict[str, object]:
             {name: value for name, value in to_builtins(row).items() if value is not None}
             for row in a.errors
         ],
-        "extra": dict(a.extra),
+        "extra": to_builtins(dict(a.extra)),
         "finding": [a.judging, a.finding],
     }
 

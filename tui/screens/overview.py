@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from eoctl.render.contest_words import contest_words
 from eoctl.render.words import age as age_words
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalRow
@@ -11,7 +12,15 @@ from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import BrokerRow, LsoRow, OffsetsShowRow
 from recovery.plurals import counted
 from recovery.row import ErrorRow
-from tui.board.headline import QUIET, at_the_lso, group_rows, running_jobs, sentences, stuck
+from tui.board.headline import (
+    QUIET,
+    at_the_lso,
+    contests_of,
+    group_rows,
+    running_jobs,
+    sentences,
+    stuck,
+)
 from tui.board.prospects import deleted_in, ends_in
 from tui.screens import views
 from tui.screens.shared_rows import Cell, Text, aged, numbered, since, table_row
@@ -52,6 +61,7 @@ def overview(
     rows += [_broker(b) for b in (s.brokers.rows if s.brokers else ()) if not _up(b)]
     unseen = _unseen(s)
     rows += _unseen_rows(unseen, text)
+    rows += _contested(s, text)
     rows += _groups(s, hanging, text)
     rows += _unfinished(s, text)
     rows.sort(key=urgency)
@@ -96,6 +106,19 @@ def _judged(
 def _plain(what: Cell, where: str, age: Cell, says: Cell, text: Text) -> list[Cell]:
     """Return the cells of a row that is about no open transaction: it holds nothing."""
     return [what, (text(where), (where, 0)), NOTHING, NO_TREND, age, *NO_END, says]
+
+
+def _contested(s: "Snapshot", text: Text) -> list[TableRow]:
+    """Return a line for each id whose owners fence each other, or whose owner restarts for ever."""
+    rows = []
+    for c in contests_of(s):
+        says = contest_words(c, s.taken_at)
+        what = ("contested-id", -1)
+        age = aged(since(c.since, s.taken_at))
+        cells = _plain(what, c.transactional_id, age, (text(says), says), text)
+        key = f"contest\0{c.transactional_id}"
+        rows.append(table_row(key, "!!", cells, c, ("why", f"id {c.transactional_id}")))
+    return rows
 
 
 def _job(j: JobRow, now: int, text: Text) -> TableRow:

@@ -1,9 +1,10 @@
 """Pages of text, made from values: the story of `why`, evidence, a timeline, help."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.columns.diagnose import verdict
+from eoctl.render.contest_words import contest_words, who_runs
 from eoctl.render.explain import explain_lines, explained, means
 from eoctl.render.sanitise import visible
 from eoctl.render.why import last_blocks, last_lines, why_lines
@@ -16,6 +17,7 @@ from recovery.inspect.cluster_rows import HistoryRow, TxnListRow
 from recovery.quoting import quoted
 from recovery.row import Row
 from recovery.times import rfc3339
+from tui.board.headline import contests_of
 from tui.screens.keys import COMMANDS, KEYS, exists
 from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
@@ -42,6 +44,7 @@ def why_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
         lines += _story(row, s, width)
     lines += error_lines(s.why.errors, width, named=True)
     if not s.why.rows:
+        lines = [*_contested(s, subject, width), *lines]
         sentence = "nothing is held back" if not s.why.errors else "nothing could be judged"
         lines.insert(0, ((f" {sentence}", "good" if not s.why.errors else "unknown"),))
     if s.why.rows:
@@ -51,6 +54,18 @@ def why_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
             lines += [((" the log around the LSO", "title"),)]
             lines += strip_page(s, row.where, width)
     return lines
+
+
+def _contested(s: "Snapshot", subject: str, width: int) -> Iterator[Line]:
+    """Yield what is known of a contested id that holds nothing; subject "": of every such id."""
+    for c in contests_of(s):
+        if subject in ("", f"id {c.transactional_id}"):
+            for label, text in (
+                ("contested", f"{c.transactional_id}: {contest_words(c, s.taken_at)}"),
+                ("ask", who_runs(c)),
+            ):
+                parts = labelled(label, visible(text), width - 1, "…")
+                yield from (((part[:14], "dim"), (part[14:], "text")) for part in parts)
 
 
 def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:

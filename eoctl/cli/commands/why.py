@@ -17,6 +17,7 @@ from eoctl.render.columns.diagnose import WHY
 from eoctl.render.columns.records import record_lines
 from eoctl.render.columns.table import with_gaps
 from eoctl.render.group_words import group_lines, headline
+from eoctl.render.sanitise import visible
 from eoctl.render.why import why_lines
 from eoctl.settings.context import Context
 from recovery.answers import Answer
@@ -138,7 +139,7 @@ def _page(answer: Answer, title: str) -> None:
         print(line)
     sys.stdout.flush()
     for note in answer.notes:
-        print(f"eoctl: {note}", file=sys.stderr)
+        print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
     story = answer.extra.get("group_story")

@@ -9,6 +9,7 @@ import asyncio
 import struct
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from eoctl.kafka.connection import listener as diagnosis
@@ -107,6 +108,7 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self.requests_sent = 0
         self.features: dict[str, int] = {}  # finalized, e.g. transaction.version
+        self.supported: dict[str, int] = {}  # newest levels, e.g. of metadata.version
         self._answers = 0
         self.renew_at: float | None = None  # monotonic: when to authenticate again (KIP-368)
         self._renewal = asyncio.Lock()
@@ -134,6 +136,11 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self._frames.closed is not None
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """Return what the broker answers: API key → oldest and newest version."""
+        return self._versions
 
     def close(self, cause: WireError | None = None) -> None:
         """End the connection; what is still asked gets the cause."""
@@ -251,3 +258,4 @@ class Connection:
         if not self.supports(messages.MetadataRequest):
             raise diagnosis.controller()
         self.features = {f.name: f.max_version_level for f in answer.finalized_features or ()}
+        self.supported = {f.name: f.max_version for f in answer.supported_features or ()}

@@ -25,6 +25,7 @@ from eoctl.lab.breaks import (
     offsets,
     orphans,
     owned,
+    storms,
     unheld,
 )
 from eoctl.lab.breaks.stage import COMMON, BreakKind, Options, Stage
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, BreakKind] = {
     kind.name: kind
-    for module in (owned, orphans, mixed, markers, offsets, unheld, histories, flink_job, connect)
+    for module in (
+        *(owned, orphans, mixed, markers, offsets, unheld, storms, histories, flink_job, connect),
+    )
     for kind in module.KINDS
 }
 OWNER_SECONDS = 120.0

@@ -44,6 +44,7 @@ class GroundTruth(HasPartition, Row):
     offset of the trouble (null: nothing is held).
     coordinator: broker that coordinates transactional_id; coordinator_state and
     current_producer_epoch: what it says of the id, null when it knows no such id.
+    fences: how many open transactions of the id an initialisation ended before this one.
     outcome: what was decided for `lost` records. refused: Kafka's error for the zombie's write.
     frozen_broker: answers nothing until it is thawed. stopped_broker: was stopped and left so.
     owner_pid: process that holds it open.
@@ -70,6 +71,7 @@ class GroundTruth(HasPartition, Row):
     coordinator_state: str | None = None
     current_producer_epoch: int | None = None
     timeout_ms: int | None = None
+    fences: int | None = None
     group: str | None = None
     group_topic: str | None = None
     group_partition: int | None = None

@@ -132,6 +132,14 @@ DRILLS: dict[str, Drill] = {
             (planting.zombies,),
         ),
         Drill(
+            "fence-storm",
+            "an application that is fenced again and again",
+            "fence-storm",
+            f"{READERS} One application logs ProducerFencedException, starts again, and logs it "
+            "again. Its team says: nobody else uses our id; just fence it once more.",
+            (planting.storm, planting.orphan),
+        ),
+        Drill(
             "flink-checkpoint",
             "a Flink job is down, and its checkpoint was saved",
             "flink-checkpoint",

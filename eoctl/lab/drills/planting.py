@@ -208,6 +208,17 @@ async def zombies(scene: Scene) -> None:
     scene.cases[-1] = replace(scene.cases[-1], words=words)
 
 
+async def storm(scene: Scene) -> None:
+    """Plant an id with two owners; the last transaction is of the right one, which lives."""
+    options = {"partition": scene.rng.randrange(4), "transactional_id": scene.id()}
+    [truth] = await scene.break_("fence-storm", scene.topic(), **options)
+    words = (
+        "You are right: it runs twice, the deployment of the old region was started again. We have "
+        "stopped that one. The other one is right: I let it commit now."
+    )
+    scene.add(truth, "alive", "alive", words, ends=True)
+
+
 async def checkpoint(scene: Scene) -> None:
     """Plant a dead Flink job: what its last checkpoint promises, and what it began later."""
     prefix = f"{scene.rng.choice(('ledger', 'fraud', 'basket'))}-sink"

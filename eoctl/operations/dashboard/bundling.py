@@ -58,6 +58,7 @@ async def collect(
     begins("judging open transactions")
     d = await live.diagnose(Scope(), settings, pause=pause)
     rest, opened, looks = without_verdicts(d)
+    contests = await live.contests()
     begins("looking at groups, settings and history")
     groups, groups_missing = await live.groups(None)
     groups = await groups_with_pending(cluster, groups)
@@ -86,6 +87,7 @@ async def collect(
         expirations_missing=tuple(expirations_missing),
         ids=tuple(SeenId(j.first, j.second, j.record) for j in d.ids),
         strips=await _strips(live, d),
+        contests=contests,
     )
 
 

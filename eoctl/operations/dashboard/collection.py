@@ -29,6 +29,7 @@ from eoctl.operations.inspect.listing import lso_answer, producers, txn_list
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.partition_strip import strip
+from eoctl.operations.inspect.recent_contests import with_contests
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import Session
 from eoctl.settings.context import Context
@@ -244,6 +245,7 @@ async def _judged(
 async def _verdicts(source: Source, context: Context, settings: Settings, pause: float) -> Parts:
     diagnosis = await source.diagnose(Scope(), settings, pause=pause)
     answer = hanging_answer(diagnosis, context.argv, show_all=True)
+    answer = await with_contests(source, answer)
     known = {"prospects": await prospects(source, diagnosis)}
     return {"hanging": replace(answer, extra={**answer.extra, **known})}
 

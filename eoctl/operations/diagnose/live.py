@@ -26,6 +26,7 @@ from recovery.values import Value
 
 if TYPE_CHECKING:
     from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
+    from recovery.diagnose.contest import Contests
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.group_verdict import Unread
     from recovery.diagnose.waiting_records import Waiting
@@ -106,6 +107,11 @@ class Live:
             pause=pause,
             on_first_look=on_first_look,
         )
+
+    async def contests(self) -> Contests:
+        from eoctl.operations.inspect import recent_contests
+
+        return await recent_contests.recent_contests(self.cluster, self.now())
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

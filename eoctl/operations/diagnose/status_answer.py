@@ -2,8 +2,13 @@
 
 from collections.abc import Callable
 
-from eoctl.operations.diagnose.verdict_rows import status_rows, unknown_as_missing
+from eoctl.operations.diagnose.verdict_rows import (
+    contest_status,
+    status_rows,
+    unknown_as_missing,
+)
 from eoctl.operations.inspect.lists import Scope, TxnFilter
+from eoctl.operations.inspect.recent_contests import with_contests
 from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
@@ -75,7 +80,8 @@ async def status_of(source: Source, context: Context, diagnosis: Diagnosis) -> A
     everywhere = await source.transactions(
         TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
     )
-    return _answer(context, diagnosis, everywhere)
+    answer = await with_contests(source, _answer(context, diagnosis, everywhere))
+    return replace(answer, rows=[*answer.rows, *contest_status(answer.extra["contests"] or ())])
 
 
 def _answer(context: Context, diagnosis: Diagnosis, everywhere: Transactions) -> Answer:
@@ -98,6 +104,7 @@ def _answer(context: Context, diagnosis: Diagnosis, everywhere: Transactions) ->
             "held_offsets": sum(p.held or 0 for p in diagnosis.partitions),
             "open_transactions": len(everywhere.rows),
             "verdicts": dict(diagnosis.counts),
+            "contests": None,  # nobody has looked for them yet
         },
         judging=True,
         finding=bool(diagnosis.findings),

@@ -7,6 +7,7 @@ from eoctl.render.shell import command
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.diagnosis_rows import (
+    ContestRow,
     EndsRow,
     EvidenceRow,
     OtherwiseRow,
@@ -289,6 +290,25 @@ def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[Stat
             )
         )
     return rows
+
+
+def contest_status(contests: Sequence[ContestRow]) -> list[StatusRow]:
+    """Return the row of the contested ids, which may hold nothing; none without such an id."""
+    if not contests:
+        return []
+    most = max(contests, key=lambda c: c.aborted).transactional_id
+    return [
+        StatusRow(
+            verdict="contested-id",
+            transactions=len(contests),
+            partitions=0,
+            oldest_seconds=None,
+            age_clock=None,
+            groups=None,
+            worst=most,
+            next=command(["why", f"--transactional-id={most}"]),
+        )
+    ]
 
 
 def _worst(judged: Sequence[Judged | JudgedId]) -> tuple[str, str]:

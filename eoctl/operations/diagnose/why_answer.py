@@ -10,12 +10,14 @@ from eoctl.operations.inspect.connect_owners import connect_rows
 from eoctl.operations.inspect.history_answer import history_and_contests
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.marker_origins import marker_rows
+from eoctl.operations.inspect.recent_contests import with_clients, with_contests
 from eoctl.operations.inspect.source import Source
+from eoctl.render.contest_words import contest_notes
 from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
-from recovery.diagnose.case import named_after
+from recovery.diagnose.case import clients_of, named_after
 from recovery.diagnose.contest import goes_on
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.diagnosis_rows import ContestRow
@@ -90,14 +92,16 @@ async def why(
     d = await source.diagnose(scope, settings, pause=pause, on_first_look=worst_or_named)
     missing += d.missing
     targets = held_targets(d, worst_only=anything)
-    if anything and (id_first := _worst_id(d, targets)) is not None:
+    id_first = _worst_id(d, targets) if anything else None
+    if id_first is not None:
         rows = [await id_row(source, context, d, id_first)]
-        return answer_of(source, rows, missing, unknown_as_missing(d), d)
-    rows, more = await rows_of(source, context, d, targets)
-    missing += more
-    if not rows and selectors:
-        rows = await healthy_rows(source, context, scope, d)
-    return answer_of(source, rows, missing, unknown_as_missing(d), d)
+    else:
+        rows, more = await rows_of(source, context, d, targets)
+        missing += more
+        if not rows and selectors:
+            rows = await healthy_rows(source, context, scope, d)
+    answer = answer_of(source, rows, missing, unknown_as_missing(d), d)
+    return await with_contests(source, answer) if anything else answer
 
 
 async def _groups(
@@ -185,11 +189,12 @@ async def _of_id(
             f"{name} is {t.state}: it has no open transaction and holds nothing"
             for t in transactions.rows
         ]
-        past, contests = await history_and_contests(
+        _, contests = await history_and_contests(
             source, [name], [], newest=HISTORY_RECORDS + WRITTEN_SINCE
         )
-        contested = contest_now(contests, d.collected_at) is not None
-        notes += past.notes if contested else ()
+        contest = await contest_now(source, contests, d.collected_at)
+        contested = contest is not None
+        notes += contest_notes([contest], d.collected_at) if contest is not None else []
     else:
         # a partition without a leader matters only if this id may hold it
         of_id = [j for j in d.judged if j.about.topic_partition in holds]
@@ -221,9 +226,8 @@ async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) ->
     rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
     connect = await _connect(source, j.name)
     row = id_row_seen(context, d, j, connect)
-    return replace(
-        row, history=rows[-HISTORY_RECORDS:], contest=contest_now(contested, d.collected_at)
-    )
+    contest = await contest_now(source, contested, d.collected_at)
+    return replace(row, history=rows[-HISTORY_RECORDS:], contest=contest)
 
 
 def id_row_seen(
@@ -542,8 +546,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = 
         g for g in (*facts, *j.newest.groups) if name is not None and named_after(name, g.group)
     ]
     process = own_process(name or "", groups)
-    members = process or sorted({m for g in groups for m in g.members or ()})
-    clients = [f"{client} at {host}" for client, host in members]
+    clients = [f"{client} at {host}" for client, host in clients_of(name or "", groups)]
     coordinators = j.newest.transactions.coordinators
     number = sum(c.seen for c in coordinators)
     answered = f"{number} of {counted(len(coordinators), 'coordinator partition')} answered"
@@ -588,12 +591,18 @@ async def _history(source: Source, j: Judged) -> tuple[list[HistoryRow], Contest
         for row in answer.rows
         if isinstance(row, HistoryRow) and (end is None or row.offset < end)
     ]
-    return rows[-HISTORY_RECORDS:], contest_now(contested, source.now())
+    return rows[-HISTORY_RECORDS:], await contest_now(source, contested, source.now())
 
 
-def contest_now(contests: Sequence[ContestRow], now: int) -> ContestRow | None:
-    """Return the contest about an id whose history this is, unless it was over long ago."""
-    return next((c for c in contests if goes_on(c.until, now)), None)
+async def contest_now(
+    source: Source, contests: Sequence[ContestRow], now: int
+) -> ContestRow | None:
+    """Return the contest about an id whose history this is, with the clients of its groups.
+
+    None also if it was over long ago.
+    """
+    first = next((c for c in contests if goes_on(c.until, now)), None)
+    return None if first is None else await with_clients(source, first)
 
 
 def _offset(g: GroupFacts, p: PartitionFacts) -> int | None:

@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.state_logs import noted_state_logs
+from eoctl.operations.inspect.recent_contests import contest_row
 from eoctl.operations.inspect.source import Source, StateLogs
-from eoctl.render.contest_words import contest_words
+from eoctl.render.contest_words import contest_notes
 from eoctl.stores.history_cache import state_cache
 from recovery.answers import Answer, error_rows
-from recovery.diagnose.contest import Contest, contests
+from recovery.diagnose.contest import contests
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import Missing
 from recovery.formats.coordinator import coordinator_partition
@@ -81,29 +82,9 @@ async def history_and_contests(
             "left_out": left_out,
             "contests": [c.json_values() for c in contested],
         },
-        notes=[
-            f"{c.transactional_id} is contested: {contest_words(c, source.now())}"
-            for c in contested
-        ],
+        notes=contest_notes(contested, source.now()),
     )
     return answer, contested
-
-
-def contest_row(c: Contest) -> ContestRow:
-    """Return a contest as it is printed."""
-    return ContestRow(
-        transactional_id=c.transactional_id,
-        initialisations=len(c.initialisations),
-        aborted=c.aborted,
-        since=c.initialisations[0].at,
-        until=c.initialisations[-1].at,
-        interval_seconds=c.interval_ms / 1000,
-        timeouts_ms=list(c.timeouts),
-        causes=list(c.causes),
-        producer_id=c.producer_id,
-        producer_epoch=c.producer_epoch,
-        state=c.state,
-    )
 
 
 def unread(state_logs: StateLogs) -> list[Missing]:

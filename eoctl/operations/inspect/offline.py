@@ -9,6 +9,7 @@ from eoctl.operations.inspect.lists import Scope, TxnFilter, choose, matching_no
 from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
 from eoctl.settings.context import Context
 from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
+from recovery.diagnose.contest import Contests
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.group_verdict import Unread
 from recovery.diagnose.waiting_records import Waiting
@@ -239,6 +240,12 @@ class Offline:
             pause=d.pause if any(j.second for j in judged) or any(j.second for j in ids) else None,
             ids=ids,
         )
+
+    async def contests(self) -> Contests:
+        if self._bundle.contests is not None:
+            return self._bundle.contests
+        text = "which ids were contested is not in this bundle: an older eoctl made it"
+        return Contests(missing=(Missing("feature", "NOT_IN_BUNDLE", text),))
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

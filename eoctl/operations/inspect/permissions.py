@@ -124,9 +124,20 @@ async def _topics(cluster: Cluster) -> list[ContextTestRow]:
             "visible topic",
             ["whether copies and states can be written there"],
         ),
+        _on_some(
+            rights.TOPICS_CONFIGS,
+            own,
+            DESCRIBE_CONFIGS,
+            "visible topic",
+            ["settings of topics that can lose what is committed (doctor)"],
+        ),
     ]
     for check, name, cannot in (
-        (rights.STATE_READ, "__transaction_state", ["txn history", "marker-lost", "orphan"]),
+        (
+            rights.STATE_READ,
+            "__transaction_state",
+            ["txn history", "marker-lost", "orphan", "contested-id"],
+        ),
         (
             rights.OFFSETS_READ,
             "__consumer_offsets",

@@ -14,6 +14,7 @@ from recovery.values import Value
 
 if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to start
     from eoctl.operations.inspect.lists import Scope, TxnFilter
+    from recovery.diagnose.contest import Contests
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.group_verdict import Unread
     from recovery.diagnose.waiting_records import Waiting
@@ -96,6 +97,10 @@ class Source(Protocol):
         pause: seconds between two snapshots. on_first_look: called with the first one's verdicts,
         before the pause and the second one.
         """
+        ...
+
+    async def contests(self) -> Contests:
+        """Return the transactional ids that are contested now, whoever holds what."""
         ...
 
     async def groups(

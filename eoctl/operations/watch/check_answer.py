@@ -5,12 +5,16 @@ from collections.abc import Coroutine, Mapping
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
+from eoctl.operations.doctor.collecting import collect
 from eoctl.operations.inspect.lists import Scope, TxnFilter
+from eoctl.operations.inspect.recent_contests import not_named
 from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
+from recovery.doctor.as_checks import check_rows as doctor_rows
+from recovery.doctor.rules import RULES
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.sizes import byte_size
@@ -25,6 +29,7 @@ from recovery.watch.check_rules import (
     split_accepted,
     verdict_counts,
 )
+from recovery.watch.contest_rule import contested_ids
 from recovery.watch.group_rule import group_expiry, without_members
 from recovery.watch.growth_rules import INTERNAL_TOPICS, Growth, growth_check_rows
 from recovery.watch.headroom_rules import headroom_rows
@@ -65,6 +70,7 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
         internal_topic_bytes=None
         if (size := configured.internal_topic_bytes) is None
         else byte_size(size, where="[check] internal_topic_bytes"),
+        contested_ids=configured.contested_ids,
     )
 
 
@@ -75,23 +81,36 @@ async def check(
     settings: Settings,
     *,
     pause: float,
+    doctor: Cluster | None = None,
 ) -> Checked:
-    """Return one row per rule that is on, and the metrics. Known gaps of the context are notes."""
+    """Return one row per rule that is on, and the metrics. Known gaps of the context are notes.
+
+    doctor: the cluster whose settings are judged too, with a row per rule of `doctor`.
+    """
     split_accepted((), context.accept_missing)  # report a wrong name before any request
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause)
     growth = await _growth(source, limits)
+    facts = None if doctor is None else await collect(doctor)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
         rows.append(group_expiry(observed, limits.group_expiry))
     rows += growth_check_rows(growth, observed.transactions, limits)
+    contests = observed.contests
+    if limits.contested_ids is not None and contests is not None:
+        rows.append(contested_ids(contests, observed.now, limits.contested_ids))
+    if facts is not None:
+        rows += doctor_rows(facts, RULES)
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
         missing += ages_unknown(d)
     missing += [*observed.expiration_missing, *observed.group_times_missing]
+    if contests is not None:
+        missing += not_named(contests, error_rows(missing))
     missing += [*growth.missing, *unknown_as_missing(d)]
+    missing += () if facts is None else facts.missing
     errors, notes = split_accepted(missing, context.accept_missing)
     answer = Answer(
         schema="check",
@@ -152,6 +171,7 @@ async def _observe(
         offsets_retention_ms=retention,
         group_times=times,
         group_times_missing=tuple(times_missing),
+        contests=None if limits.contested_ids is None else await source.contests(),
     )
 
 

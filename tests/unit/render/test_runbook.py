@@ -9,7 +9,13 @@ import pytest
 from eoctl.render.explain import ASK, part
 from eoctl.render.runbook import runbook_lines
 from recovery.answers import Answer
-from recovery.diagnose.diagnosis_rows import EndsRow, EvidenceRow, OtherwiseRow, WayRow
+from recovery.diagnose.diagnosis_rows import (
+    ContestRow,
+    EndsRow,
+    EvidenceRow,
+    OtherwiseRow,
+    WayRow,
+)
 from recovery.diagnose.verdicts import VerdictName
 from recovery.diagnose.why_rows import WhyRow
 from recovery.remedy.repairs import NEVER_KNOWN
@@ -261,3 +267,28 @@ def test_hostile_names_are_no_markdown(name: str) -> None:
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert not [line for line in text.splitlines() if line.startswith("b\r")]
+
+
+def test_a_contested_id_is_asked_about_even_if_nothing_is_held() -> None:
+    found = ContestRow(
+        transactional_id="it's `x`\x1b",
+        initialisations=9,
+        aborted=8,
+        since=NOW - 60_000,
+        until=NOW - 2_000,
+        interval_seconds=7.0,
+        timeouts_ms=[60_000, 45_000, 60_000],
+        causes=["two-owners"],
+        producer_id=4001,
+        producer_epoch=8,
+        state="Ongoing",
+    )
+    sections = told(contests=[found])
+    text = sections["Owners that fence each other"]
+    assert "Nothing to do" not in sections[""]
+    assert "initialised 9 times, about every 7 s, last 2 s ago" in text
+    assert "with timeouts of 60 s and 45 s by turns" in text
+    assert "Ask: which processes run with transactional.id" in text
+    assert "\x1b" not in text
+    assert "contested   it's `x`" in sections["For the ticket"]
+    assert not [c for c in commands("\n".join(sections.values())) if "fence" in c]

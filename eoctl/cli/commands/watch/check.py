@@ -10,6 +10,7 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import AllContexts, Connection, Format, option
 from eoctl.cli.runner import of_bundle, run_each
 from eoctl.host.clock import now_ms
+from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import with_cluster
@@ -40,6 +41,9 @@ def check(
     nagios: Annotated[
         bool, option("--nagios", "one line with perfdata; exit status 0, 2 or 3")
     ] = False,
+    doctor: Annotated[
+        bool, option("--doctor", "the rules of `eoctl doctor` too; not on bundles")
+    ] = False,
     all_contexts: AllContexts = False,
 ) -> int:
     """Check the rules of the config file's [check], for cron.
@@ -47,7 +51,7 @@ def check(
     Exit status 1: a finding; 3: incomplete, and no finding; 75: another check of this cluster runs.
     """
     try:
-        named, results = _run(connection, limits, all_contexts)
+        named, results = _run(connection, limits, all_contexts, doctor)
         if textfile is not None:
             _write_metrics(textfile, named, results)
     except EoctlError as error:
@@ -66,14 +70,18 @@ def check(
 
 
 def _run(
-    connection: Connection, limits: Limits, all_contexts: bool
+    connection: Connection, limits: Limits, all_contexts: bool, doctor: bool
 ) -> tuple[Sequence[Context], Sequence[Result]]:
     thresholds = check_answer.thresholds(config_for(connection.connect).check)
 
-    async def looked(source: Source, context: Context) -> Checked:
+    async def looked(source: Source, context: Context, examined: Cluster | None = None) -> Checked:
         settings, interval = limits.settings(context), limits.interval
-        return await check_answer.check(source, context, thresholds, settings, pause=interval)
+        return await check_answer.check(
+            source, context, thresholds, settings, pause=interval, doctor=examined
+        )
 
+    if doctor and connection.from_ is not None:
+        connection.one()  # refuses a bundle, which holds no settings
     if (path := connection.bundle()) is not None:
         checked, context = of_bundle(path, looked)
         return [context], [checked]
@@ -87,7 +95,9 @@ def _run(
             return with_cluster(
                 context,
                 connection.seconds(),
-                lambda cluster: check_answer.alone(cluster, looked(Live(cluster), context)),
+                lambda cluster: check_answer.alone(
+                    cluster, looked(Live(cluster), context, cluster if doctor else None)
+                ),
             )
 
     results = run_each(named, run)

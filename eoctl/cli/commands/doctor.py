@@ -1,0 +1,48 @@
+"""`doctor`: what will hurt exactly-once on this cluster."""
+
+import shutil
+import sys
+from typing import Annotated
+
+from eoctl.cli.emit import emit, error_line, utf8
+from eoctl.cli.options import Connection, Format, argument, option
+from eoctl.operations.doctor.doctor_answer import doctor as examined
+from eoctl.operations.session.session import with_cluster
+from eoctl.render.columns.doctor import DOCTOR
+from eoctl.render.doctor_words import doctor_lines
+from recovery.doctor.versions import by_hand
+
+
+def doctor(
+    connection: Connection,
+    output: Format,
+    names: Annotated[
+        list[str] | None,
+        argument("[TOPIC|GROUP|ID]...", "only what is about these; without names everything"),
+    ] = None,
+    broker_version: Annotated[
+        str | None, option("--broker-version VERSION", "what the brokers run, such as 4.0.1")
+    ] = None,
+) -> int:
+    """Show what will hurt exactly-once here: settings, versions, habits. It changes nothing.
+
+    Each finding has its evidence, harm, remedy and source. Exit status 1: a finding; 3: something
+    could not be seen, and which right would show it.
+    """
+    version = None if broker_version is None else by_hand(broker_version)
+    answer = with_cluster(
+        connection.one(),
+        connection.seconds(),
+        lambda cluster: examined(cluster, names or (), version),
+    )
+    if output.output != "table" or output.columns is not None or output.sort_by is not None:
+        emit(answer, DOCTOR, output)
+        return answer.exit_status
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in doctor_lines(answer, width, ascii_only=not utf8()):
+        print(line)
+    sys.stdout.flush()
+    for error in answer.errors:
+        print(f"? {error_line(error)}", file=sys.stderr)
+    print(DOCTOR.summary(answer), file=sys.stderr)
+    return answer.exit_status

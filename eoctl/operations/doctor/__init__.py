@@ -1,0 +1,1 @@
+"""`doctor`: collect what its rules need in a bounded number of requests, and judge."""

@@ -1,0 +1,110 @@
+"""Read what the rules of `doctor` judge: only Metadata, List, Describe and Fetch requests.
+
+The number of requests does not grow with the partitions, except that DescribeConfigs takes 500
+topics at a time.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from eoctl.host.clock import now_ms
+from eoctl.kafka.ask import configs, coordinators, groups
+from eoctl.kafka.ask.protocols import protocols
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.inspect.lists import Scope, look_at_partitions
+from eoctl.operations.inspect.recent_state import newest, not_read
+from recovery.diagnose.contest import WINDOW_MS
+from recovery.doctor.expiry_rules import near_ids
+from recovery.doctor.findings import DoctorFacts, Replicas
+from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
+from recovery.doctor.version_rules import STRICT, newest_versions
+from recovery.facts import Missing, PartitionFacts, Transactions, grouped
+from recovery.values import replace
+
+CHUNK = 500  # topics in one DescribeConfigs
+
+
+async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
+    """Return the facts of the cluster. named: topics to examine besides those that ids write."""
+    (
+        seen,
+        (broker_settings, missing_brokers),
+        transactions,
+        (listed, missing_groups),
+        answered,
+    ) = await asyncio.gather(
+        look_at_partitions(cluster, Scope()),
+        configs.broker_configs(cluster, BROKER_SETTINGS),
+        _transactions(cluster),
+        groups.list_groups(cluster),
+        protocols(cluster),
+    )
+    facts = DoctorFacts(
+        now=now_ms(),
+        brokers=tuple(sorted(cluster.brokers)),
+        broker_settings={int(broker): values for broker, values in broker_settings.items()},
+        topics=_replicas(seen.partitions),
+        held=tuple(sorted({p.topic for p in seen.partitions if p.held})),
+        transactions=transactions,
+        groups=tuple(listed),
+        named=tuple(named),
+        missing_brokers=tuple(missing_brokers),
+        missing_topics=tuple(m for m in seen.missing if m.scope == "topic"),
+        missing_groups=tuple(missing_groups),
+        protocols=answered,
+    )
+    topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
+    facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
+    return await _with_versions(cluster, await _with_members(cluster, facts))
+
+
+async def _transactions(cluster: Cluster) -> Transactions:
+    """Return every transactional id described; none on a cluster that never had one."""
+    listed = await coordinators.transactions(cluster)
+    described, missing = await coordinators.described(cluster, listed.rows)
+    return replace(listed, rows=tuple(described), missing=(*listed.missing, *missing))
+
+
+def _replicas(partitions: Iterable[PartitionFacts]) -> Mapping[str, Replicas]:
+    by_topic = grouped((p.topic, len(p.replicas)) for p in partitions)
+    return {name: Replicas(len(counts), min(counts)) for name, counts in by_topic.items()}
+
+
+def _examined(facts: DoctorFacts) -> list[str]:
+    """Return the topics whose settings matter: Kafka's two, those written, changelogs, named."""
+    wanted = {*INTERNAL, *facts.written, *facts.held, *facts.named}
+    return sorted(name for name in facts.topics if name in wanted or name.endswith(CHANGELOG))
+
+
+async def _topic_settings(
+    cluster: Cluster, topics: Sequence[str]
+) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
+    values: dict[str, dict[str, str | None]] = {}
+    missing: list[Missing] = []
+    for start in range(0, len(topics), CHUNK):
+        chunk = topics[start : start + CHUNK]
+        mine, more = await configs.topic_configs(cluster, chunk, TOPIC_SETTINGS)
+        values |= mine
+        missing += more
+    return values, missing
+
+
+async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with the groups' members, if a rule compares them with idle ids."""
+    if not near_ids(facts):
+        return facts
+    described, missing = await groups.describe_groups(cluster, facts.groups)
+    return replace(facts, groups=tuple(described), missing_groups=(*facts.missing_groups, *missing))
+
+
+async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with the protocol that ids spoke within minutes, if it matters."""
+    if cluster.transaction_version < STRICT:
+        return facts
+    recent = await newest(cluster, facts.now - WINDOW_MS)
+    if isinstance(recent, Missing):
+        return replace(facts, missing_versions=(recent,))
+    _, tail, partitions = recent
+    missing = not_read(tail.failed, partitions, "which protocol ids there speak is not seen")
+    versions = newest_versions(tail.records)
+    return replace(facts, client_versions=versions, missing_versions=tuple(missing))

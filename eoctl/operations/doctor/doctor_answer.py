@@ -1,0 +1,61 @@
+"""`doctor`: what will hurt exactly-once here, before the night."""
+
+from collections.abc import Sequence
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.doctor.collecting import collect
+from eoctl.render.doctor_words import change_argv, harm_of, remedy_of, sign_words
+from eoctl.render.shell import command
+from recovery.answers import Answer, error_rows
+from recovery.diagnose.diagnosis_rows import EvidenceRow
+from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
+from recovery.doctor.findings import DoctorRule, Finding, judged
+from recovery.doctor.narrowing import narrowed, shown, unknown_names
+from recovery.doctor.rules import RULES
+from recovery.doctor.version_rules import refuse_contradiction
+from recovery.doctor.versions import VersionRange
+from recovery.values import replace
+
+
+async def doctor(
+    cluster: Cluster, names: Sequence[str], broker_version: VersionRange | None = None
+) -> Answer:
+    """Judge the cluster's settings; with names only these topics, groups and transactional ids.
+
+    broker_version: what somebody says that the brokers run; raise UsageError if none can.
+    """
+    seen = replace(await collect(cluster, names), broker_version=broker_version)
+    refuse_contradiction(seen)
+    facts = narrowed(seen, names)
+    found = shown(facts, judged(facts, RULES))
+    return Answer(
+        schema="doctor",
+        cluster_id=cluster.cluster_id,
+        collected_at=facts.now,
+        rows=[doctor_row(rule, finding, cluster) for rule, finding in found],
+        errors=error_rows(dict.fromkeys([*facts.missing, *unknown_names(facts)])),
+        extra={"rules": len(RULES), "named": list(names)},
+        judging=True,
+        finding=any(finding.state == "finding" for _, finding in found),
+    )
+
+
+def doctor_row(rule: DoctorRule, finding: Finding, cluster: Cluster) -> DoctorRow:
+    """Return a finding as its row, in words."""
+    argv = None
+    if finding.change is not None:
+        argv = change_argv(finding.change, cluster.settings.bootstrap_servers)
+    return DoctorRow(
+        rule=rule.name,
+        subject=SubjectRow(kind=finding.kind, name=finding.name),
+        state=finding.state,
+        evidence=[
+            EvidenceRow(code=sign.code, text=sign_words(sign), data=dict(sign.data))
+            for sign in finding.signs
+        ],
+        harm=harm_of(rule.name, finding),
+        remedy=remedy_of(rule.name, finding),
+        command=None if argv is None else command(argv),
+        sources=list(rule.sources) if finding.bug is None else [finding.bug],
+        lacks=finding.lacks,
+    )

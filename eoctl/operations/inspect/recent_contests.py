@@ -1,0 +1,113 @@
+"""Find the ids that are contested now, in the newest part of `__transaction_state`."""
+
+from collections.abc import Sequence
+
+from eoctl.kafka.ask import groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.inspect.recent_state import Tail, Tails, newest, not_read
+from eoctl.operations.inspect.source import Source
+from eoctl.render.contest_words import contest_notes, reading_notes
+from recovery.answers import Answer, error_rows
+from recovery.diagnose.case import clients_of, possible_groups
+from recovery.diagnose.contest import (
+    WINDOW_MS,
+    Contest,
+    Contests,
+    contests,
+    goes_on,
+)
+from recovery.diagnose.diagnosis_rows import ContestRow
+from recovery.facts import GroupFacts, Missing
+from recovery.row import ErrorRow
+from recovery.values import replace
+
+NOT_SEEN = "ids that are contested there are not seen"
+
+
+async def recent_contests(cluster: Cluster, now: int) -> Contests:
+    """Return the contests that go on, with the groups of their owners. now: epoch ms, our clock."""
+    recent = await newest(cluster, now - WINDOW_MS)
+    if isinstance(recent, Missing):
+        return Contests(missing=(recent,))
+    found = _judged(*recent, now)
+    if not found.contests:
+        return found
+    names = {name for c in found.contests for name in possible_groups(c.transactional_id)}
+    owners, missing = await groups.find_groups(cluster, sorted(names))
+    return replace(found, groups=tuple(owners), groups_missing=tuple(missing))
+
+
+def _judged(tails: Tails, tail: Tail, partitions: int, now: int) -> Contests:
+    """Return the contests that go on among the records, and what was not read."""
+    oldest: dict[int, int] = {}
+    for r in tail.records:
+        if r.partition in tails.cut and r.timestamp > now - WINDOW_MS:
+            oldest.setdefault(r.partition, r.timestamp)
+    return Contests(
+        tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
+        read_from=max(oldest.values(), default=None),
+        unfinished=len(tail.ends),
+        missing=tuple(not_read(tail.failed, partitions, NOT_SEEN)),
+    )
+
+
+async def with_contests(source: Source, answer: Answer) -> Answer:
+    """Return an answer about the complete cluster with its contested ids, which are a finding."""
+    found = await source.contests()
+    rows, now = contest_rows(found), answer.collected_at
+    return replace(
+        answer,
+        errors=[*answer.errors, *error_rows(not_named(found, answer.errors))],
+        extra={**answer.extra, "contests": None if found.number is None else rows},
+        finding=answer.finding or bool(rows),
+        notes=[*answer.notes, *contest_notes(rows, now), *reading_notes(found, now)],
+    )
+
+
+def not_named(found: Contests, others: Sequence[ErrorRow]) -> list[Missing]:
+    """Return what could not be read, without what absent coordinators explain already."""
+    away = any(e.scope in ("broker", "coordinator") for e in others)
+    return [
+        m
+        for m in found.missing
+        if ErrorRow.of(m) not in others and (m.error.endswith("AUTHORIZATION_FAILED") or not away)
+    ]
+
+
+def contest_rows(found: Contests) -> list[ContestRow]:
+    """Return the contests as they are printed, with the clients of their groups."""
+    return [
+        _with_clients(contest_row(c), found.groups, found.groups_missing) for c in found.contests
+    ]
+
+
+async def with_clients(source: Source, row: ContestRow) -> ContestRow:
+    """Return a contest with the clients of the groups that its id is named after."""
+    found, missing = await source.named_groups(possible_groups(row.transactional_id))
+    return _with_clients(row, found, missing)
+
+
+def _with_clients(
+    row: ContestRow, owners: Sequence[GroupFacts], missing: Sequence[Missing]
+) -> ContestRow:
+    members = clients_of(row.transactional_id, owners)
+    if not members and missing:
+        return row
+    return replace(row, clients=[f"{client} at {host}" for client, host in members])
+
+
+def contest_row(c: Contest) -> ContestRow:
+    """Return a contest as it is printed."""
+    return ContestRow(
+        transactional_id=c.transactional_id,
+        initialisations=len(c.initialisations),
+        aborted=c.aborted,
+        since=c.initialisations[0].at,
+        until=c.initialisations[-1].at,
+        interval_seconds=c.interval_ms / 1000,
+        timeouts_ms=list(c.timeouts),
+        causes=list(c.causes),
+        producer_id=c.producer_id,
+        producer_epoch=c.producer_epoch,
+        state=c.state,
+    )

@@ -1,0 +1,195 @@
+"""Say in words what `doctor` found: what was seen, whom it harms, what to do.
+
+Harm and remedy of each rule are in its entry of `eoctl/explain/doctor.md`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from eoctl.render import explain
+from eoctl.render.sanitise import visible
+from eoctl.render.width import labelled
+from recovery.answers import Answer
+from recovery.doctor.doctor_rows import DoctorRow
+from recovery.doctor.findings import ALL, Change, Finding, Sign
+from recovery.doctor.known_bugs import LAST_READ
+from recovery.doctor.setting_names import REPLICATION
+from recovery.doctor.versions import dotted
+from recovery.plurals import counted, listed
+from recovery.quoting import addresses, quoted, some
+from recovery.times import span
+from recovery.watch.check_rules import UNSUPPORTED
+
+Data = Mapping[str, Any]
+"""The numbers and names of one sign."""
+
+
+def harm_of(rule: str, finding: Finding) -> str:
+    """Return whom a rule's finding harms, and how."""
+    return _part(finding.bug or rule, "harm")
+
+
+def remedy_of(rule: str, finding: Finding) -> str:
+    """Return what to do about a finding; for an unknown one, what would show it."""
+    if finding.state == "finding":
+        return _part(finding.bug or rule, "remedy")
+    if any(sign.code in VERSION_SIGNS for sign in finding.signs):
+        return "Say which version the brokers run: --broker-version 4.0.1, for instance."
+    if finding.lacks is None:
+        if any(sign.data.get("error") == UNSUPPORTED for sign in finding.signs):
+            return "No right shows it: these brokers do not know the request. Upgrade them first."
+        return "Ask again once the brokers answer."
+    kind, _, right = finding.lacks.partition(": ")
+    return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."
+
+
+def _part(entry: str, label: str) -> str:
+    """Return what the entry of a rule or a bug in `explain` says; raise KeyError without one."""
+    text = explain.part(entry, "finding", label) or explain.part(entry, "known bug", label)
+    if text is None:
+        raise KeyError(entry)
+    return text
+
+
+def sign_words(sign: Sign) -> str:
+    """Return one thing that was seen as a sentence."""
+    return SIGNS[sign.code](sign.data)
+
+
+def _setting(data: Data) -> str:
+    where = f" on {listed(data['brokers'], 'broker')}" if data["brokers"] else ""
+    return f"{data['setting']} is {_value(data)}{where}"
+
+
+def _value(data: Data) -> str:
+    """Return a setting's value; of a time in the unit that its name ends with, for people too."""
+    value, units = data["value"], {"ms": 1, "minutes": 60_000}
+    unit = data["setting"].rpartition(".")[2]
+    if unit not in units or not isinstance(value, int):
+        return str(value)
+    return f"{value} ({span(value * units[unit])})"
+
+
+def _copies(data: Data) -> str:
+    if data["setting"] == REPLICATION:
+        text = f"{counted(data['value'], 'copy', 'copies')} of each record"
+    else:
+        text = f"{data['setting']} is {data['value']}"
+        if (factor := data["replication_factor"]) is not None:
+            text += f", with {counted(factor, 'copy', 'copies')} of each record"
+    return text if data["made"] else f"it does not exist yet; the brokers would make it with {text}"
+
+
+def _not_seen(data: Data) -> str:
+    brokers = f"{listed(data['brokers'], 'broker')}: " if data["brokers"] else ""
+    names = f"{_names(data)}: " if data["names"] else ""
+    return f"{brokers}{names}{data['detail']} ({data['error']})"
+
+
+def _names(data: Data) -> str:
+    return some([quoted(name) for name in data["names"]], number=data["number"])
+
+
+VERSION_SIGNS = ("version", "no-release")
+"""Signs of an unknown that a version given by hand would settle."""
+
+
+def _brokers(data: Data) -> str:
+    return listed(data["brokers"], "broker")
+
+
+def _version(data: Data) -> str:
+    answer = "it answers" if len(data["brokers"]) == 1 else "they answer"
+    source = "by --broker-version" if data["by_hand"] else f"by what {answer} to ApiVersions"
+    return f"{_brokers(data)}: Kafka {data['versions']}, {source}"
+
+
+def _no_release(data: Data) -> str:
+    answers = "answers" if len(data["brokers"]) == 1 else "answer"
+    return f"{_brokers(data)}: {answers} like no release of Apache Kafka that eoctl knows"
+
+
+def bug_words(number: str, affected: Sequence[str], fixed: Sequence[str]) -> str:
+    """Return which releases have a bug, and which have its fix."""
+    fix = f"fixed in {', '.join(fixed)}" if fixed else f"no fix up to {dotted(LAST_READ)}"
+    return f"{number} is in Kafka {'; '.join(affected)}; {fix}"
+
+
+def _newer(data: Data) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in data["versions"].items())
+    return f"{_brokers(data)}: newer than eoctl knows: {versions}"
+
+
+SIGNS: Mapping[str, Callable[[Data], str]] = {
+    "setting": _setting,
+    "copies": _copies,
+    "written-by": lambda d: f"transactions write it now, such as that of {_names(d)}",
+    "held": lambda d: "records in it wait for a transaction now",
+    "timeout": lambda d: f"transaction timeout {d['timeout_ms']} ms ({span(d['timeout_ms'])})",
+    "ids": lambda d: f"{counted(d['number'], 'transactional id')}: {_names(d)}",
+    "v1-ids": lambda d: (
+        f"{counted(d['number'], 'id')} wrote a transaction of version 1 within minutes: {_names(d)}"
+    ),
+    "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
+    "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
+    "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
+    "version": _version,
+    "no-release": lambda d: (
+        f"{_brokers(d)}: answers like no release of Apache Kafka that eoctl knows"
+    ),
+    "bug": lambda d: bug_words(d["number"], d["affected"], d["fixed"]),
+    "feature": lambda d: f"{d['feature']} is {d['level']}; all brokers can do {d['possible']}",
+    "newer": _newer,
+    "not-seen": _not_seen,
+}
+"""Code of a sign → its words, from its data."""
+
+
+def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]:
+    """Return the command of Kafka's tool that changes one setting of a running cluster."""
+    server = ["--bootstrap-server", addresses(servers)]
+    setting = f"{change.setting}={change.value}"
+    if change.entity == "features":
+        return ["kafka-features.sh", *server, "upgrade", "--feature", setting]
+    return [
+        "kafka-configs.sh",
+        *server,
+        "--alter",
+        "--entity-type",
+        change.entity,
+        "--entity-name",
+        change.name,
+        "--add-config",
+        setting,
+    ]
+
+
+def subject_words(row: DoctorRow) -> str:
+    """Return what a row is about: `topic orders`, `cluster`, `any topic`."""
+    kind, name = row.subject.kind, row.subject.name
+    if name != ALL:
+        return f"{kind} {name}"
+    return kind if kind == "cluster" else f"any {kind}"
+
+
+def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iterator[str]:
+    """Yield the page: a block for each row. width: the terminal's, None without one."""
+    dots = "..." if ascii_only else "…"
+    for number, row in enumerate(answer.rows):
+        assert isinstance(row, DoctorRow)
+        if number:
+            yield ""
+        mark = "!" if row.state == "finding" else "?"
+        yield visible(f"{mark} {row.rule}  {subject_words(row)}", ascii_only=ascii_only)
+        for label, text in _parts(row):
+            yield from labelled(label, visible(text, ascii_only=ascii_only), width, dots)
+        if row.command is not None:
+            yield f"   {row.command}"
+
+
+def _parts(row: DoctorRow) -> Iterator[tuple[str, str]]:
+    for evidence in row.evidence:
+        yield "seen" if row.state == "finding" else "not seen", evidence.text
+    yield "harm" if row.state == "finding" else "harm, if so", row.harm
+    yield "remedy", row.remedy
+    yield "source", ", ".join(row.sources)

@@ -1,0 +1,189 @@
+"""What the rules of `doctor` judge, and what they answer."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from recovery.doctor.versions import Protocol, VersionRange
+from recovery.facts import GroupFacts, Missing, Transactions, grouped
+from recovery.values import Value
+
+SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
+NOT_GRANTED = "AUTHORIZATION_FAILED"
+ALL = "*"
+"""The subject of a finding that is about the cluster as one, or about any of a kind."""
+MOST_NAMED = 3  # in a sign; its `number` counts all
+
+Settings = Mapping[str, str | None]
+"""Settings in force by name; None: Kafka keeps the value to itself, or it is empty."""
+
+
+class Replicas(Value):
+    """The copies of a topic, from Metadata. partitions: how many it has.
+
+    replication_factor: the least among its partitions.
+    """
+
+    partitions: int
+    replication_factor: int
+
+
+class DoctorFacts(Value):
+    """One reading of what `doctor` judges. What could not be seen is absent, and named as missing.
+
+    now: epoch ms, our clock. brokers: ids of those that Metadata lists. broker_settings: by broker
+    id. topics: all that Metadata describes; topic_settings: of those examined. held: topics whose
+    records wait for a transaction now. transactions: every id described. groups: those listed, with
+    members if a rule needs them. missing_topics: not described; missing_settings: of topics.
+    protocols: by broker id, of those that answered. broker_version: what somebody says that the
+    brokers run; None: nobody does. client_versions: id → version of its newest transaction, of ids
+    that began or committed one within minutes; missing_versions: partitions that hide others.
+    """
+
+    now: int
+    brokers: tuple[int, ...] = ()
+    broker_settings: Mapping[int, Settings] = msgspec.field(default_factory=dict)
+    topics: Mapping[str, Replicas] = msgspec.field(default_factory=dict)
+    topic_settings: Mapping[str, Settings] = msgspec.field(default_factory=dict)
+    held: tuple[str, ...] = ()
+    transactions: Transactions = Transactions()
+    groups: tuple[GroupFacts, ...] = ()
+    named: tuple[str, ...] = ()
+    missing_brokers: tuple[Missing, ...] = ()
+    missing_topics: tuple[Missing, ...] = ()
+    missing_settings: tuple[Missing, ...] = ()
+    missing_groups: tuple[Missing, ...] = ()
+    protocols: Mapping[int, Protocol] = msgspec.field(default_factory=dict)
+    broker_version: VersionRange | None = None
+    client_versions: Mapping[str, int] = msgspec.field(default_factory=dict)
+    missing_versions: tuple[Missing, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """Return everything that could not be seen."""
+        return (
+            *self.missing_brokers,
+            *self.missing_topics,
+            *self.missing_settings,
+            *self.transactions.missing,
+            *self.missing_groups,
+            *self.missing_versions,
+        )
+
+    def by_value(self, setting: str) -> dict[str, list[int]]:
+        """Return the values of a broker setting that were seen, each with its brokers."""
+        return grouped(
+            (value, broker)
+            for broker, settings in sorted(self.broker_settings.items())
+            if (value := settings.get(setting)) is not None
+        )
+
+    def least(self, setting: str) -> tuple[int, list[int]] | None:
+        """Return the least value of a numeric broker setting and its brokers; None: not seen."""
+        values = {int(value): brokers for value, brokers in self.by_value(setting).items()}
+        return min(values.items(), default=None)
+
+    @property
+    def written(self) -> dict[str, list[str]]:
+        """Return the topics that transactions write now, each with their transactional ids."""
+        return grouped(
+            (topic, t.transactional_id)
+            for t in self.transactions.rows
+            for topic in sorted({p.topic for p in t.partitions or ()})
+        )
+
+
+class Sign(Value):
+    """One thing that was seen: a stable code, and its numbers and names."""
+
+    code: str
+    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Change(Value):
+    """A setting to change with kafka-configs.sh. entity: its --entity-type, name: of the entity.
+
+    entity features: a feature of the cluster, changed with kafka-features.sh.
+    """
+
+    entity: Literal["topics", "brokers", "features"]
+    name: str
+    setting: str
+    value: str
+
+
+class Finding(Value):
+    """What a rule says about one subject. state unknown: `signs` say what was hidden.
+
+    lacks: the right that would show it (of `recovery.inspect.rights`); None: no right is missing.
+    change: what would remedy it, if one setting of a running cluster does. bug: the number of the
+    known bug that it is about; its entry says harm and remedy.
+    """
+
+    kind: SubjectKind
+    name: str
+    signs: tuple[Sign, ...]
+    state: Literal["finding", "unknown"] = "finding"
+    lacks: str | None = None
+    change: Change | None = None
+    bug: str | None = None
+
+
+class DoctorRule(Value):
+    """One rule. needs: the rights without which it answers unknown. sources: Kafka's own words.
+
+    judge returns nothing if all is well.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    sources: tuple[str, ...]
+    judge: Callable[[DoctorFacts], Iterable[Finding]]
+
+
+def judged(facts: DoctorFacts, rules: Sequence[DoctorRule]) -> list[tuple[DoctorRule, Finding]]:
+    """Return what the rules find, in their order: certain findings first."""
+    found = [(rule, finding) for rule in rules for finding in rule.judge(facts)]
+    return sorted(found, key=lambda one: one[1].state == "unknown")
+
+
+def setting_sign(setting: str, value: object, brokers: Sequence[int] = ()) -> Sign:
+    """Return the sign of a setting in force; brokers: those where it is, of a broker's setting."""
+    return Sign("setting", {"setting": setting, "value": value, "brokers": list(brokers)})
+
+
+def names_sign(code: str, names: Iterable[str]) -> Sign:
+    """Return a sign that names some of many: the first ones, and how many there are."""
+    every = sorted(names)
+    return Sign(code, {"names": every[:MOST_NAMED], "number": len(every)})
+
+
+def unseen(
+    missing: Iterable[Missing], right: str, kind: SubjectKind = "cluster", name: str = ALL
+) -> list[Finding]:
+    """Return that a rule cannot tell, once for each reason; nothing if nothing is missing.
+
+    right: what shows it if a broker refused; a broker that did not answer lacks none. kind: of the
+    subjects that may be hidden.
+    """
+    reasons = grouped(((m.error, m.detail), m) for m in missing)
+    return [
+        Finding(
+            kind,
+            name,
+            (_not_seen(error, detail, mine),),
+            state="unknown",
+            lacks=right if error.endswith(NOT_GRANTED) else None,
+        )
+        for (error, detail), mine in reasons.items()
+    ]
+
+
+def _not_seen(error: str, detail: str, missing: Sequence[Missing]) -> Sign:
+    brokers = sorted({m.broker for m in missing if m.broker is not None})
+    names = {name for m in missing if (name := m.topic or m.id) is not None}
+    return Sign(
+        "not-seen",
+        {**names_sign("", names).data, "error": error, "detail": detail, "brokers": brokers},
+    )

@@ -1,0 +1,85 @@
+"""Bugs of Kafka's brokers that hurt exactly-once, and which releases have them.
+
+Releases up to 3.9.0 are from the tags of Kafka's repository that hold the fix; later ones from
+class files of the released jars, compared before and after. What a bug does and what helps is in
+its entry of `eoctl/explain/bugs.md`.
+"""
+
+from collections.abc import Iterator
+
+from recovery.doctor.versions import Version, VersionRange, next_branch
+from recovery.values import Value
+
+LAST_READ: Version = (4, 3, 1)
+"""The newest release that was read: what has no fix up to it may have one later."""
+
+
+class KnownBug(Value):
+    """One bug. first: the first release that has it; None: every release before a fix.
+
+    fixed: the first release with the fix of each branch that got one, and the first branch that
+    never had the bug again; empty: no release up to LAST_READ has the fix. tried: releases on which
+    a test of this project, or a person, saw it; empty: as read. needs_few_copies: only a partition
+    that may lose all its leaders is in danger.
+    """
+
+    number: str
+    first: Version | None
+    fixed: tuple[Version, ...]
+    tried: tuple[str, ...] = ()
+    needs_few_copies: bool = False
+
+    def affected(self) -> Iterator[VersionRange]:
+        """Yield the releases that have the bug, oldest first."""
+        least = self.first
+        for fix in self.fixed:
+            if least is None or least < fix:
+                yield VersionRange(least, fix)
+            least = next_branch(fix)
+        if not self.fixed:
+            yield VersionRange(least)
+
+
+class Suspicion(Value):
+    """A bug that a broker has, or perhaps has: its bounds hold releases with and without it."""
+
+    bug: KnownBug
+    certain: bool
+
+
+KNOWN_BUGS: tuple[KnownBug, ...] = (
+    KnownBug("KAFKA-13727", None, ((2, 8, 2), (3, 0, 2), (3, 1, 1), (3, 2, 0))),
+    KnownBug("KAFKA-14055", None, ((3, 0, 2), (3, 1, 2), (3, 2, 1), (3, 3, 0))),
+    KnownBug("KAFKA-14417", (3, 0, 0), ((3, 3, 2), (3, 4, 0))),
+    KnownBug("KAFKA-14880", None, ((3, 4, 1), (3, 5, 0))),
+    KnownBug("KAFKA-14561", None, ((3, 6, 0),)),
+    KnownBug("KAFKA-15449", None, ((3, 7, 0),)),
+    KnownBug("KAFKA-15552", (3, 4, 0), ((3, 5, 2), (3, 6, 1), (3, 7, 0))),
+    KnownBug("KAFKA-15653", (3, 6, 0), ((3, 6, 1), (3, 7, 0))),
+    KnownBug("KAFKA-16386", (3, 6, 0), ((3, 7, 1), (3, 8, 0))),
+    KnownBug("KAFKA-16229", None, ((3, 8, 0),)),
+    KnownBug("KAFKA-16352", None, ((3, 8, 0),)),
+    KnownBug("KAFKA-17507", None, ((3, 9, 1), (4, 0, 0))),
+    KnownBug("KAFKA-14562", None, ((4, 0, 0),)),
+    KnownBug("KAFKA-19690", (3, 6, 0), ((3, 9, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0))),
+    KnownBug("KAFKA-19163", (4, 0, 0), ((4, 0, 1), (4, 1, 0))),
+    KnownBug("KAFKA-19367", (4, 0, 0), ((4, 0, 1), (4, 1, 0))),
+    KnownBug("KAFKA-20090", (4, 0, 0), ((4, 3, 0),)),
+    KnownBug("KAFKA-20734", (4, 3, 0), (), tried=("4.3.1",), needs_few_copies=True),
+)
+"""Oldest fix first. KAFKA-19999 is not here: WriteTxnMarkers v2, which it is about, came with its
+fix in 4.2.0, so no release of Apache Kafka has it."""
+
+
+def bugs_of(seen: VersionRange) -> list[Suspicion]:
+    """Return the bugs that a broker of these releases has, and those that it may have."""
+    found = []
+    for bug in KNOWN_BUGS:
+        affected = list(bug.affected())
+        if any(seen.overlaps(a) for a in affected):
+            certain = seen.within(_READ) and any(seen.within(a) for a in affected)
+            found.append(Suspicion(bug, certain))
+    return found
+
+
+_READ = VersionRange(below=(*LAST_READ[:2], LAST_READ[2] + 1))

@@ -1,0 +1,183 @@
+"""What brokers run: known bugs, transactions that speak an older protocol than they could."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Literal
+
+from recovery.doctor.durability_rules import few_copies
+from recovery.doctor.findings import (
+    ALL,
+    Change,
+    DoctorFacts,
+    Finding,
+    Sign,
+    SubjectKind,
+    names_sign,
+    unseen,
+)
+from recovery.doctor.known_bugs import KnownBug, Suspicion, bugs_of
+from recovery.doctor.versions import (
+    TRANSACTION,
+    Version,
+    VersionRange,
+    bounds,
+    dotted,
+    newer_than_known,
+)
+from recovery.errors import UsageError
+from recovery.facts import grouped
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateRecord
+from recovery.inspect.rights import CLUSTER_DESCRIBE, STATE_READ
+
+STRICT = 2
+"""The level of transaction.version with an epoch for each transaction (KIP-890)."""
+STRICT_SINCE: Version = (4, 0, 0)
+
+ByRange = Mapping[VersionRange | None, Sequence[int]]
+"""Ranges, each with the brokers that are of one of its releases; None: they fit no release."""
+
+
+def known_bug(facts: DoctorFacts) -> Iterator[Finding]:
+    """Find bugs that brokers have, or may have as far as their releases are known."""
+    for seen, brokers in _ranges(facts, facts.broker_version).items():
+        if seen is None:
+            signs = (Sign("no-release", {"brokers": list(brokers)}),)
+            yield Finding(*_subject(brokers), signs, state="unknown")
+            continue
+        for suspicion in bugs_of(seen):
+            if _in_danger(suspicion.bug, facts):
+                by_hand = seen == facts.broker_version
+                yield _suspected(suspicion, version_sign(seen, brokers, by_hand=by_hand), brokers)
+    yield from _unseen(facts)
+
+
+def transaction_version_low(facts: DoctorFacts) -> Iterator[Finding]:
+    """Find a cluster whose brokers could all speak a stricter transaction protocol than it does."""
+    level, ranges = _level(facts), _ranges(facts, facts.broker_version)
+    known = [seen for seen in ranges if seen is not None]
+    if not facts.protocols or level >= STRICT or not all(map(_strict, known)):
+        return
+    sign = Sign("feature", {"feature": TRANSACTION, "level": level, "possible": STRICT})
+    if None in ranges:
+        signs = (sign, Sign("no-release", {"brokers": list(ranges[None])}))
+        yield Finding("cluster", ALL, signs, state="unknown")
+    elif not _hidden(facts):
+        change = Change("features", TRANSACTION, TRANSACTION, str(STRICT))
+        yield Finding("cluster", ALL, (sign,), change=change)
+    yield from _unseen(facts)
+
+
+def speaks_v1(facts: DoctorFacts) -> Iterator[Finding]:
+    """Find ids whose newest transaction was of version 1 although the cluster can do version 2."""
+    if _level(facts) < STRICT:
+        return  # then all are
+    if ids := [name for name, version in facts.client_versions.items() if version < STRICT]:
+        yield Finding("transactional-id", min(ids), (names_sign("v1-ids", ids),))
+    yield from unseen(facts.missing_versions, STATE_READ, "transactional-id")
+
+
+def newest_versions(records: Iterable[StateRecord]) -> dict[str, int]:
+    """Return the protocol version of the newest transaction that each id's client wrote.
+
+    records: in offset order within a partition. Only beginnings and commits count: an abort after
+    the timeout, or by a new owner, bears the version of the coordinator.
+    """
+    newest = {}
+    for record in records:
+        value = record.value
+        if isinstance(value, TransactionValue) and value.state in _BY_CLIENT:
+            newest[record.transactional_id] = value.client_transaction_version
+    return newest
+
+
+_BY_CLIENT = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
+
+
+def mixed_versions(facts: DoctorFacts) -> Iterator[Finding]:
+    """Find a cluster whose brokers cannot all be of one release."""
+    ranges = {seen: brokers for seen, brokers in _ranges(facts).items() if seen is not None}
+    if any(not a.overlaps(b) for a, b in combinations(ranges, 2)):
+        signs = tuple(version_sign(seen, brokers) for seen, brokers in ranges.items())
+        yield Finding("cluster", ALL, signs)
+    yield from _unseen(facts)
+
+
+def newer_protocol(facts: DoctorFacts) -> Iterator[Finding]:
+    """Find brokers that speak a newer protocol than every release that eoctl knows."""
+    newer = grouped(
+        (tuple(newer_than_known(protocol).items()), broker)
+        for broker, protocol in sorted(facts.protocols.items())
+    )
+    for versions, brokers in newer.items():
+        if versions:
+            signs = (Sign("newer", {"brokers": brokers, "versions": dict(versions)}),)
+            yield Finding(*_subject(brokers), signs)
+    yield from _unseen(facts)
+
+
+def refuse_contradiction(facts: DoctorFacts) -> None:
+    """Raise UsageError if no broker answers like the version that somebody gave."""
+    by_hand = facts.broker_version
+    seen = [r for r in _ranges(facts) if r is not None]
+    if by_hand is not None and seen and not any(by_hand.overlaps(r) for r in seen):
+        raise UsageError(
+            f"no broker answers like that version: they answer like {seen[0]}",
+            where="--broker-version",
+            remedy="leave it out, and the answers' bounds count",
+        )
+
+
+def version_sign(seen: VersionRange, brokers: Sequence[int], *, by_hand: bool = False) -> Sign:
+    """Return the sign of what brokers run. by_hand: somebody says so; else their answers do."""
+    return Sign("version", {"brokers": list(brokers), "versions": str(seen), "by_hand": by_hand})
+
+
+def _ranges(facts: DoctorFacts, by_hand: VersionRange | None = None) -> ByRange:
+    """Return what each broker runs. by_hand: counts for brokers whose answer fits it."""
+    return grouped(
+        (_combined(bounds(protocol), by_hand), broker)
+        for broker, protocol in sorted(facts.protocols.items())
+    )
+
+
+def _combined(seen: VersionRange | None, by_hand: VersionRange | None) -> VersionRange | None:
+    return by_hand if by_hand is not None and (seen is None or by_hand.overlaps(seen)) else seen
+
+
+def _suspected(suspicion: Suspicion, version: Sign, brokers: Sequence[int]) -> Finding:
+    bug = suspicion.bug
+    affected = [str(releases) for releases in bug.affected()]
+    fixed = [dotted(release) for release in bug.fixed]
+    sign = Sign("bug", {"number": bug.number, "affected": affected, "fixed": fixed})
+    state: Literal["finding", "unknown"] = "finding" if suspicion.certain else "unknown"
+    return Finding(*_subject(brokers), (version, sign), state=state, bug=bug.number)
+
+
+def _in_danger(bug: KnownBug, facts: DoctorFacts) -> bool:
+    """Return False if nothing on this cluster can bring the bug about."""
+    return not bug.needs_few_copies or any(f.state == "finding" for f in few_copies(facts))
+
+
+def _subject(brokers: Sequence[int]) -> tuple[SubjectKind, str]:
+    return ("broker", str(brokers[0])) if len(brokers) == 1 else ("cluster", ALL)
+
+
+def _level(facts: DoctorFacts) -> int:
+    """Return the finalized transaction.version; a broker may not have heard of the newest yet."""
+    return max([0, *(p.finalized.get(TRANSACTION, 0) for p in facts.protocols.values())])
+
+
+def _strict(seen: VersionRange) -> bool:
+    return seen.least is not None and seen.least >= STRICT_SINCE
+
+
+def _hidden(facts: DoctorFacts) -> set[int]:
+    return set(facts.brokers) - set(facts.protocols)
+
+
+def _unseen(facts: DoctorFacts) -> Iterator[Finding]:
+    """Yield what hides the versions of brokers; no right is needed to see them."""
+    hidden = _hidden(facts)
+    missing = [m for m in facts.missing_brokers if m.broker in hidden]
+    yield from unseen(missing, CLUSTER_DESCRIBE)
