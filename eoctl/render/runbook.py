@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eoctl.render.contest_words import contest_words, who_runs
+from eoctl.render.diagnose_words import contest_words, who_runs
 from eoctl.render.ends import otherwise
 from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.runbook_answers import questions

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from eoctl.render.contest_words import contest_words, who_runs
+from eoctl.render.diagnose_words import contest_words, who_runs
 from eoctl.render.ends import Block, ends_blocks
 from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible

@@ -21,7 +21,7 @@ from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.inspect import recent_contests
+from eoctl.operations.diagnose import recent_contests
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eoctl.render.contest_words import contest_words
+from eoctl.render.diagnose_words import contest_words
 from eoctl.render.words import age as age_words
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalRow

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.columns.diagnose import verdict
-from eoctl.render.contest_words import contest_words, who_runs
+from eoctl.render.diagnose_words import contest_words, who_runs
 from eoctl.render.explain import explain_lines, explained, means
 from eoctl.render.sanitise import visible
 from eoctl.render.why import last_blocks, last_lines, why_lines

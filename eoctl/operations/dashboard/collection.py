@@ -22,6 +22,7 @@ from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
+from eoctl.operations.diagnose.recent_contests import with_contests
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.diagnose.why_answer import why
 from eoctl.operations.inspect.history_answer import history
@@ -29,7 +30,6 @@ from eoctl.operations.inspect.listing import lso_answer, producers, txn_list
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.partition_strip import strip
-from eoctl.operations.inspect.recent_contests import with_contests
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import Session
 from eoctl.settings.context import Context

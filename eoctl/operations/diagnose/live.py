@@ -109,7 +109,7 @@ class Live:
         )
 
     async def contests(self) -> Contests:
-        from eoctl.operations.inspect import recent_contests
+        from eoctl.operations.diagnose import recent_contests
 
         return await recent_contests.recent_contests(self.cluster, self.now())
 

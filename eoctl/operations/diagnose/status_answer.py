@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from eoctl.operations.diagnose.recent_contests import with_contests
 from eoctl.operations.diagnose.verdict_rows import (
     contest_status,
     status_rows,
     unknown_as_missing,
 )
 from eoctl.operations.inspect.lists import Scope, TxnFilter
-from eoctl.operations.inspect.recent_contests import with_contests
 from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows

@@ -5,16 +5,15 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+from eoctl.operations.diagnose.recent_contests import with_clients, with_contests
 from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
 from eoctl.operations.inspect.connect_owners import connect_rows
 from eoctl.operations.inspect.history_answer import history_and_contests
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.marker_origins import marker_rows
-from eoctl.operations.inspect.recent_contests import with_clients, with_contests
 from eoctl.operations.inspect.source import Source
-from eoctl.render.contest_words import contest_notes
+from eoctl.render.diagnose_words import contest_notes, wait_words
 from eoctl.render.shell import command
-from eoctl.render.waiting_words import wait_words
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, named_after

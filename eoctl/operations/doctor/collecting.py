@@ -11,8 +11,8 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.recent_state import newest, not_read
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
-from eoctl.operations.inspect.recent_state import newest, not_read
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Replicas

@@ -6,12 +6,11 @@ from collections.abc import Collection, Sequence
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.state_logs import noted_state_logs
-from eoctl.operations.inspect.recent_contests import contest_row
 from eoctl.operations.inspect.source import Source, StateLogs
-from eoctl.render.contest_words import contest_notes
+from eoctl.render.diagnose_words import contest_notes
 from eoctl.stores.history_cache import state_cache
 from recovery.answers import Answer, error_rows
-from recovery.diagnose.contest import contests
+from recovery.diagnose.contest import Contest, contests
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import Missing
 from recovery.formats.coordinator import coordinator_partition
@@ -120,3 +119,20 @@ async def read_state_logs(
     cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
     logs = await noted_state_logs(cluster, partitions, producer_ids, ids, cache, newest)
     return StateLogs(len(partitions), tuple(logs))
+
+
+def contest_row(c: Contest) -> ContestRow:
+    """Return a contest as it is printed."""
+    return ContestRow(
+        transactional_id=c.transactional_id,
+        initialisations=len(c.initialisations),
+        aborted=c.aborted,
+        since=c.initialisations[0].at,
+        until=c.initialisations[-1].at,
+        interval_seconds=c.interval_ms / 1000,
+        timeouts_ms=list(c.timeouts),
+        causes=list(c.causes),
+        producer_id=c.producer_id,
+        producer_epoch=c.producer_epoch,
+        state=c.state,
+    )

@@ -4,10 +4,10 @@ import time
 from collections.abc import Coroutine, Mapping
 
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose.recent_contests import not_named
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
 from eoctl.operations.doctor.collecting import collect
 from eoctl.operations.inspect.lists import Scope, TxnFilter
-from eoctl.operations.inspect.recent_contests import not_named
 from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one

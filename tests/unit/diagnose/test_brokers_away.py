@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eoctl.render.waiting_words import wait_words
+from eoctl.render.diagnose_words import wait_words
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.prospect import prospect
 from recovery.facts import CoordinatorFacts, PartitionFacts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eoctl.render.waiting_words import wait_words
+from eoctl.render.diagnose_words import wait_words
 from recovery.diagnose.prospect import Prospect, prospect
 from recovery.diagnose.verdicts import Verdict
 from recovery.values import replace

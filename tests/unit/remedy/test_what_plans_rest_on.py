@@ -48,7 +48,7 @@ class Forgiving:
 
 
 def plan(**changes: Any) -> Plan:
-    fixed = {
+    fixed: dict[str, Any] = {
         "kind": "txn-abort",
         "action": "abort",
         "created_at": 1,
@@ -96,7 +96,7 @@ def test_nothing_is_salvaged_of_what_was_not_all_seen() -> None:
         does="",
         stands_on=(),
     )
-    details = {"topics": [], "to": None, "never_before": False}
+    details: dict[str, Any] = {"topics": [], "to": None, "never_before": False}
     operation = salvage_change.SalvageOperation(
         cluster, context, plan(details=details, steps=(step,))
     )

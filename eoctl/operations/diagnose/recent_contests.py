@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from eoctl.kafka.ask import groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.inspect.recent_state import Tail, Tails, newest, not_read
+from eoctl.kafka.read.recent_state import Tail, Tails, newest, not_read
+from eoctl.operations.inspect.history_answer import contest_row
 from eoctl.operations.inspect.source import Source
-from eoctl.render.contest_words import contest_notes, reading_notes
+from eoctl.render.diagnose_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, possible_groups
 from recovery.diagnose.contest import (
     WINDOW_MS,
-    Contest,
     Contests,
     contests,
     goes_on,
@@ -94,20 +94,3 @@ def _with_clients(
     if not members and missing:
         return row
     return replace(row, clients=[f"{client} at {host}" for client, host in members])
-
-
-def contest_row(c: Contest) -> ContestRow:
-    """Return a contest as it is printed."""
-    return ContestRow(
-        transactional_id=c.transactional_id,
-        initialisations=len(c.initialisations),
-        aborted=c.aborted,
-        since=c.initialisations[0].at,
-        until=c.initialisations[-1].at,
-        interval_seconds=c.interval_ms / 1000,
-        timeouts_ms=list(c.timeouts),
-        causes=list(c.causes),
-        producer_id=c.producer_id,
-        producer_epoch=c.producer_epoch,
-        state=c.state,
-    )
