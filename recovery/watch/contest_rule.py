@@ -24,5 +24,5 @@ def contested_ids(found: Contests, now: int, threshold: float) -> CheckRow:
         "ids",
         "; ".join(words),
         finding=number is not None and number >= threshold,
-        unsure=bool(found.missing),
+        unsure=bool(found.missing or found.unfinished),
     )

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from eoctl.host.extras import need
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.chunks import commit_markers, data_batches
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from eoctl.kafka.read.pump import Pump, Reading
-from eoctl.kafka.read.visible import commit_markers, data_batches
 from recovery.facts import HasPartition, Missing, TopicPartition
 from recovery.formats.counting import Counts, ExactCount
 from recovery.restart.producers import ProducerRuns

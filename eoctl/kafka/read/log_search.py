@@ -10,9 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import fetch
-from eoctl.kafka.read.chunks import Chunk, Ended, Range
+from eoctl.kafka.read.chunks import Chunk, Ended, Range, data_batches, visible_records
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from eoctl.kafka.read.visible import data_batches, visible_records
 from recovery.facts import TopicPartition
 from recovery.formats.records import Record, records
 from recovery.restart.observed import ChangelogTip, MergeTail, Question, TimeAt, Walk

@@ -9,8 +9,8 @@ from contextlib import aclosing
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.read.chunks import visible_records
 from eoctl.kafka.read.fetch import READ_COMMITTED, Chunk, Range, read
-from eoctl.kafka.read.visible import visible_records
 from eoctl.operations.inspect.lists import Scope, selected
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.reader import CorruptError

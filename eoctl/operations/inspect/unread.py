@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from eoctl.host.extras import PACKAGES, installed
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.chunks import visible_records
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.read.fetch import READ_COMMITTED, Range, read_all
-from eoctl.kafka.read.visible import visible_records
 from recovery.diagnose.group_verdict import Unread
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.reader import CorruptError

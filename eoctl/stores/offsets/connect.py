@@ -14,8 +14,8 @@ from typing import Any
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import fetch
+from eoctl.kafka.read.chunks import visible_records
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
-from eoctl.kafka.read.visible import visible_records
 from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.offsets.connect_rest import Connector, ConnectRest
 from eoctl.stores.offsets.store import (

@@ -14,8 +14,8 @@ from eoctl.kafka.connection import confluent
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import fetch
+from eoctl.kafka.read.chunks import visible_records
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
-from eoctl.kafka.read.visible import visible_records
 from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (

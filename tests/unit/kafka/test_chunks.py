@@ -2,8 +2,7 @@
 
 import pytest
 
-from eoctl.kafka.read.chunks import Chunk
-from eoctl.kafka.read.visible import visible_records
+from eoctl.kafka.read.chunks import Chunk, visible_records
 from tests.unit.formats_build import Item, batch
 
 
