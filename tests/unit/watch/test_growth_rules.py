@@ -202,12 +202,20 @@ def test_a_size_that_is_not_known_makes_the_sum_unknown() -> None:
     assert (offsets.bytes, offsets.largest_bytes) == (None, 4096)
 
 
-@pytest.mark.parametrize("unseen", ["log_start_offset", "high_watermark"])
-def test_offsets_need_both_ends(unseen: str) -> None:
-    whole = PartitionFacts(*LOG, "id", 1, 0, (1,), 0, 20, 20)
-    for known, offsets in ((whole, 20), (replace(whole, **{unseen: None}), None)):
-        [row] = internal_topics(Facts("c", NOW, partitions=(known,)), {})
-        assert (row.offsets, row.logs[0].offsets) == (offsets, offsets)
+SEEN = PartitionFacts(*LOG, "id", 1, 0, (1,), 0, 20, 20)
+
+
+@pytest.mark.parametrize(
+    ("partition", "offsets"),
+    [
+        (SEEN, 20),
+        (replace(SEEN, log_start_offset=None), None),
+        (replace(SEEN, high_watermark=None), None),
+    ],
+)
+def test_offsets_need_both_ends(partition: PartitionFacts, offsets: int | None) -> None:
+    [row] = internal_topics(Facts("c", NOW, partitions=(partition,)), {})
+    assert (row.offsets, row.logs[0].offsets) == (offsets, offsets)
 
 
 def test_of_logs_with_as_many_bytes_the_first_is_the_largest() -> None:
