@@ -104,14 +104,15 @@ def tail(*partitions: int, cut: frozenset[int] = frozenset()) -> tuple[Tails, Ta
 
 def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
     tails, reading = tail(0, 1, 2, 3)
-    for item in (
+    items: list[Chunk | Ended] = [
         *(chunk(0, number, one(number, "a")) for number in range(3)),
         chunk(1, 0, one(0, "b")),
         Ended("__transaction_state", 1, 1, "TOPIC_AUTHORIZATION_FAILED"),
         chunk(2, 0, one(0, "c")[:-1] + b"!"),
         chunk(2, 1, one(1, "c")),
         chunk(3, 0, one(0, "d")),
-    ):
+    ]
+    for item in items:
         reading.take(item)
     assert [(r.partition, r.offset) for r in reading.records] == [
         *((0, number) for number in range(3)),
