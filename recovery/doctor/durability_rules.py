@@ -1,4 +1,4 @@
-"""Copies of what exactly-once stands on: Kafka's two topics, and what transactional ids write."""
+"""What exactly-once depends on: copies of Kafka's two topics and of what transactions write."""
 
 from collections.abc import Iterator
 
@@ -63,15 +63,13 @@ def copies(facts: DoctorFacts) -> Iterator[Copies]:
             continue
         settings = facts.topic_settings.get(topic, {})
         signs = [names_sign("written-by", written[topic])] if topic in written else []
-        if topic in facts.held:
-            signs.append(Sign("held"))
         yield Copies(
             topic,
             True,
             seen.replication_factor,
             _number(settings.get(MIN_IN_SYNC)),
             _flag(settings.get(UNCLEAN)),
-            tuple(signs),
+            (*signs, *([Sign("held")] if topic in facts.held else ())),
         )
 
 
@@ -143,16 +141,19 @@ def _flag(value: str | None) -> bool | None:
     return None if value is None else value == "true"
 
 
+def _relevant(facts: DoctorFacts) -> set[str | None]:
+    """Return the topics that `copies` is about. None: any may be, where topics are hidden."""
+    return {None, *INTERNAL, *facts.written, *facts.held, *facts.named}
+
+
 def _hidden(facts: DoctorFacts) -> list[Missing]:
     """Return why topics that matter may be among those not described."""
-    relevant = {*INTERNAL, *facts.written, *facts.held, *facts.named}
-    return [m for m in facts.missing_topics if m.topic is None or m.topic in relevant]
+    return [m for m in facts.missing_topics if m.topic in _relevant(facts)]
 
 
 def _settings_unseen(facts: DoctorFacts) -> Iterator[Finding]:
     yield from unseen(_hidden(facts), TOPICS_DESCRIBE, "topic")
-    relevant = {*INTERNAL, *facts.written, *facts.held, *facts.named}
-    missing = [m for m in facts.missing_settings if m.topic in relevant]
+    missing = [m for m in facts.missing_settings if m.topic in _relevant(facts)]
     yield from unseen(missing, TOPICS_CONFIGS, "topic")
     yield from _defaults_unseen(facts)
 

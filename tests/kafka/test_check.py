@@ -67,7 +67,7 @@ def rule(
     """Run check with one rule on; its row, and the metrics it wrote."""
     keys = (
         *("held_records", "held_age", "coordinators_unavailable"),
-        *("producer_id_expiry", "deadline", "two_phase_age"),
+        *("producer_id_expiry", "deadline", "two_phase_age", "contested_ids"),
     )
     lines = ["[check]", *(f"{key} = false" for key in keys if key != name)]
     verdict = name.removeprefix("verdicts.")

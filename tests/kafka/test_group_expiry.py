@@ -80,7 +80,7 @@ def looked(folder: Path, lab: Lab) -> tuple[Ran, dict[str, Any]]:
     path = folder / "config.toml"
     off = (
         *("held_records", "held_age", "coordinators_unavailable"),
-        *("producer_id_expiry", "deadline", "two_phase_age"),
+        *("producer_id_expiry", "deadline", "two_phase_age", "contested_ids"),
     )
     lines = ["[check]", 'group_expiry = "1d"', *(f"{key} = false" for key in off)]
     path.write_text("\n".join([*lines, "[check.verdicts]", ""]))

@@ -10,11 +10,11 @@ import pytest
 from docs.generate_schemas import schema
 from eoctl.cli.main import run
 from eoctl.kafka.read.chunks import Chunk, Ended, Range
-from eoctl.kafka.read.recent_state import Tail, Tails, fair_share
-from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import why
 from eoctl.operations.inspect.offline import Offline
+from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
+from eoctl.kafka.read.recent_state import Tail, Tails, fair_share
 from eoctl.render.diagnose_words import MOST_NOTED, contest_notes, reading_notes
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
@@ -104,14 +104,14 @@ def tail(*partitions: int, cut: frozenset[int] = frozenset()) -> tuple[Tails, Ta
 
 def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
     tails, reading = tail(0, 1, 2, 3)
-    items: tuple[Chunk | Ended, ...] = (
+    items: list[Chunk | Ended] = [
         *(chunk(0, number, one(number, "a")) for number in range(3)),
         chunk(1, 0, one(0, "b")),
         Ended("__transaction_state", 1, 1, "TOPIC_AUTHORIZATION_FAILED"),
         chunk(2, 0, one(0, "c")[:-1] + b"!"),
         chunk(2, 1, one(1, "c")),
         chunk(3, 0, one(0, "d")),
-    )
+    ]
     for item in items:
         reading.take(item)
     assert [(r.partition, r.offset) for r in reading.records] == [

@@ -112,6 +112,8 @@ def test_a_version_that_no_broker_can_run_is_refused() -> None:
         refuse_contradiction(replace(facts, broker_version=by_hand("3.6.1")))
     refuse_contradiction(replace(facts, broker_version=by_hand("4.3.1")))
     refuse_contradiction(facts)
+    upgrading = running(protocol((4, 1)), NEW, NEW, broker_version=by_hand("4.1.2"))
+    refuse_contradiction(upgrading)  # one of them can
     refuse_contradiction(healthy(broker_version=by_hand("3.6.1")))  # nobody answered
 
 
@@ -185,6 +187,13 @@ def test_a_broker_that_is_not_seen_may_be_unable_to_do_more() -> None:
     assert [n for n, f in ours(replace(answered, missing_brokers=(REFUSED,)))] == [
         "transaction-version-low"  # its settings are hidden, its versions are not
     ]
+
+
+def test_brokers_before_the_table_and_no_brokers_at_all() -> None:
+    old = Protocol(ANSWERS[2, 7])
+    rows = shown(running(old, old, old))
+    assert {(name, kind) for name, kind, _, _ in rows} == {("known-bug", "cluster *")}
+    assert ours(DoctorFacts(now=0)) == []
 
 
 def test_no_right_is_named_for_what_needs_none() -> None:
