@@ -10,11 +10,11 @@ import pytest
 from docs.generate_schemas import schema
 from eoctl.cli.main import run
 from eoctl.kafka.read.chunks import Chunk, Ended, Range
+from eoctl.kafka.read.recent_state import Tail, Tails, fair_share
+from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import why
 from eoctl.operations.inspect.offline import Offline
-from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
-from eoctl.kafka.read.recent_state import Tail, Tails, fair_share
 from eoctl.render.diagnose_words import MOST_NOTED, contest_notes, reading_notes
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
