@@ -252,7 +252,8 @@ def test_beyond_the_end_it_is_the_leader_who_says_so(
     reading = Reading(lab3, relay).run(Range(name, 0, 0, 20))
     assert reading.brokers == [FOLLOWER]
     assert reading.ended == Ended(name, 0, 10, fetch.ABOVE, "the high watermark is 10")
-    assert relay.sent(FETCH)[LEADER] == 2  # it named the follower, and told its end
+    # it named the follower, and told its end, again and again: a new leader may lag
+    assert relay.sent(FETCH)[LEADER] > 2
 
 
 def test_below_the_log_start_it_is_the_leader_who_says_so(
