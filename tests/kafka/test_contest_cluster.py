@@ -16,12 +16,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
+from eoctl.kafka.read import recent_state
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.kafka.read import recent_state
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
 
