@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
@@ -18,7 +19,7 @@ from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.operations.remedy.shutting_out import ShutOut
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
-from recovery.facts import Missing, TopicPartition, TransactionFacts
+from recovery.facts import Missing, ProducerFacts, TopicPartition, TransactionFacts
 from recovery.inspect.incarnation import Incarnation, holds, is_shut_out
 from recovery.inspect.observation import Settings
 from recovery.remedy.fences import beyond_fence, is_half_fenced
@@ -323,3 +324,47 @@ def test_a_fence_that_was_cut_off_waits_for_the_markers_of_its_own_decision(
 
     states[:] = [id_at(5, "PrepareCommit")]  # its owner's own decision
     assert not asyncio.run(fence.ended(nobody(), step, None)).resumable
+
+
+@pytest.mark.parametrize(
+    ("epoch", "start", "done"),
+    [
+        (4, 10, False),  # the fenced transaction is open there
+        (4, None, True),  # its marker is written
+        (5, 12, True),  # another incarnation's: it began afterwards
+        (None, None, None),  # the leader did not say
+    ],
+)
+def test_a_fence_is_over_only_where_nothing_of_it_is_open(
+    monkeypatch: pytest.MonkeyPatch, epoch: int | None, start: int | None, *, done: bool | None
+) -> None:
+    parameters = {
+        "producer_id": PID,
+        "producer_epoch": 4,
+        "start_timestamp": 1,
+        "timeout_ms": 60_000,
+        "end_version": 5,
+        "partitions": ["t:0"],
+        "owner_is_gone": True,
+    }
+    step = Step(action="fence", target="x", parameters=parameters, does="", stands_on=())
+    here = TopicPartition("t", 0)
+
+    async def described(*given: Any) -> TransactionFacts:
+        return id_at(7)
+
+    async def metadata(_topics: object) -> Any:
+        partition = SimpleNamespace(topic_partition=here)
+        return SimpleNamespace(topics={"t": SimpleNamespace(partitions=(partition,))})
+
+    async def producers(*given: Any) -> Any:
+        if epoch is None:
+            return {}, []
+        return {here: (ProducerFacts(*here, PID, epoch, 1, 1, 0, start),)}, []
+
+    monkeypatch.setattr(shutting_out, "described", described)
+    monkeypatch.setattr(collect, "producers", producers)
+    cluster = nobody()
+    monkeypatch.setattr(cluster, "metadata", metadata)
+    raised = ShutOut(USED, Incarnation(PID, 7))
+    assert asyncio.run(fence.ended(cluster, step, raised)).done is done
