@@ -256,7 +256,7 @@ async def _share_offsets(
                     group=g.group_id,
                     topic=t.topic_name,
                     partition=p.partition_index,
-                    committed_offset=p.start_offset,
+                    committed_offset=known(p.start_offset),
                     leader_epoch=p.leader_epoch if p.leader_epoch > 0 else None,
                     pending=False,
                     error=messages.error_name(p.error_code) if p.error_code else None,
