@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.remedy import salvage_change
+from eoctl.operations.remedy import group_offsets, salvage_change
 from eoctl.operations.remedy.many_remedies import fences_named
 from eoctl.operations.remedy.remedy_change import RemedyOperation
 from eoctl.operations.remedy.salvage_change import Found, SalvageRequest, of_transaction
@@ -17,6 +17,7 @@ from recovery.diagnose.remedies import Remedy
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, Transactions
 from recovery.formats.flink_checkpoint import Committable
+from recovery.remedy.repairs import MARKER_ACTION
 from recovery.values import replace
 from tests.unit.check_facts import judged
 
@@ -102,3 +103,33 @@ def test_nothing_is_salvaged_of_what_was_not_all_seen() -> None:
     )
     with pytest.raises(IncompleteError, match="broker 2 is silent"):
         asyncio.run(operation.observe([step]))
+
+
+@pytest.mark.parametrize(
+    ("action", "partitions", "asked"),
+    [
+        ("fence", ["__consumer_offsets:7"], True),
+        ("fence", ["t:0", "__consumer_offsets:7"], True),
+        ("fence", ["t:0"], False),  # it holds no group's offset
+        ("abort", ["t:0"], True),  # a marker's producer may hold some elsewhere
+    ],
+)
+def test_offsets_of_groups_are_looked_for_where_a_step_may_hold_some(
+    monkeypatch: pytest.MonkeyPatch, action: str, partitions: list[str], *, asked: bool
+) -> None:
+    hidden = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "grant READ", topic="x")
+
+    async def homes(_: object) -> Missing:
+        return hidden
+
+    monkeypatch.setattr(group_offsets, "offsets_partitions", homes)
+    name = MARKER_ACTION if action == "abort" else action
+    step = Step(
+        action=name,
+        target="t:0",
+        parameters={"producer_id": 7, "partitions": partitions},
+        does="",
+        stands_on=(),
+    )
+    _, missing = asyncio.run(group_offsets._pending(cast("Cluster", Forgiving()), [step]))
+    assert missing == ([hidden] if asked else [])
