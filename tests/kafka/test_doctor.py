@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as JobProducer
 
+from eoctl.kafka.read import recent_log
 from eoctl.lab import admin, secure
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab, up
@@ -343,7 +344,7 @@ def reset(lab: Lab, group: str, topic: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_that_commits_both_ways_is_found(
-    lab1: Lab, topic: MakeTopic, protocol: str
+    lab1: Lab, topic: MakeTopic, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And none that commits one way, whose offset a tool resets, or that aborts."""
     name = topic(lab1)
@@ -365,6 +366,11 @@ def test_a_group_that_commits_both_ways_is_found(
     assert found(examined(lab1, inside, outside, repaired)) == []
     rows = [one for one in found(examined(lab1)) if one[:2] == ("mixed-commits", "group")]
     assert [group for _, _, group in rows if group.startswith(name)] == [both]
+    assert "mixed-commits" not in ran.stderr
+    monkeypatch.setattr(recent_log, "MOST_RECORDS", 4)
+    bounded = examined(lab1, both)
+    assert (bounded.status, bounded.rows) == (0, [])
+    assert "mixed-commits: only the last" in bounded.stderr
 
 
 def unknown(ran: Ran) -> set[tuple[str, str | None]]:
