@@ -33,17 +33,30 @@ def contest_notes(rows: Sequence[ContestRow], now: int) -> list[str]:
 
 def reading_notes(found: Contests, now: int) -> list[str]:
     """Say what the bounds of a look for contests left out; nothing if they were not reached."""
+    ago = None if found.read_from is None else now - found.read_from
+    return bound_notes(
+        "contested ids", "__transaction_state", ago, found.unfinished, window_ms=WINDOW_MS
+    )
+
+
+def bound_notes(
+    subject: str, topic: str, ago: int | None, unfinished: int, *, window_ms: int
+) -> list[str]:
+    """Say what the bounds of a reading of a topic's newest part left out, if they were reached.
+
+    ago: ms, how far back all partitions were read; None = as far as window_ms. unfinished:
+    partitions not read to their end.
+    """
     notes = []
-    if found.read_from is not None:
-        seconds = max(0, now - found.read_from) / 1000
+    if ago is not None:
         notes.append(
-            f"contested ids: only the last {spoken_age(seconds)} were read, since "
-            f"__transaction_state has more than {count(MOST_RECORDS)} records of the last "
-            f"{spoken_age(WINDOW_MS / 1000)}"
+            f"{subject}: only the last {spoken_age(max(0, ago) / 1000)} were read, since "
+            f"{topic} has more than {count(MOST_RECORDS)} records of the last "
+            f"{spoken_age(window_ms / 1000)}"
         )
-    if found.unfinished:
+    if unfinished:
         notes.append(
-            f"contested ids: {counted(found.unfinished, 'partition')} of __transaction_state not "
+            f"{subject}: {counted(unfinished, 'partition')} of {topic} not "
             f"read to the end, since there are more than {MOST_BYTES >> 20} MiB"
         )
     return notes

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eoctl.render import explain
+from eoctl.render.diagnose_words import bound_notes
 from eoctl.render.sanitise import visible
 from eoctl.render.width import labelled
 from recovery.answers import Answer
+from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.findings import ALL, Change, Finding, Sign
+from recovery.doctor.findings import ALL, Change, DoctorFacts, Finding, Sign
 from recovery.doctor.known_bugs import LAST_READ
 from recovery.doctor.setting_names import REPLICATION
 from recovery.doctor.versions import dotted
 from recovery.plurals import counted, listed
 from recovery.quoting import addresses, quoted, some
-from recovery.times import span
+from recovery.times import rfc3339, span
 from recovery.watch.check_rules import UNSUPPORTED
 
 Data = Mapping[str, Any]
@@ -120,6 +122,18 @@ def _newer(data: Data) -> str:
     return f"{_brokers(data)}: newer than eoctl knows: {versions}"
 
 
+def _commit_ways(data: Data) -> str:
+    home, offset = data["last_plain_at"]
+    others = data["partitions"] - 1
+    return (
+        f"{data['topic']}:{data['partition']}: {counted(data['plain'], 'commit')} outside "
+        f"of transactions and {data['transactional']} inside, by turns: {data['turns']} times some "
+        f"outside came between two inside; the last outside at {rfc3339(data['last_plain'])}, "
+        f"offset {offset} of __consumer_offsets:{home}"
+        + (f"; so too {counted(others, 'other partition')}" if others else "")
+    )
+
+
 SIGNS: Mapping[str, Callable[[Data], str]] = {
     "setting": _setting,
     "copies": _copies,
@@ -132,6 +146,7 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
     ),
     "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
+    "commit-ways": _commit_ways,
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
     "version": _version,
     "no-release": lambda d: (
@@ -143,6 +158,13 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
     "not-seen": _not_seen,
 }
 """Code of a sign → its words, from its data."""
+
+
+def commit_notes(facts: DoctorFacts) -> list[str]:
+    """Say what was not read of groups' commits; nothing if the bounds were not reached."""
+    since, unfinished = facts.commits_from, facts.commits_unfinished
+    ago = None if since is None else facts.now - since
+    return bound_notes("mixed-commits", "__consumer_offsets", ago, unfinished, window_ms=COMMITS_MS)
 
 
 def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]:

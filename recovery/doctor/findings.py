@@ -5,8 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from recovery.doctor.commit_ways import CommitWays
 from recovery.doctor.versions import Protocol, VersionRange
 from recovery.facts import GroupFacts, Missing, Transactions, grouped
+from recovery.formats.consumer_offsets import OffsetKey
 from recovery.values import Value
 
 SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
@@ -39,6 +41,9 @@ class DoctorFacts(Value):
     protocols: by broker id, of those that answered. broker_version: what somebody says that the
     brokers run; None: nobody does. client_versions: id → version of its newest transaction, of ids
     that began or committed one within minutes; missing_versions: partitions that hide others.
+    commit_ways: how groups commit, by group and partition, of what was read of
+    `__consumer_offsets`; commits_from: epoch ms from which on all its partitions were read, None =
+    as far back as asked; commits_unfinished: partitions that were not read to their end.
     """
 
     now: int
@@ -58,6 +63,10 @@ class DoctorFacts(Value):
     broker_version: VersionRange | None = None
     client_versions: Mapping[str, int] = msgspec.field(default_factory=dict)
     missing_versions: tuple[Missing, ...] = ()
+    commit_ways: Mapping[OffsetKey, CommitWays] = msgspec.field(default_factory=dict)
+    commits_from: int | None = None
+    commits_unfinished: int = 0
+    missing_commits: tuple[Missing, ...] = ()
 
     @property
     def missing(self) -> tuple[Missing, ...]:
@@ -69,6 +78,7 @@ class DoctorFacts(Value):
             *self.transactions.missing,
             *self.missing_groups,
             *self.missing_versions,
+            *self.missing_commits,
         )
 
     def by_value(self, setting: str) -> dict[str, list[int]]:

@@ -2,6 +2,7 @@
 
 from recovery.doctor import (
     changelog_rules,
+    commit_rules,
     durability_rules,
     expiry_rules,
     id_rules,
@@ -27,6 +28,7 @@ from recovery.inspect.rights import (
     CLUSTER_CONFIGS,
     GROUPS_DESCRIBE,
     IDS_DESCRIBE,
+    OFFSETS_READ,
     STATE_READ,
     TOPICS_CONFIGS,
     TOPICS_DESCRIBE,
@@ -106,6 +108,12 @@ RULES: tuple[DoctorRule, ...] = (
         (CLUSTER_CONFIGS,),
         (OFFSETS_RETENTION, "KIP-211"),
         expiry_rules.offsets_expire_early,
+    ),
+    DoctorRule(
+        "mixed-commits",
+        (OFFSETS_READ,),
+        ("KafkaProducer.sendOffsetsToTransaction", "enable.auto.commit", "KIP-447", "KIP-98"),
+        commit_rules.mixed_commits,
     ),
     DoctorRule(
         "changelog-deletes",

@@ -2,7 +2,7 @@
 
 Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json and
 GroupMetadataValue.json (values of versions 0 to 4; KIP-211) and the group coordinator's
-CoordinatorRecordType (4.3); KIP-848 and KIP-932 for the newer kinds.
+CoordinatorRecordType (4.3); KIP-848, KIP-932 and KIP-1071 for the newer kinds.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,6 +45,7 @@ KINDS = {
 }
 _OFFSET_COMMITS = (0, 1)
 _GROUP_METADATA = 2
+_MEMBER_METADATA = (5, 19)  # of consumer groups, and of Streams groups (KIP-848, KIP-1071)
 
 
 class OffsetKey(Value):
@@ -82,6 +83,13 @@ class GroupKey(Value):
     """A classic group: its protocol, its members and its state."""
 
     group: str
+
+
+class MemberKey(Value):
+    """A member of a group of the newer protocols; a tombstone once it has left."""
+
+    group: str
+    member: str
 
 
 class OtherKey(Value):
@@ -123,12 +131,14 @@ class GroupValue(Value):
         return len(self.clients)
 
 
-def decode_key(key: bytes) -> OffsetKey | GroupKey | OtherKey:
-    """Decode what a record is about. Raises CorruptError if an offset's or a group's key is cut."""
+def decode_key(key: bytes) -> OffsetKey | GroupKey | MemberKey | OtherKey:
+    """Decode what a record is about. Raises CorruptError if a key of a kind with fields is cut."""
     reader = Reader(key, "key of a __consumer_offsets record")
     kind = reader.int16()
     if kind == _GROUP_METADATA:
         return GroupKey(reader.string())
+    if kind in _MEMBER_METADATA:
+        return MemberKey(reader.string(), reader.string())
     if kind not in _OFFSET_COMMITS:
         return OtherKey(kind, KINDS.get(kind, "Unknown"))
     return OffsetKey(reader.string(), reader.string(), reader.int32())

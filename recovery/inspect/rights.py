@@ -47,6 +47,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
         TOPICS_CONFIGS,
         IDS_DESCRIBE,
         STATE_READ,
+        OFFSETS_READ,
         GROUPS_DESCRIBE,
         CLUSTER_CONFIGS,
     ),

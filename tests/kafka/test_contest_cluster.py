@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
-from eoctl.kafka.read import recent_state
+from eoctl.kafka.read import recent_log
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
@@ -178,7 +178,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
 ) -> None:
     """Whoever commits much beside a storm does not hide it, and nothing is called unseen."""
     topic_name = topic(storms)
-    monkeypatch.setattr(recent_state, "MOST_RECORDS", 100)
+    monkeypatch.setattr(recent_log, "MOST_RECORDS", 100)
     asyncio.run(busy(storms, topic_name, transactions=120))
     [truth] = break_(storms, "fence-storm", hold=False)
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
@@ -188,7 +188,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     checked = eoctl("check", *FAST, "-o", "json", lab=storms)
     assert checked.json["complete"]
 
-    monkeypatch.setattr(recent_state, "MOST_BYTES", 1)
+    monkeypatch.setattr(recent_log, "MOST_BYTES", 1)
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
     assert found.json["complete"]
     assert "not read to the end" in found.text

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Producer as JobProducer
 
+from eoctl.kafka.read import recent_log
 from eoctl.lab import admin, secure
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab, up
@@ -28,6 +30,7 @@ STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
 ORDERS, CHANGELOG, IDS = "orders", "app-store-changelog", "doctor-id"
 TIMEOUT_MS = 900_000  # what brokers allow by default
 CONFIGS, ACLS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.AclCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 HOUR_MS = 3_600_000
 SEEN_SECONDS = 30.0  # until all brokers know of a change
 
@@ -284,6 +287,90 @@ def test_timeouts_and_expirations(brief: Lab, topic: MakeTopic) -> None:
         "slow-1",
     )
     until_found(brief, [("two-phase-off", "transactional-id", "two-phase-1")], "two-phase-1")
+
+
+class Job:
+    """A consumer of a group and a transactional producer beside it, as an application has them."""
+
+    def __init__(self, lab: Lab, topic: str, group: str, protocol: str) -> None:
+        settings: dict[str, Any] = lab.client_properties()
+        self.topic = topic
+        self.producer = JobProducer(settings | {"transactional.id": f"{group}-id"})
+        self.producer.init_transactions(30)
+        self.settings = settings | {
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+        }
+
+    def commit(self, ways: str) -> None:
+        """Join, commit once for each letter, leave. T: in a transaction, A: in one that is aborted,
+        P: outside."""
+        consumer = Consumer(self.settings)
+        try:
+            consumer.subscribe([self.topic])
+            end = time.monotonic() + SEEN_SECONDS
+            while not consumer.assignment():
+                assert time.monotonic() < end
+                consumer.poll(0.2)
+            for number, way in enumerate(ways):
+                self._commit(consumer, way, [TopicPartition(self.topic, 0, number)])
+        finally:
+            consumer.close()
+
+    def _commit(self, consumer: Consumer, way: str, at: list[TopicPartition]) -> None:
+        if way == "P":
+            consumer.commit(offsets=at, asynchronous=False)
+            return
+        self.producer.begin_transaction()
+        self.producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 30)
+        if way == "T":
+            self.producer.commit_transaction(30)
+        else:
+            self.producer.abort_transaction(30)
+
+
+def reset(lab: Lab, group: str, topic: str) -> None:
+    """Reset the group's offset with Kafka's own tool, once its member has left."""
+    words = ("--group", group, "--topic", topic, "--reset-offsets", "--to-earliest", "--execute")
+    end = time.monotonic() + SEEN_SECONDS
+    while True:
+        done = kafka_tool(lab, GROUPS, "--bootstrap-server", lab.bootstrap_servers, *words)
+        if "inactive" not in done.stdout + done.stderr and done.returncode == 0:
+            return
+        assert time.monotonic() < end, done.stdout + done.stderr
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_that_commits_both_ways_is_found(
+    lab1: Lab, topic: MakeTopic, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none that commits one way, whose offset a tool resets, or that aborts."""
+    name = topic(lab1)
+    both, inside, outside, repaired = (f"{name}-{way}" for way in ("both", "in", "out", "reset"))
+    Job(lab1, name, both, protocol).commit("TPTAPPT")
+    Job(lab1, name, inside, protocol).commit("TTAT")
+    Job(lab1, name, outside, protocol).commit("PPPP")
+    job = Job(lab1, name, repaired, protocol)
+    for _ in range(2):
+        job.commit("TAT")
+        reset(lab1, repaired, name)
+    job.commit("T")
+    ran = examined(lab1, both, inside, outside, repaired)
+    assert found(ran) == [("mixed-commits", "group", both)], ran.stdout
+    assert ran.status == 1
+    data = ran.rows[0]["evidence"][0]["data"]
+    assert (data["topic"], data["partition"], data["partitions"]) == (name, 0, 1)
+    assert (data["transactional"], data["plain"], data["turns"]) == (4, 3, 2)
+    assert found(examined(lab1, inside, outside, repaired)) == []
+    rows = [one for one in found(examined(lab1)) if one[:2] == ("mixed-commits", "group")]
+    assert [group for _, _, group in rows if group.startswith(name)] == [both]
+    assert "mixed-commits" not in ran.stderr
+    monkeypatch.setattr(recent_log, "MOST_RECORDS", 4)
+    bounded = examined(lab1, both)
+    assert (bounded.status, bounded.rows) == (0, [])
+    assert "mixed-commits: only the last" in bounded.stderr
 
 
 def unknown(ran: Ran) -> set[tuple[str, str | None]]:

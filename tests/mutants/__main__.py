@@ -143,6 +143,8 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.doctor.versions": ("versions", "version_rules", "known_bugs"),
     "recovery.doctor.known_bugs": ("known_bugs", "version_rules"),
     "recovery.doctor.version_rules": ("version_rules",),
+    "recovery.doctor.commit_rules": ("mixed_commits",),
+    "recovery.doctor.commit_ways": ("mixed_commits",),
 }
 
 

@@ -42,6 +42,8 @@ def doctor(
     for line in doctor_lines(answer, width, ascii_only=not utf8()):
         print(line)
     sys.stdout.flush()
+    for note in answer.notes:
+        print(f"eoctl: {note}", file=sys.stderr)
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
     print(DOCTOR.summary(answer), file=sys.stderr)

@@ -1,16 +1,19 @@
 """Read groups' offset commits from `__consumer_offsets`, and the last batches of outputs, with
 which the commits are compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, offsets_partitions
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Range, read, read_all
+from eoctl.kafka.read.recent_log import Tail, newest
+from recovery.doctor.commit_ways import GroupRecord, group_records
 from recovery.facts import CommitTime, GroupTimes, Missing, TopicPartition, grouped, known
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
+from recovery.inspect.log_part import LogPart
 from recovery.quoting import quoted, some
 from recovery.restart.commits import GroupCommit, LastCommits
 from recovery.values import Value
@@ -36,6 +39,26 @@ async def last_commits(
     if number in failed:
         return {}, failed[number].detail
     return {key.topic_partition: c for key, c in commits.commits.items()}, None
+
+
+async def recent_commits(
+    cluster: Cluster, since: int, groups: Collection[str] = ()
+) -> Tail[GroupRecord] | Missing:
+    """Return the newest commits and members of groups, within the bounds of `recent_log`.
+
+    since: epoch ms. groups: only their partitions are read; none: all. Missing: the topic may not
+    be seen.
+    """
+    homes = await offsets_partitions(cluster)
+    if isinstance(homes, Missing):
+        return homes
+    numbers = {coordinator_partition(name, len(homes)) for name in groups} if homes else set()
+    wanted = [p for p in homes if not groups or p.partition in numbers]
+    return await newest(cluster, CONSUMER_OFFSETS, wanted, since, _group_records)
+
+
+def _group_records(part: LogPart, partition: int) -> Iterable[GroupRecord]:
+    return group_records(part.data, partition)
 
 
 async def group_times(

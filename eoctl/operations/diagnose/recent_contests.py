@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eoctl.kafka.ask import groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.recent_state import Tail, Tails, newest, not_read
+from eoctl.kafka.read.recent_log import Tail, newest_states
 from eoctl.operations.inspect.history_answer import contest_row
 from eoctl.operations.inspect.source import Source
 from eoctl.render.diagnose_words import contest_notes, reading_notes
@@ -18,6 +18,7 @@ from recovery.diagnose.contest import (
 )
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import GroupFacts, Missing
+from recovery.inspect.history import StateRecord
 from recovery.row import ErrorRow
 from recovery.values import replace
 
@@ -26,10 +27,10 @@ NOT_SEEN = "ids that are contested there are not seen"
 
 async def recent_contests(cluster: Cluster, now: int) -> Contests:
     """Return the contests that go on, with the groups of their owners. now: epoch ms, our clock."""
-    recent = await newest(cluster, now - WINDOW_MS)
+    recent = await newest_states(cluster, now - WINDOW_MS)
     if isinstance(recent, Missing):
         return Contests(missing=(recent,))
-    found = _judged(*recent, now)
+    found = _judged(recent, now)
     if not found.contests:
         return found
     names = {name for c in found.contests for name in possible_groups(c.transactional_id)}
@@ -37,17 +38,13 @@ async def recent_contests(cluster: Cluster, now: int) -> Contests:
     return replace(found, groups=tuple(owners), groups_missing=tuple(missing))
 
 
-def _judged(tails: Tails, tail: Tail, partitions: int, now: int) -> Contests:
+def _judged(tail: Tail[StateRecord], now: int) -> Contests:
     """Return the contests that go on among the records, and what was not read."""
-    oldest: dict[int, int] = {}
-    for r in tail.records:
-        if r.partition in tails.cut and r.timestamp > now - WINDOW_MS:
-            oldest.setdefault(r.partition, r.timestamp)
     return Contests(
         tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
-        read_from=max(oldest.values(), default=None),
+        read_from=tail.read_from(now - WINDOW_MS),
         unfinished=len(tail.ends),
-        missing=tuple(not_read(tail.failed, partitions, NOT_SEEN)),
+        missing=tuple(tail.not_read(NOT_SEEN)),
     )
 
 

@@ -11,9 +11,11 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.recent_state import newest, not_read
+from eoctl.kafka.read.group_commits import recent_commits
+from eoctl.kafka.read.recent_log import newest_states
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
+from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
 from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Replicas
 from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
@@ -55,7 +57,8 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
     )
     topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
     facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
-    return await _with_versions(cluster, await _with_members(cluster, facts))
+    facts = await _with_versions(cluster, await _with_members(cluster, facts))
+    return await _with_commits(cluster, facts)
 
 
 async def _transactions(cluster: Cluster) -> Transactions:
@@ -101,10 +104,24 @@ async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     """Return the facts with the protocol that ids spoke within minutes, if it matters."""
     if cluster.transaction_version < STRICT:
         return facts
-    recent = await newest(cluster, facts.now - WINDOW_MS)
+    recent = await newest_states(cluster, facts.now - WINDOW_MS)
     if isinstance(recent, Missing):
         return replace(facts, missing_versions=(recent,))
-    _, tail, partitions = recent
-    missing = not_read(tail.failed, partitions, "which protocol ids there speak is not seen")
-    versions = newest_versions(tail.records)
+    missing = recent.not_read("which protocol ids there speak is not seen")
+    versions = newest_versions(recent.records)
     return replace(facts, client_versions=versions, missing_versions=tuple(missing))
+
+
+async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with the ways in which groups committed; of named ones, more of them."""
+    since = facts.now - COMMITS_MS
+    recent = await recent_commits(cluster, since, facts.named)
+    if isinstance(recent, Missing):
+        return replace(facts, missing_commits=(recent,))
+    return replace(
+        facts,
+        commit_ways=commit_ways(recent.records),
+        commits_from=recent.read_from(since),
+        commits_unfinished=len(recent.ends),
+        missing_commits=tuple(recent.not_read("how groups there commit is not seen")),
+    )

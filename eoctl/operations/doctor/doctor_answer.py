@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.doctor.collecting import collect
-from eoctl.render.doctor_words import change_argv, harm_of, remedy_of, sign_words
+from eoctl.render.doctor_words import change_argv, commit_notes, harm_of, remedy_of, sign_words
 from eoctl.render.shell import command
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis_rows import EvidenceRow
@@ -37,6 +37,7 @@ async def doctor(
         extra={"rules": len(RULES), "named": list(names)},
         judging=True,
         finding=any(finding.state == "finding" for _, finding in found),
+        notes=commit_notes(facts),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from docs.generate_schemas import schema
 from eoctl.cli.main import run
 from eoctl.kafka.read.chunks import Chunk, Ended, Range
-from eoctl.kafka.read.recent_state import Tail, Tails, fair_share
+from eoctl.kafka.read.recent_log import Tail, Tails, fair_share, states
 from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import why
@@ -95,30 +95,29 @@ def chunk(partition: int, offset: int, data: bytes) -> Chunk:
     return Chunk("__transaction_state", partition, offset, end, data, None, 9, 9, 0)
 
 
-def tail(*partitions: int, cut: frozenset[int] = frozenset()) -> tuple[Tails, Tail]:
+def tail(*partitions: int, cut: frozenset[int] = frozenset()) -> Tail[StateRecord]:
     """What is read of partitions that have three offsets each."""
     ranges = tuple(Range("__transaction_state", number, 0, 3) for number in partitions)
-    tails = Tails(ranges, cut, {})
-    return tails, Tail(tails)
+    return Tail(Tails("__transaction_state", 50, ranges, cut), states)
 
 
 def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
-    tails, reading = tail(0, 1, 2, 3)
-    items: list[Chunk | Ended] = [
+    reading = tail(0, 1, 2, 3)
+    items: tuple[Chunk | Ended, ...] = (
         *(chunk(0, number, one(number, "a")) for number in range(3)),
         chunk(1, 0, one(0, "b")),
         Ended("__transaction_state", 1, 1, "TOPIC_AUTHORIZATION_FAILED"),
         chunk(2, 0, one(0, "c")[:-1] + b"!"),
         chunk(2, 1, one(1, "c")),
         chunk(3, 0, one(0, "d")),
-    ]
+    )
     for item in items:
         reading.take(item)
     assert [(r.partition, r.offset) for r in reading.records] == [
         *((0, number) for number in range(3)),
         *((1, 0), (3, 0)),
     ]
-    found = _judged(tails, reading, 50, NOW)
+    found = _judged(reading, NOW)
     assert found.unfinished == 2, "partition 2 goes on, partition 3 was not read to its end"
     denied, corrupt = found.missing
     assert denied.error == "TOPIC_AUTHORIZATION_FAILED"
@@ -130,12 +129,11 @@ def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
 
 def test_how_far_back_is_that_of_the_partition_with_the_least() -> None:
     """Of those that were cut; older records than the window say nothing."""
-    tails, reading = tail(0, 1, 2, 3, cut=frozenset({0, 1, 3}))
+    reading = tail(0, 1, 2, 3, cut=frozenset({0, 1, 3}))
     for partition, ago in ((0, 50_000), (0, 10_000), (1, 30_000), (2, 1_000), (3, 700_000)):
         reading.records.append(StateRecord("a", partition, 0, NOW - ago, None))
-    assert _judged(tails, reading, 50, NOW).read_from == NOW - 30_000
-    _, nothing = tail(0)
-    assert _judged(tails, nothing, 50, NOW).read_from is None
+    assert _judged(reading, NOW).read_from == NOW - 30_000
+    assert _judged(tail(0), NOW).read_from is None
 
 
 def test_clients_are_those_of_the_groups_that_the_id_is_named_after() -> None:

@@ -209,7 +209,7 @@ VERSION_RULES = (
 
 def test_each_rule_has_a_case() -> None:
     spoken = {rule for _, expected in CASES.values() for rule, _, _ in expected}
-    elsewhere = {"idle-id-in-use", *VERSION_RULES}
+    elsewhere = {"idle-id-in-use", "mixed-commits", *VERSION_RULES}
     assert spoken | elsewhere == {rule.name for rule in RULES}
 
 

@@ -16,6 +16,7 @@ from recovery.formats.consumer_offsets import (
     KINDS,
     GroupKey,
     GroupValue,
+    MemberKey,
     OffsetKey,
     OffsetValue,
     OtherKey,
@@ -73,7 +74,9 @@ def test_all_kinds_of_kafka_by_its_names() -> None:
     assert expected == KINDS
     for case in GOLDEN["group_record_types"][3:]:
         key = decode_key(bytes.fromhex(case["hex"]))
-        assert key == OtherKey(case["id"], KINDS[case["id"]])
+        other = OtherKey(case["id"], KINDS[case["id"]])
+        assert key == (MemberKey("", "") if case["id"] in (5, 19) else other)
+    assert decode_key(b"\0\5\0\1g\0\2ab") == MemberKey("g", "ab")
 
 
 def test_tombstone_and_what_is_to_come() -> None:
@@ -108,7 +111,7 @@ def test_noise_never_raises_anything_else(noise: bytes) -> None:
     """And what it is taken for is told by its version alone."""
     version = struct.unpack_from(">h", noise)[0] if len(noise) >= 2 else None
     known: tuple[tuple[Callable[[bytes], object], Collection[int], type | UnionType], ...] = (
-        (decode_key, (0, 1, 2), OffsetKey | GroupKey),
+        (decode_key, (0, 1, 2, 5, 19), OffsetKey | GroupKey | MemberKey),
         (decode_value, range(5), OffsetValue),
         (decode_group, range(5), GroupValue),
     )
