@@ -81,14 +81,14 @@ def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
             lines.append(((f" {b.text}", "dim"),))
         elif b.kind == "command":
             # can be copied with `e`: on the screen the line may wrap
-            lines += [((part, "key"),) for part in _chunks(b.text, width - 4)]
+            lines += [((part, "key"),) for part in in_chunks(b.text, width - 4)]
         else:
             parts = labelled(b.label, visible(b.text), width - 1, "…")
             lines += [((text[:14], "dim"), (text[14:], "text")) for text in parts]
     return [*lines, ()]
 
 
-def _chunks(text: str, width: int) -> list[str]:
+def in_chunks(text: str, width: int) -> list[str]:
     return [f"   {text[n : n + width]}" for n in range(0, len(text), max(width, 20))]
 
 
