@@ -30,7 +30,7 @@ from tui.screens.views import (
     View,
 )
 
-Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs", "held"]
+Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied"]
 
 
 class Key(Value):
@@ -98,7 +98,7 @@ KEYS: tuple[Key, ...] = (
     Key(("space",), "space", "select", "mark the row", "table", "mark"),
     Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json", subject=True),
     Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
-    Key(("c",), "c", "copy", "copy the underlined cell", "table", "copy"),
+    Key(("c",), "c", "copy", "copy the underlined cell, or a finding's command", "copied", "copy"),
     Key(("ctrl+s",), "ctrl+s", "write", "write what is shown to a file", "all", "write"),
     Key(("p",), "p", "pause", "pause: nothing is asked, nothing moves", "all", "pause"),
     Key(("r",), "r", "refresh", "ask the cluster now", "all", "refresh"),
@@ -187,6 +187,8 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
     if key.where == "held":
         return not replay and view in HELD
+    if key.where == "copied":
+        return view.kind != "page" or view is FINDING
     if key.where == "page":
         return view.kind == "page"
     return key.where == "all" or replay
