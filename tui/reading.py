@@ -104,10 +104,11 @@ class Reading(Layout):
         self.push_screen(Overlay(title, make, copies=commands[-1]))
 
     def action_copy(self) -> None:
-        """Copy the underlined cell, a name exactly as the cluster has it; or a finding's command."""
-        text = self._command_of_finding() if self.location.view is FINDING else self._cell()
+        """Copy the underlined cell, names as the cluster has them; of a finding its command."""
+        on_page = self.location.view is FINDING
+        text = self._command_of_finding() if on_page else self._cell()
         if text is None:
-            self.say("there is nothing to copy")
+            self.say("this finding has no command" if on_page else "there is no row")
             return
         self.copied = text
         self.copy_to_clipboard(self.copied)

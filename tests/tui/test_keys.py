@@ -18,7 +18,7 @@ from recovery.values import replace
 from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
-from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, Location, View
+from tui.screens.views import CHANGE, DOCTOR, JOB, LETTERS, NUMBERED, VIEWS, WHY, Location, View
 from tui.widgets.overlays import Overlay
 
 TABLES = [v for v in NUMBERED if v.columns]
@@ -71,7 +71,8 @@ def test_digits_show_their_screens() -> None:
 @pytest.mark.parametrize("view", TABLES, ids=lambda v: v.name)
 def test_keys_of_a_table(view: object, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(folder: Path) -> None:
-        async with running(recording("orders")) as (app, pilot):
+        known = "doctor" if view is DOCTOR else "orders"
+        async with running(recording(known)) as (app, pilot):
             await pilot.press(str(view.number))  # type: ignore[attr-defined]
             await moves(app, pilot)
             await marks(app, pilot)
