@@ -11,8 +11,8 @@ from recovery.doctor.doctor_rows import DoctorRow
 from recovery.doctor.findings import ALL
 from recovery.doctor.narrowing import NAMED_KINDS
 from recovery.values import replace
-from tui.screens.pages import in_chunks
-from tui.screens.shared_rows import (
+from tui.widgets.lines import Line
+from tui.widgets.shared_rows import (
     Cell,
     Picked,
     Text,
@@ -21,9 +21,9 @@ from tui.screens.shared_rows import (
     unseen_by_error,
     unseen_lines,
 )
-from tui.widgets.lines import Line
 from tui.widgets.table import MARK_ROLES
 from tui.widgets.tables import MARK, TableData, TableRow, table_data, urgency
+from tui.widgets.text import in_chunks
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot

@@ -22,7 +22,8 @@ from tui.board.headline import (
 )
 from tui.board.prospects import deleted_in, ends_in
 from tui.screens import views
-from tui.screens.shared_rows import (
+from tui.widgets.lines import Line
+from tui.widgets.shared_rows import (
     Cell,
     Text,
     UnseenByError,
@@ -33,7 +34,6 @@ from tui.screens.shared_rows import (
     unseen_by_error,
     unseen_lines,
 )
-from tui.widgets.lines import Line
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 

@@ -23,7 +23,7 @@ from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
 from tui.widgets.table import MARK_ROLES
-from tui.widgets.text import error_lines, wrapped
+from tui.widgets.text import error_lines, in_chunks, wrapped
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -86,10 +86,6 @@ def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
             parts = labelled(b.label, visible(b.text), width - 1, "…")
             lines += [((text[:14], "dim"), (text[14:], "text")) for text in parts]
     return [*lines, ()]
-
-
-def in_chunks(text: str, width: int) -> list[str]:
-    return [f"   {text[n : n + width]}" for n in range(0, len(text), max(width, 20))]
 
 
 def evidence_page(source: object, width: int) -> list[Line]:
