@@ -208,7 +208,7 @@ async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
             assert shown == row.source.json_values()  # type: ignore[attr-defined]
         elif key == "e":
             told = over.page.text()
-            assert told.startswith(("eoctl --context ", "eoctl jobs", "eoctl journal"))
+            assert told.startswith(("eoctl --co", "eoctl jobs", "eoctl journal"))
         else:
             for k in KEYS:
                 here = exists(k, app.location.view, replay=True, may_change=False)
