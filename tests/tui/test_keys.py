@@ -21,8 +21,9 @@ from tui.screens.keys import COMMANDS, KEYS, bindings, exists
 from tui.screens.views import CHANGE, DOCTOR, JOB, LETTERS, NUMBERED, VIEWS, WHY, Location, View
 from tui.widgets.overlays import Overlay
 
+STARTS = ("eoctl --context ", "eoctl --command-config ", "eoctl jobs", "eoctl journal")
 TABLES = [v for v in NUMBERED if v.columns]
-NAMED = ("timeline", "change", "job", "merge", "checkpoint")  # `:` takes what they are about
+NAMED = ("timeline", "change", "job", "merge", "checkpoint", "finding")  # `:` takes their subject
 
 
 def current(app: Dashboard) -> str:
@@ -208,7 +209,7 @@ async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
             assert shown == row.source.json_values()  # type: ignore[attr-defined]
         elif key == "e":
             told = over.page.text()
-            assert told.startswith(("eoctl --co", "eoctl jobs", "eoctl journal"))
+            assert told.startswith(STARTS)
         else:
             for k in KEYS:
                 here = exists(k, app.location.view, replay=True, may_change=False)
