@@ -274,7 +274,7 @@ class Dashboard(Reading, Changing):
 
         if word in BY_NAME:
             self.go(commands.location_of(word, rest), remember=True)
-            if self.location.view.kind != "page" and rest:
+            if rest and not self.location.about:
                 self._filter_typed(rest)
         elif word in ("ctx", "context"):
             self.other_cluster(rest)

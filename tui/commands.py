@@ -1,8 +1,10 @@
 """Parse commands typed after `:` into values. Each function raises UsageError."""
 
+import shlex
+
 from recovery.errors import UsageError
 from tui.screens.keys import TAKES
-from tui.screens.views import BY_NAME, JOB, WHY, Location
+from tui.screens.views import BY_NAME, DOCTOR, JOB, WHY, Location
 from tui.widgets.palette import THEMES
 
 
@@ -13,10 +15,20 @@ def location_of(word: str, rest: str) -> Location:
     view = BY_NAME[word]
     if view is WHY and rest and not rest.startswith("id "):
         parse_selector(rest, where=":why")
-    if view.name in TAKES and view is not WHY and not rest:
+    if view is DOCTOR:
+        return Location(view, _names(rest))
+    if not rest and not TAKES.get(view.name, "[").startswith("["):
         raise UsageError(f"which one? :{word} {TAKES[view.name]}")
     about = f"job {rest}" if view is JOB else rest
     return Location(view, about if view.kind == "page" else "")
+
+
+def _names(rest: str) -> str:
+    """Return what `:doctor` is about: names as a shell takes them, in one spelling."""
+    try:
+        return shlex.join(shlex.split(rest))
+    except ValueError as error:
+        raise UsageError(f"names as for a shell: {error}", where=":doctor") from None
 
 
 def interval_of(rest: str) -> float:

@@ -1,10 +1,21 @@
 """The commands that print what a screen shows. None of them changes anything."""
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.shell import command as shell_command
-from tui.screens.views import CHANGE, CHECKPOINT, JOBS, PLANS, RECOVER, WHY, Location
+from tui.screens.views import (
+    CHANGE,
+    CHECKPOINT,
+    DOCTOR,
+    FINDING,
+    JOBS,
+    PLANS,
+    RECOVER,
+    WHY,
+    Location,
+)
 
 if TYPE_CHECKING:
     from recovery.answers import Answer
@@ -34,8 +45,11 @@ def equal_commands(
     elif view is CHECKPOINT:
         argv.append(f"--checkpoint={about}")
     elif about and view.kind == "page":
-        name = about.removeprefix("job ")
-        argv += ["--", name] if name.startswith("-") else [name]
+        argv += _arguments([about.removeprefix("job ")])
+    if view in (DOCTOR, FINDING):
+        source = row.source if row else answer.rows[0] if answer else None
+        named = shlex.split(about) if view is DOCTOR else []
+        return _doctor_commands([*start, "doctor"], named, source)
     if view is RECOVER:
         return [started_command(row, runs, connection)]
     if view in (PLANS, JOBS):  # these belong to the host, whatever the cluster
@@ -59,6 +73,14 @@ def equal_commands(
     return [c for c in commands if c is not None]
 
 
+def _doctor_commands(start: Sequence[str], named: Sequence[str], source: object) -> list[str]:
+    """Return the commands of the Doctor screen and of one finding. named: the screen's names."""
+    from tui.screens.doctor import named_by
+
+    commands = [shell_command([*start, *_arguments(names)]) for names in (named, named_by(source))]
+    return list(dict.fromkeys(c for c in commands if c is not None))
+
+
 def started_command(
     row: "TableRow | None", runs: "Sequence[Run]", connection: Sequence[str]
 ) -> str:
@@ -77,7 +99,12 @@ def _why_argv(about: str) -> list[str]:
     """Return the words after `eoctl` for a page of why: of a partition, or of `id NAME`."""
     if about.startswith("id "):
         return ["why", f"--transactional-id={about[3:]}"]
-    return ["why", *(["--"] if about.startswith("-") else []), about]
+    return ["why", *_arguments([about])]
+
+
+def _arguments(names: Sequence[str]) -> list[str]:
+    """Return names as arguments that are not taken for options."""
+    return [*(["--"] if any(name.startswith("-") for name in names) else []), *names]
 
 
 def _change_argv(about: str, kind: object) -> list[str]:

@@ -13,6 +13,8 @@ from tui.screens.keys import Key
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    DOCTOR,
+    FINDING,
     JOB,
     JOBS,
     MERGE,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 STATUS_LINES = 3
 LOOK, JUDGE, KEEP = "look", "judge", "keep"
+ONCE = "once"  # asked when a screen opens, and not again by itself: it grows old, but not stale
 
 
 def aged(
@@ -51,7 +54,7 @@ def aged(
 
 def is_stale(s: "Snapshot | None", feed: "Feed", collected_at: int | None, kind: str) -> bool:
     """Return True if the data is older than three intervals of its kind of round."""
-    if collected_at is None or s is None or feed.label:
+    if collected_at is None or s is None or feed.label or kind == ONCE:
         return False  # all of a bundle is from one moment
     limit = STALE_INTERVALS * s.intervals.get(kind, feed.interval)
     return feed.now() - collected_at > limit * 1000
@@ -96,14 +99,15 @@ def _made_at(feed: "Feed") -> str:
 
 
 def _tabs(here: View, width: int) -> Line:
-    room = width - (0 if here.number else len(here.title) + 2)
+    numbered = here.number is not None
+    room = width - (0 if numbered else len(here.title) + 2)
     full = sum(len(v.title) + 4 for v in NUMBERED) <= room
     parts: list[tuple[str, str]] = []
     for v in NUMBERED:
-        title = v.title if full or not v.short else v.short
-        parts += [(f" {v.number} {title} ", "tab" if v is here else "dim")]
+        text = f" {v.number} {v.title} " if full else f" {v.number} {v.short or v.title}"
+        parts += [(text, "tab" if v is here else "dim")]
     own = (f" {here.title} ", "tab")
-    if not here.number and line_width((*parts, own)) <= width:  # else the pane shows it
+    if not numbered and line_width((*parts, own)) <= width:  # else the pane shows it
         parts.append(own)
     return clipped(tuple(parts), width)
 
@@ -121,7 +125,9 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", 
     shown = len(state.order) - len(state.gone)
     everything = len(state.data.rows)
     text = count(shown) if shown == everything else f"{count(shown)} of {count(everything)}"
-    parts: list[tuple[str, str]] = [(f" {view.title} ", "title"), (f" {text}", "dim")]
+    named = s.doctor.extra["named"] if view is DOCTOR and s is not None and s.doctor else ()
+    title = " ".join((view.title, *map(visible, named)))
+    parts: list[tuple[str, str]] = [(f" {title} ", "title"), (f" {text}", "dim")]
     if len(state.order) > table.room:
         parts.append((f"  line {count(table.cursor_index + 1)}", "dim"))
     if state.filter is not None:
@@ -135,7 +141,8 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", 
         parts.append((f"  {count(len(state.gone))} gone", "dim"))
     if view is RECOVER:
         return spread(tuple(parts), (), width)
-    age = aged(s, feed, state.data.collected_at, KEEP if view in (PLANS, JOBS) else LOOK)
+    kind = ONCE if view is DOCTOR else KEEP if view in (PLANS, JOBS) else LOOK
+    age = aged(s, feed, state.data.collected_at, kind)
     return spread(tuple(parts), (age, (" ", "text")), width)
 
 
@@ -159,7 +166,7 @@ def page_title(s: "Snapshot | None", feed: "Feed", location: Location, width: in
     at = answer.collected_at if answer else None
     named = visible(about) if about else "the worst partition" if view is WHY else ""
     left: Line = ((f" {view.title} ", "title"), (f" {named}", "dim"))
-    kind = KEEP if view in (CHANGE, JOB) else JUDGE
+    kind = ONCE if view is FINDING else KEEP if view in (CHANGE, JOB) else JUDGE
     return spread(left, (aged(s, feed, at, kind), (" ", "text")), width)
 
 
@@ -171,6 +178,10 @@ def page_answer(s: "Snapshot | None", location: Location) -> "Answer | None":
     view = location.view
     if s is None:
         return None
+    if view is FINDING:
+        from tui.screens.doctor import finding_answer
+
+        return finding_answer(s.doctor, location.about)
     if view in (CHANGE, JOB):
         answer, about = s.detail, s.detail_about
     elif view is MERGE:

@@ -3,16 +3,20 @@
 Loaded with the first frame, not before the first paint.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tui.equal_commands import started_command
 from tui.screens import pages, plan_and_job_pages, recover
+from tui.screens.doctor import finding_page
 from tui.screens.flink_checkpoint import checkpoint_page
 from tui.screens.merge import merge_page
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    DOCTOR,
+    FINDING,
     JOB,
     JOBS,
     MERGE,
@@ -49,6 +53,7 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
         CHANGE.name: plan_and_job_pages.change_page,
         MERGE.name: merge_page,
         CHECKPOINT.name: checkpoint_page,
+        FINDING.name: finding_page,
     }[location.view.name]
     return lambda width: make(s, about, width)
 
@@ -82,7 +87,13 @@ def wants(s: "Snapshot | None", location: Location, drawn: str | None) -> dict[s
         "detail": about if view in (CHANGE, JOB) else None,
         "merge": about if view is MERGE else None,
         "checkpoint": about if view is CHECKPOINT else None,
+        "doctor": about if view is DOCTOR else _doctor_about(s) if view is FINDING else None,
     }
+
+
+def _doctor_about(s: "Snapshot | None") -> str:
+    """Return what doctor was asked about: its finding's page asks nothing more."""
+    return shlex.join(s.doctor.extra["named"]) if s is not None and s.doctor else ""
 
 
 def _partition_of_page(s: "Snapshot | None", about: str) -> str | None:

@@ -9,6 +9,7 @@ from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
 from tui.layout import Layout
 from tui.screens.keys import UNSORTED
+from tui.screens.views import FINDING
 from tui.widgets import overlays
 from tui.widgets.lines import Line, Page
 from tui.widgets.overlays import Overlay
@@ -103,16 +104,29 @@ class Reading(Layout):
         self.push_screen(Overlay(title, make, copies=commands[-1]))
 
     def action_copy(self) -> None:
-        """Copy the underlined cell; a name exactly as the cluster has it."""
-        row = self.table.current
-        if row is None:
-            self.say("there is no row")
+        """Copy the underlined cell, names as the cluster has them; of a finding its command."""
+        on_page = self.location.view is FINDING
+        text = self._command_of_finding() if on_page else self._cell()
+        if text is None:
+            self.say("this finding has no command" if on_page else "there is no row")
             return
-        column = self.table.state.column
-        value = row.sort[column]
-        self.copied = value if isinstance(value, str) else row.cells[column].strip()
+        self.copied = text
         self.copy_to_clipboard(self.copied)
         self.say(f"copied (also printed at the end): {visible(self.copied)}", "key")
+
+    def _cell(self) -> str | None:
+        row = self.table.current
+        if row is None:
+            return None
+        column = self.table.state.column
+        value = row.sort[column]
+        return value if isinstance(value, str) else row.cells[column].strip()
+
+    def _command_of_finding(self) -> str | None:
+        from recovery.doctor.doctor_rows import DoctorRow
+
+        row = self.answer.rows[0] if self.answer is not None else None
+        return row.command if isinstance(row, DoctorRow) else None
 
     def action_write(self) -> None:
         """Write the rows as CSV, or the page as text, to a new file in the working directory."""

@@ -194,6 +194,11 @@ def subject_words(row: DoctorRow) -> str:
     return kind if kind == "cluster" else f"any {kind}"
 
 
+def mark_of(row: DoctorRow) -> str:
+    """Return the mark of a finding, or of what a rule cannot tell."""
+    return "!" if row.state == "finding" else "?"
+
+
 def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iterator[str]:
     """Yield the page: a block for each row. width: the terminal's, None without one."""
     dots = "..." if ascii_only else "…"
@@ -201,15 +206,15 @@ def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iter
         assert isinstance(row, DoctorRow)
         if number:
             yield ""
-        mark = "!" if row.state == "finding" else "?"
-        yield visible(f"{mark} {row.rule}  {subject_words(row)}", ascii_only=ascii_only)
-        for label, text in _parts(row):
+        yield visible(f"{mark_of(row)} {row.rule}  {subject_words(row)}", ascii_only=ascii_only)
+        for label, text in labelled_parts(row):
             yield from labelled(label, visible(text, ascii_only=ascii_only), width, dots)
         if row.command is not None:
             yield f"   {row.command}"
 
 
-def _parts(row: DoctorRow) -> Iterator[tuple[str, str]]:
+def labelled_parts(row: DoctorRow) -> Iterator[tuple[str, str]]:
+    """Yield what a row says, each with its label; its command is not one of them."""
     for evidence in row.evidence:
         yield "seen" if row.state == "finding" else "not seen", evidence.text
     yield "harm" if row.state == "finding" else "harm, if so", row.harm

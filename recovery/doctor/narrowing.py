@@ -6,7 +6,8 @@ from recovery.doctor.findings import ALL, DoctorFacts, DoctorRule, Finding
 from recovery.facts import Missing
 from recovery.values import replace
 
-_ABOUT = ("topic", "group", "transactional-id")
+NAMED_KINDS = ("topic", "group", "transactional-id")
+"""Kinds of subjects that `doctor NAME` takes."""
 
 
 def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
@@ -45,7 +46,7 @@ def shown(
     if not facts.named:
         return list(found)
     about = {*facts.named, *facts.written, *(t.transactional_id for t in facts.transactions.rows)}
-    return [one for one in found if one[1].kind in _ABOUT and one[1].name in {*about, ALL}]
+    return [one for one in found if one[1].kind in NAMED_KINDS and one[1].name in {*about, ALL}]
 
 
 def unknown_names(facts: DoctorFacts) -> Iterator[Missing]:

@@ -5,6 +5,7 @@ looks (made with orders). empty: a fresh broker. denied: the same questions by a
 next to nothing. calm, incident: one broker with traffic, without trouble and with it.
 jobs: a rebuild runs on Spark, another one has ended, a merge log was replayed.
 checkpoint: of what a Flink checkpoint promises one transaction was aborted, others are open.
+doctor: one broker without what keeps transactions safe, examined by a user without a right.
 again: no lab; writes those in FOLDER again, with the fields that the rows have got since.
 """
 
@@ -203,6 +204,19 @@ def checkpoint(folder: Path) -> None:
         record(context, folder / "checkpoint.jsonl", 20, wants=wants, interval=4.0, timeout=20.0)
 
 
+def doctor(folder: Path) -> None:
+    """Findings of several kinds, a hostile id, and what the user may not read."""
+    spec = LabSpec(name="record-doctor", secure=True, settings=UNCHECKED)
+    with lab_of(spec) as lab:
+        break_(lab, "open", topic="orders", transactional_id=HOSTILE)
+        admin = AdminClient(lab.client_properties())
+        deletes = NewTopic("counts-changelog", 1, 1, config={"cleanup.policy": "delete"})
+        admin.create_topics([deletes])["counts-changelog"].result(20)
+        user = client_file(lab.folder, "no-topic-read", "SCRAM")
+        context = resolve(Connect(command_config=str(user)))
+        record(context, folder / "doctor.jsonl", 8, wants={"doctor": ""}, timeout=20.0)
+
+
 class Traffic:
     """Two applications that are well: each commits twice a second, one aborts now and then."""
 
@@ -331,6 +345,7 @@ RECORDINGS = {
     "denied": denied,
     "jobs": jobs,
     "checkpoint": checkpoint,
+    "doctor": doctor,
     "calm": calm,
     "incident": incident,
 }

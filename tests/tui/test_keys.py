@@ -18,11 +18,12 @@ from recovery.values import replace
 from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
-from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, Location, View
+from tui.screens.views import CHANGE, DOCTOR, JOB, LETTERS, NUMBERED, VIEWS, WHY, Location, View
 from tui.widgets.overlays import Overlay
 
+STARTS = ("eoctl --context ", "eoctl --command-config ", "eoctl jobs", "eoctl journal")
 TABLES = [v for v in NUMBERED if v.columns]
-NAMED = ("timeline", "change", "job", "merge", "checkpoint")  # `:` takes what they are about
+NAMED = ("timeline", "change", "job", "merge", "checkpoint", "finding")  # `:` takes their subject
 
 
 def current(app: Dashboard) -> str:
@@ -71,7 +72,8 @@ def test_digits_show_their_screens() -> None:
 @pytest.mark.parametrize("view", TABLES, ids=lambda v: v.name)
 def test_keys_of_a_table(view: object, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(folder: Path) -> None:
-        async with running(recording("orders")) as (app, pilot):
+        known = "doctor" if view is DOCTOR else "orders"
+        async with running(recording(known)) as (app, pilot):
             await pilot.press(str(view.number))  # type: ignore[attr-defined]
             await moves(app, pilot)
             await marks(app, pilot)
@@ -207,7 +209,7 @@ async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
             assert shown == row.source.json_values()  # type: ignore[attr-defined]
         elif key == "e":
             told = over.page.text()
-            assert told.startswith(("eoctl --context ", "eoctl jobs", "eoctl journal"))
+            assert told.startswith(STARTS)
         else:
             for k in KEYS:
                 here = exists(k, app.location.view, replay=True, may_change=False)

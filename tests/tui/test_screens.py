@@ -18,6 +18,8 @@ from tui.feed.asking import Feed
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    DOCTOR,
+    FINDING,
     GROUPS,
     JOB,
     JOBS,
@@ -37,14 +39,15 @@ from tui.screens.views import (
 UPDATE = bool(os.environ.get("EOCTL_UPDATE_GOLDEN"))
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = ((80, 24), (120, 40))
-CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE, CHECKPOINT)]
+CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE, CHECKPOINT, DOCTOR, FINDING)]
 SHOWN = {
     "orders": [*CLUSTER, CHANGE],
-    "empty": CLUSTER,
+    "empty": [*CLUSTER, DOCTOR],
     "dead": CLUSTER,
     "denied": CLUSTER,
     "jobs": [OVERVIEW, PLANS, JOBS, JOB, MERGE, RECOVER],
     "checkpoint": [CHECKPOINT],
+    "doctor": [DOCTOR, FINDING],
     "calm": [OVERVIEW],
     "incident": [OVERVIEW, TRANSACTIONS],
     "large": [OVERVIEW, PARTITIONS, TRANSACTIONS, GROUPS],
@@ -61,6 +64,7 @@ def about(app: Dashboard, view: View) -> str:
     s = app.frame.snapshot
     known = {TIMELINE: "orders-enricher-0_3", WHY: "orders:3", MERGE: s.merge_about}
     known[CHECKPOINT] = s.checkpoint_about
+    known[FINDING] = "verification-off broker 1"
     found = known.get(view, s.detail_about)
     assert found is not None
     return found

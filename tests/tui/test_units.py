@@ -148,7 +148,9 @@ def test_a_filter_is_a_regular_expression_that_can_be_inverted() -> None:
     assert Filter.parse(r"3\s+x").keeps(row), "across cells"
 
 
-@pytest.mark.parametrize("name", ["orders", "empty", "dead", "denied", "jobs", "calm", "incident"])
+@pytest.mark.parametrize(
+    "name", ["orders", "empty", "dead", "denied", "jobs", "doctor", "calm", "incident"]
+)
 def test_a_recording_written_again_is_the_same(name: str, tmp_path: Path) -> None:
     path = RECORDINGS / f"{name}.jsonl"
     writer = Writer(tmp_path / "again")

@@ -83,6 +83,8 @@ class AskingFeed:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken: list[asyncio.Event] = []
+        self._opened = asyncio.Event()  # a screen that is asked only when it opens, or by a key
+        self._opened.set()
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -106,18 +108,22 @@ class AskingFeed:
     def want(self, **changes: object) -> None:
         """Ask at once for what only this screen needs (fields of Wants)."""
         if any(self._wanted.get(name) != value for name, value in changes.items()):
+            opened = changes.get("doctor") not in (None, self._wanted.get("doctor"))
             self._wanted = {**self._wanted, **changes}
-            self.wake()
+            self._call(self._set_woken)
+            if opened:
+                self._call(self._opened.set)
 
     def pause(self, paused: bool) -> None:
         """Ask nothing until woken."""
         self._paused = paused
         if not paused:
-            self.wake()
+            self._call(self._set_woken)
 
     def wake(self) -> None:
-        """Ask now."""
+        """Ask now, also what is not asked again by itself."""
         self._call(self._set_woken)
+        self._call(self._opened.set)
 
     def _call(self, what: Callable[[], object]) -> None:
         """Call in the feed's thread, if that still runs."""
@@ -132,7 +138,7 @@ class AskingFeed:
     def pace(self, interval: float) -> None:
         """Set the seconds between two rounds; they grow if the requests cost too much."""
         self.interval = interval
-        self.wake()
+        self._call(self._set_woken)
 
     def seek(self, step: int) -> None:
         """Do nothing: only a recording can seek."""
@@ -164,7 +170,7 @@ class AskingFeed:
         writer = None if self._record is None else Writer(self._record)
         state = _State(collection.empty(), Builder(ascii_only=self._ascii_only))
 
-        def done(kind: str, finished: "Round", period: float) -> None:
+        def done(kind: str, finished: "Round", period: float | None) -> None:
             snapshot = state.take(kind, finished, period)
             if writer is not None:
                 writer.add(snapshot)
@@ -185,11 +191,22 @@ class AskingFeed:
                 self._rounds(look, lambda *r: done("look", *r)),
                 self._rounds(lambda: collection.judge(wants()), lambda *r: done("judge", *r)),
                 self._rounds(lambda: collection.keep(wants()), lambda *r: done("keep", *r)),
+                self._examine(collection, lambda finished: done("examine", finished, None)),
             )
         finally:
             collection.close()
             if writer is not None:
                 writer.close()
+
+    async def _examine(self, collection: "Collection", done: Callable[["Round"], None]) -> None:
+        """Ask doctor when its screen opens, and when a key asks for it there."""
+        while True:
+            await self._opened.wait()
+            self._opened.clear()
+            about = self._wanted.get("doctor")
+            if isinstance(about, str):
+                done(await collection.examine(about))
+                await asyncio.sleep(0.3)  # after an impatient key
 
     async def _rounds(
         self,
@@ -291,11 +308,12 @@ class _State:
         self.builder = builder
         self._rounds: dict[str, tuple[Round, float]] = {}
 
-    def take(self, kind: str, finished: "Round", period: float) -> "Snapshot":
-        """Return the snapshot that includes this round."""
+    def take(self, kind: str, finished: "Round", period: float | None) -> "Snapshot":
+        """Return the snapshot that includes this round. period: None if it is not repeated."""
         from eoctl.operations.dashboard.snapshot import renewed
 
-        self._rounds[kind] = (finished, period)
+        if period is not None:
+            self._rounds[kind] = (finished, period)
         share = sum(r.cost / max(p, 0.001) for r, p in self._rounds.values())
         self.snapshot = renewed(
             self.snapshot, finished, {k: r for k, (r, _) in self._rounds.items()}

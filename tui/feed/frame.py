@@ -14,6 +14,7 @@ from recovery.inspect.cluster_rows import LsoRow
 from recovery.values import Value
 from tui.board.history import Board, History, joins_ms
 from tui.screens import plan_and_job_lists
+from tui.screens.doctor import doctor_table
 from tui.screens.groups import groups_table
 from tui.screens.overview import overview
 from tui.screens.partitions import partitions_table
@@ -71,6 +72,7 @@ class Builder:
             "jobs": plan_and_job_lists.jobs_table(
                 s, self._rate, self.text, ascii_only=self.ascii_only
             ),
+            "doctor": doctor_table(s, self.text, replay=position is not None),
         }
         hanging = cast("Sequence[TxnHangingRow]", s.hanging.rows if s.hanging else ())
         says, tables["overview"] = overview(

@@ -20,6 +20,7 @@ from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
+from recovery.doctor.doctor_rows import DoctorRow
 from recovery.errors import UsageError
 from recovery.inspect.cluster_rows import (
     BrokerRow,
@@ -53,6 +54,7 @@ MODELS: Mapping[str, type[Row]] = {
     "journal-show": JournalEventRow,
     "jobs-list": JobRow,
     "jobs-show": JobRow,
+    "doctor": DoctorRow,
 }
 """By the schema of the answer; one without rows needs none."""
 _PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)

@@ -8,7 +8,7 @@ from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from tui.board.headline import stuck
-from tui.screens.shared_rows import Cell, Picked, Text, answer_table, cells_of, table_row
+from tui.widgets.shared_rows import Cell, Picked, Text, answer_table, cells_of, table_row
 from tui.widgets.tables import MARK, TableData, TableRow
 
 if TYPE_CHECKING:

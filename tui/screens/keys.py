@@ -14,9 +14,12 @@ from recovery.values import Value
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    DOCTOR,
+    FINDING,
     JOB,
     JOBS,
     LETTERS,
+    NUMBERED,
     OVERVIEW,
     PARTITIONS,
     PLANS,
@@ -27,7 +30,7 @@ from tui.screens.views import (
     View,
 )
 
-Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs", "held"]
+Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied"]
 
 
 class Key(Value):
@@ -95,7 +98,7 @@ KEYS: tuple[Key, ...] = (
     Key(("space",), "space", "select", "mark the row", "table", "mark"),
     Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json", subject=True),
     Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
-    Key(("c",), "c", "copy", "copy the underlined cell", "table", "copy"),
+    Key(("c",), "c", "copy", "copy the underlined cell, or a finding's command", "copied", "copy"),
     Key(("ctrl+s",), "ctrl+s", "write", "write what is shown to a file", "all", "write"),
     Key(("p",), "p", "pause", "pause: nothing is asked, nothing moves", "all", "pause"),
     Key(("r",), "r", "refresh", "ask the cluster now", "all", "refresh"),
@@ -135,6 +138,8 @@ TAKES = {
     "job": "ID",
     "merge": "APP.toml",
     "checkpoint": "PATH",
+    "doctor": "[NAME...]",
+    "finding": "RULE SUBJECT",
 }
 
 COMMANDS: tuple[Command, ...] = (
@@ -163,9 +168,7 @@ def bindings() -> list[Binding]:
         if len(several) > 1:
             action = f"first_of('{' '.join(one.action for one in several)}')"
         made.append(Binding(",".join(keys), action, k.help, show=False, priority=k.priority))
-    made += [
-        Binding(str(v.number), f"view('{v.name}')", v.title, show=False) for v in VIEWS if v.number
-    ]
+    made += [Binding(str(v.number), f"view('{v.name}')", v.title, show=False) for v in NUMBERED]
     made += [Binding(x, f"sort('{x}')", "sort", show=False) for x in LETTERS + UNSORTED]
     return made
 
@@ -179,11 +182,13 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
     if key.where == "table":
         return view.kind != "page"
     if key.where == "remedies":
-        return view not in (JOBS, JOB, RECOVER, CHECKPOINT)
+        return view not in (JOBS, JOB, RECOVER, CHECKPOINT, DOCTOR, FINDING)
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
     if key.where == "held":
         return not replay and view in HELD
+    if key.where == "copied":
+        return view.kind != "page" or view is FINDING
     if key.where == "page":
         return view.kind == "page"
     return key.where == "all" or replay

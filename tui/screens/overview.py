@@ -11,7 +11,6 @@ from recovery.diagnose.diagnosis import ORDER, mark
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import BrokerRow, LsoRow, OffsetsShowRow
 from recovery.plurals import counted
-from recovery.row import ErrorRow
 from tui.board.headline import (
     QUIET,
     at_the_lso,
@@ -23,15 +22,24 @@ from tui.board.headline import (
 )
 from tui.board.prospects import deleted_in, ends_in
 from tui.screens import views
-from tui.screens.shared_rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.lines import Line
+from tui.widgets.shared_rows import (
+    Cell,
+    Text,
+    UnseenByError,
+    aged,
+    numbered,
+    since,
+    table_row,
+    unseen_by_error,
+    unseen_lines,
+)
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
 
-MOST_ALIKE = 4  # unseen things of one kind and error; more are shown as one line
 MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
 
 
@@ -153,38 +161,20 @@ def _broker(b: object) -> TableRow:
     return table_row(f"broker\0{b.broker}", "!!", cells, b)
 
 
-def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
+def _unseen(s: "Snapshot") -> UnseenByError:
     """Return what no answer could see: by kind and error, then by name."""
-    by_error: dict[tuple[str, str], dict[str, ErrorRow]] = {}
-    for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
-        for e in answer.errors if answer else ():
-            if e.error != "UNKNOWN_VERDICT":  # its transaction is in the list already
-                by_error.setdefault((e.scope, e.error), {})[_scope_name(e)] = e
-    return by_error
+    answers = (s.partitions, s.transactions, s.groups, s.producers, s.hanging)
+    errors = [e for answer in answers for e in (answer.errors if answer else ())]
+    # the transaction of an unknown verdict is in the list already
+    return unseen_by_error(e for e in errors if e.error != "UNKNOWN_VERDICT")
 
 
-def _unseen_rows(
-    unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Text
-) -> Iterable[TableRow]:
-    """Yield a line for each, or one for many of a kind: a dead broker hides thousands."""
-    for (scope, error), by_name in unseen.items():
-        some = list(by_name.items())
-        if len(some) > MOST_ALIKE:
-            some = [(counted(len(by_name), scope), some[0][1])]
-        for shown, e in some:
-            name = "" if len(by_name) > MOST_ALIKE else shown
-            what = ("not seen", len(ORDER) + 1)
-            says = (text(f"{e.detail} ({error})"), e.detail)
-            cells = _plain(what, shown, aged(None), says, text)
-            yield table_row(f"error\0{scope}\0{name}\0{error}", "?", cells, e)
-
-
-def _scope_name(e: ErrorRow) -> str:
-    if e.topic is not None:
-        return e.topic if e.partition is None else f"{e.topic}:{e.partition}"
-    if e.broker is not None:
-        return f"broker {e.broker}"
-    return e.id or e.scope
+def _unseen_rows(unseen: UnseenByError, text: Text) -> Iterable[TableRow]:
+    for key, shown, e in unseen_lines(unseen):
+        what = ("not seen", len(ORDER) + 1)
+        says = (text(f"{e.detail} ({e.error})"), e.detail)
+        cells = _plain(what, shown, aged(None), says, text)
+        yield table_row(key, "?", cells, e)
 
 
 def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list[TableRow]:

@@ -23,7 +23,7 @@ from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
 from tui.widgets.table import MARK_ROLES
-from tui.widgets.text import error_lines, wrapped
+from tui.widgets.text import error_lines, in_chunks, wrapped
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -81,15 +81,11 @@ def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
             lines.append(((f" {b.text}", "dim"),))
         elif b.kind == "command":
             # can be copied with `e`: on the screen the line may wrap
-            lines += [((part, "key"),) for part in _chunks(b.text, width - 4)]
+            lines += [((part, "key"),) for part in in_chunks(b.text, width - 4)]
         else:
             parts = labelled(b.label, visible(b.text), width - 1, "…")
             lines += [((text[:14], "dim"), (text[14:], "text")) for text in parts]
     return [*lines, ()]
-
-
-def _chunks(text: str, width: int) -> list[str]:
-    return [f"   {text[n : n + width]}" for n in range(0, len(text), max(width, 20))]
 
 
 def evidence_page(source: object, width: int) -> list[Line]:

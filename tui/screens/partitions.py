@@ -8,7 +8,7 @@ from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis import mark
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import LsoRow
-from tui.screens.shared_rows import Cell, Picked, Text, cells_of, nothing, table_row
+from tui.widgets.shared_rows import Cell, Picked, Text, cells_of, nothing, table_row
 from tui.widgets.tables import MARK, TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 

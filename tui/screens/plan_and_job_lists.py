@@ -10,7 +10,7 @@ from eoctl.render.words import age as age_words
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalRow, PlanFileRow
 from recovery.values import replace
-from tui.screens.shared_rows import AGE, Picked, Text, aged, cells_of, numbered, since, table_row
+from tui.widgets.shared_rows import AGE, Picked, Text, aged, cells_of, numbered, since, table_row
 from tui.widgets.tables import MARK, TableData, TableRow, table_data
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRo
 from recovery.quoting import value_words
 from recovery.times import rfc3339
 from tui.screens.plan_and_job_lists import rows_of, stage_bar
-from tui.screens.shared_rows import number
 from tui.widgets.lines import Line
+from tui.widgets.shared_rows import number
 from tui.widgets.text import error_lines, wrapped
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from eoctl.render.columns import inspect
 from recovery.inspect.cluster_rows import ProducerRow
 from recovery.values import replace
-from tui.screens.shared_rows import (
+from tui.widgets.shared_rows import (
     AGE,
     Picked,
     Text,

@@ -18,10 +18,10 @@ from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
 from tui.screens.forms import FORMS, Form, command_of
 from tui.screens.runs import Run
-from tui.screens.shared_rows import Cell, table_row
 from tui.screens.views import RECOVER
 from tui.widgets.asking_page import Asking
 from tui.widgets.lines import Line, Page, fit
+from tui.widgets.shared_rows import Cell, table_row
 from tui.widgets.tables import TableData, TableRow, table_data
 from tui.widgets.text import wrapped
 

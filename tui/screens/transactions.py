@@ -9,7 +9,7 @@ from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis import ORDER, mark
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import TxnListRow
-from tui.screens.shared_rows import Picked, Text, aged, answer_table, cells_of, numbered, table_row
+from tui.widgets.shared_rows import Picked, Text, aged, answer_table, cells_of, numbered, table_row
 from tui.widgets.tables import MARK, TableData, TableRow
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ LETTERS = "ABDEHILNOPQRSTVWXZ"  # columns' letters, on any screen
 
 
 class View(Value):
-    """One screen. number: its key, 0 = reached through another screen. names: accepted after `:`.
+    """One screen. number: its key, None if it is reached through another one. names: after `:`.
 
     kind: a table, a table with a pane about the cursor's row beside or below it, or a page. argv:
     the equal command after `eoctl` and its connection options. own: the columns of a table that no
     command prints. short: the title if tabs have little room.
     """
 
-    number: int
+    number: int | None
     name: str
     title: str
     names: tuple[str, ...]
@@ -37,6 +37,7 @@ class View(Value):
         if self.own or self.kind == "page":
             return self.own
         from tui.screens import (
+            doctor,
             groups,
             partitions,
             plan_and_job_lists,
@@ -51,6 +52,7 @@ class View(Value):
             "groups": groups.COLUMNS,
             "plans": plan_and_job_lists.PLAN_COLUMNS,
             "jobs": plan_and_job_lists.JOB_COLUMNS,
+            "doctor": doctor.COLUMNS,
         }[self.name]
 
 
@@ -131,7 +133,7 @@ WHY = View(
     "the story of one partition, and its one safe remedy",
 )
 TIMELINE = View(
-    0,
+    None,
     "timeline",
     "Timeline",
     ("timeline", "history"),
@@ -173,8 +175,26 @@ RECOVER = View(
         Column("says", "WHAT IT DOES, OR RUNS", "text", widths=(30, 40, 60), grow=3),
     ),
 )
-CHANGE = View(
+DOCTOR = View(
     0,
+    "doctor",
+    "Doctor",
+    ("doctor",),
+    "table",
+    ("doctor",),
+    "what will hurt exactly-once here; asked only when opened, and by r",
+)
+FINDING = View(
+    None,
+    "finding",
+    "Finding",
+    ("finding",),
+    "page",
+    ("doctor",),
+    "one finding of doctor: what was seen, harm, remedy, sources",
+)
+CHANGE = View(
+    None,
     "change",
     "Change",
     ("change", "entry"),
@@ -183,7 +203,7 @@ CHANGE = View(
     "one plan or journal entry: its steps, and what became of them",
 )
 JOB = View(
-    0,
+    None,
     "job",
     "Job",
     ("job",),
@@ -193,7 +213,7 @@ JOB = View(
 )
 
 MERGE = View(
-    0,
+    None,
     "merge",
     "Merge log",
     ("merge",),
@@ -202,7 +222,7 @@ MERGE = View(
     "a merge log: tip, newest entries, how far a replay came",
 )
 CHECKPOINT = View(
-    0,
+    None,
     "checkpoint",
     "Checkpoint",
     ("checkpoint",),
@@ -221,11 +241,13 @@ VIEWS = (
     PLANS,
     JOBS,
     RECOVER,
+    DOCTOR,
     TIMELINE,
     CHANGE,
     JOB,
     MERGE,
     CHECKPOINT,
+    FINDING,
 )
 BY_NAME = {name: view for view in VIEWS for name in view.names}
-NUMBERED = tuple(view for view in VIEWS if view.number)
+NUMBERED = tuple(view for view in VIEWS if view.number is not None)

@@ -2,7 +2,8 @@
 
 Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
 `judge` (verdicts, the page of `why`, a history: with a pause between two snapshots) and `keep`
-(plans, journal and jobs of this host). Each returns the parts it renewed and their cost.
+(plans, journal and jobs of this host). Each returns the parts it renewed and their cost. `examine`
+is asked once, when the screen of doctor opens.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.change import changes
-from eoctl.operations.dashboard import bundling
+from eoctl.operations.dashboard import bundling, examining
 from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
@@ -55,6 +56,7 @@ class Collection(Protocol):
     async def look(self, wants: Wants) -> Round: ...
     async def judge(self, wants: Wants) -> Round: ...
     async def keep(self, wants: Wants) -> Round: ...
+    async def examine(self, about: str) -> Round: ...
     def close(self) -> None: ...
 
 
@@ -114,6 +116,10 @@ class LiveCollection:
     async def keep(self, wants: Wants) -> Round:
         """Return plans, journal and jobs of this host."""
         return await asyncio.to_thread(_host_round, wants)
+
+    async def examine(self, about: str) -> Round:
+        """Return what doctor finds. about: names as a shell takes them, "": everything."""
+        return await examining.examined(self.context, self.seconds, about)
 
     def close(self) -> None:
         """Close every connection."""
@@ -190,6 +196,10 @@ class BundleCollection:
     async def keep(self, wants: Wants) -> Round:
         """Return plans, journal and jobs of this host, not of the bundle's."""
         return await asyncio.to_thread(_host_round, wants)
+
+    async def examine(self, about: str) -> Round:
+        """Return that a bundle has no settings."""
+        return examining.not_in_bundle(about, self.source.now())
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

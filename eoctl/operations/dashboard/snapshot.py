@@ -28,6 +28,7 @@ PARTS = (
     "detail",
     "merge",
     "checkpoint",
+    "doctor",
 )
 
 
@@ -40,7 +41,8 @@ class Wants(Value):
 
     producers: of every partition, not only of held ones. why, strip: TOPIC:P; why "": the worst
     partition. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
-    application file with a merge log. checkpoint: a Flink checkpoint's folder.
+    application file with a merge log. checkpoint: a Flink checkpoint's folder. doctor: names as a
+    shell takes them, "": everything.
     """
 
     producers: bool = False
@@ -50,6 +52,7 @@ class Wants(Value):
     detail: str | None = None
     merge: str | None = None
     checkpoint: str | None = None
+    doctor: str | None = None
 
 
 class Snapshot(Value):
@@ -59,8 +62,8 @@ class Snapshot(Value):
     during which answered requests of each kind's last round were under way; share: their share of
     the time between two rounds. intervals: seconds between two rounds of `look` and of `judge`.
     problem: why the last round failed, problem_of: which; its parts are then older. why_about,
-    history_about, strip_about: the subjects. plans, journal, jobs, detail: this host's, all
-    clusters'.
+    history_about, strip_about: the subjects; those of doctor are `named` in its answer. plans,
+    journal, jobs, detail: this host's, all clusters'.
     """
 
     title: str
@@ -90,6 +93,7 @@ class Snapshot(Value):
     merge_about: str | None = None
     checkpoint: Answer | None = None
     checkpoint_about: str | None = None
+    doctor: Answer | None = None
     cost: float = 0.0
     requests: int = 0
     share: float = 0.0

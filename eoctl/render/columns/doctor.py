@@ -1,7 +1,7 @@
 """The columns of what `doctor` found."""
 
 from eoctl.render.columns.table import Table, marked, with_gaps
-from eoctl.render.doctor_words import subject_words
+from eoctl.render.doctor_words import mark_of, subject_words
 from eoctl.render.tables import Column
 from recovery.answers import Answer
 from recovery.doctor.doctor_rows import DoctorRow
@@ -20,7 +20,7 @@ def _summary(answer: Answer) -> str:
 DOCTOR = Table(
     DoctorRow,
     (
-        marked(lambda row: "!" if row.state == "finding" else "?"),
+        marked(mark_of),
         Column("rule", "RULE", "text"),
         Column("subject", "SUBJECT", "name", subject_words),
         Column("evidence", "EVIDENCE", "text", lambda row: "; ".join(e.text for e in row.evidence)),

@@ -1,6 +1,6 @@
 """What the tables of several screens share: cells, rows, and columns of the commands."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eoctl.render.columns.table import Table
@@ -9,6 +9,8 @@ from eoctl.render.tables import Column
 from eoctl.render.words import Age
 from eoctl.render.words import age as age_words
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.plurals import counted
+from recovery.row import ErrorRow
 from recovery.values import replace
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 Text = Callable[[str], str]
 """Makes text from the cluster safe to draw."""
+
+MOST_ALIKE = 4  # unseen things of one kind and error; more are shown as one line
+UnseenByError = dict[tuple[str, str], dict[str, ErrorRow]]
+"""What could not be seen: (scope, error) → name → its row."""
 
 Cell = tuple[str, object]
 """What a cell says, and what it is sorted by."""
@@ -74,6 +80,36 @@ def aged(seconds: float | None, producer_clock: bool = False) -> Cell:
 def since(moment: int | None, now: int) -> float | None:
     """Return the seconds from a moment to now, both epoch milliseconds."""
     return None if moment is None else (now - moment) / 1000
+
+
+def unseen_by_error(errors: Iterable[ErrorRow]) -> UnseenByError:
+    """Return what could not be seen: by kind and error, then by name."""
+    by_error: UnseenByError = {}
+    for e in errors:
+        by_error.setdefault((e.scope, e.error), {})[_scope_name(e)] = e
+    return by_error
+
+
+def unseen_lines(unseen: UnseenByError) -> Iterator[tuple[str, str, ErrorRow]]:
+    """Yield key, name and error of each line: one for many of a kind, since brokers hide thousands.
+
+    Of many the error is that of the first.
+    """
+    for (scope, error), by_name in unseen.items():
+        some = list(by_name.items())
+        many = len(some) > MOST_ALIKE
+        if many:
+            some = [(counted(len(by_name), scope), some[0][1])]
+        for shown, e in some:
+            yield f"error\0{scope}\0{'' if many else shown}\0{error}", shown, e
+
+
+def _scope_name(e: ErrorRow) -> str:
+    if e.topic is not None:
+        return e.topic if e.partition is None else f"{e.topic}:{e.partition}"
+    if e.broker is not None:
+        return f"broker {e.broker}"
+    return e.id or e.scope
 
 
 def nothing(what: str, answer: "Answer | None", s: "Snapshot") -> str:
