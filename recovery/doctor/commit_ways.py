@@ -6,13 +6,12 @@ from recovery.doctor.setting_names import HOUR
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.consumer_offsets import (
     GroupKey,
-    GroupValue,
     MemberKey,
     OffsetKey,
     decode_group,
     decode_key,
 )
-from recovery.formats.reader import Buffer
+from recovery.formats.reader import Buffer, UnknownVersion
 from recovery.formats.records import Record, records
 from recovery.values import Value
 
@@ -22,16 +21,16 @@ COMMITS_MS = HOUR
 class GroupRecord(Value):
     """A record of `__consumer_offsets`: a commit, or who is in a group.
 
-    timestamp: epoch ms. transactional: of a commit. members: after it, of a GroupKey how many, of a
-    MemberKey 1 or 0; None: of a commit, or not readable.
+    timestamp: epoch ms. transactional: of a commit. present: whether the group has members after
+    it, of a MemberKey this one; None: of a commit, or not readable.
     """
 
     key: OffsetKey | GroupKey | MemberKey
     partition: int
     offset: int
     timestamp: int
-    transactional: bool = False
-    members: int | None = None
+    transactional: bool
+    present: bool | None
 
 
 class CommitWays(Value):
@@ -42,11 +41,11 @@ class CommitWays(Value):
     of the newest outside; last_plain_at: its partition and offset in `__consumer_offsets`.
     """
 
-    transactional: int = 0
-    plain: int = 0
-    turns: int = 0
-    last_plain: int | None = None
-    last_plain_at: tuple[int, int] | None = None
+    transactional: int
+    plain: int
+    turns: int
+    last_plain: int | None
+    last_plain_at: tuple[int, int] | None
 
 
 def group_records(buffer: Buffer, partition: int) -> Iterator[GroupRecord]:
@@ -60,16 +59,17 @@ def group_records(buffer: Buffer, partition: int) -> Iterator[GroupRecord]:
 
 def _group_record(record: Record, header: BatchHeader, partition: int) -> GroupRecord | None:
     key = None if record.key is None else decode_key(record.key)
-    members = None
+    present = None
     if isinstance(key, GroupKey):
         group = decode_group(record.value)
-        members = group.members if isinstance(group, GroupValue) else 0 if group is None else None
+        if not isinstance(group, UnknownVersion):
+            present = group is not None and bool(group.clients)
     elif isinstance(key, MemberKey):
-        members = 0 if record.value is None else 1
+        present = record.value is not None
     elif not isinstance(key, OffsetKey) or record.value is None:
         return None
     time = header.max_timestamp if record.timestamp is None else record.timestamp
-    return GroupRecord(key, partition, record.offset, time, header.is_transactional, members)
+    return GroupRecord(key, partition, record.offset, time, header.is_transactional, present)
 
 
 def commit_ways(found: Iterable[GroupRecord]) -> dict[OffsetKey, CommitWays]:
@@ -87,12 +87,12 @@ def commit_ways(found: Iterable[GroupRecord]) -> dict[OffsetKey, CommitWays]:
 
 def _members(before: set[str] | None, record: GroupRecord) -> set[str] | None:
     """Return the members after a record, as far as the records name them; None: not known."""
-    if record.members is None:
+    if record.present is None:
         return None
     if isinstance(record.key, MemberKey):
         mine = {record.key.member}
-        return (before or set()) | mine if record.members else (before or set()) - mine
-    return {str(number) for number in range(record.members)}
+        return (before or set()) | mine if record.present else (before or set()) - mine
+    return {"any"} if record.present else set()
 
 
 class _Commits:

@@ -398,6 +398,12 @@ def test_what_a_user_may_not_see_names_the_right(secure_lab: Lab, topic: MakeTop
         (rule, "transactional ids: DESCRIBE")
         for rule in ("timeout-long", "timeout-above-max", "two-phase-off", "idle-id-in-use")
     }
+    unread = unknown(as_("no-topic-read"))
+    assert ("mixed-commits", "__consumer_offsets: READ") in unread
+    assert {right for _, right in unread} == {
+        "__consumer_offsets: READ",
+        "__transaction_state: READ",
+    }
     nobody = as_("nobody")
     assert nobody.status == 3
     rights = unknown(nobody)

@@ -1,8 +1,8 @@
 """Groups that commit in transactions and outside: which records are a finding, and which are not.
 
 A case is a log of one partition of `__consumer_offsets`, a letter each: T a commit in a
-transaction, P one outside, E the group is empty, J a member joins, D its offset is deleted, ? a
-group's record of an unknown version.
+transaction, P one outside, E the group is empty, J a member joins, D its offset is deleted, X the
+group is deleted, O a record of another kind, ? a group's record of an unknown version.
 """
 
 import struct
@@ -59,9 +59,11 @@ def one(offset: int, letter: str, key: OffsetKey = SALES, *, newer: bool = False
         item = Item(0, time, offset_key(key), value)
         producer = (7, 0, 0) if letter == "T" else (-1, -1, -1)
         return batch(offset, [item], producer=producer, transactional=letter == "T")
+    if letter == "O":
+        return batch(offset, [Item(0, time, b"\0\3" + text(key.group), b"\0\0")])
     if newer:
         return member(offset, "member-1", joins=letter == "J")
-    value = {"E": group_value(0), "J": group_value(2), "?": b"\0\5what"}[letter]
+    value = {"E": group_value(0), "X": None, "J": group_value(2), "?": b"\0\5what"}[letter]
     return batch(offset, [Item(0, time, b"\0\2" + text(key.group), value)])
 
 
@@ -87,6 +89,8 @@ def found(*logs: bytes) -> list[Finding]:
         ("EPJTPTPT", 2),
         ("ETJTPT?PT", 2),
         ("TPTDPT", 2),
+        ("TPETJPT", 2),  # an abandoned producer commits later than its member left
+        ("TPOTPT", 2),
         ("E?TPTPT", 2),  # who is in the group is not known
     ],
 )
@@ -112,6 +116,7 @@ def test_both_ways_by_turns_are_found(letters: str, turns: int) -> None:
         "PTPTP",  # only one between two transactions
         "TEPJTEPJTEPJT",  # reset while the group had no members, again and again
         "TEPPJTEPPJT",
+        "TXPJTXPJTXPJT",
         "TDTDTDT",  # its offsets were deleted
         "JTEDJTEDJT",
     ],
@@ -132,6 +137,13 @@ def test_a_member_that_remains_is_no_empty_group() -> None:
 def test_markers_say_nothing_and_an_aborted_commit_counts() -> None:
     aborted = (marker(3, 7, COMMIT), log("PT", start=4), marker(6, 7, ABORT))
     assert [f.name for f in found(b"".join((log("TPT"), *aborted)))] == ["sales"]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(NOW - 5, NOW - 5), (-1, NOW)])
+def test_the_time_is_the_record_s_own_else_its_batch_s(given: int, expected: int) -> None:
+    item = Item(0, given, offset_key(SALES), OFFSET_VALUE)
+    [found] = group_records(batch(0, [item], max_timestamp=NOW), 0)
+    assert found.timestamp == expected
 
 
 def test_a_damaged_key_is_no_evidence() -> None:
