@@ -109,6 +109,18 @@ def test_no_name_is_cut_while_a_number_has_blanks(view: object, width: int) -> N
         assert max(names) <= 30 or len(names) == 1
 
 
+@pytest.mark.parametrize("names", [1, 2, 4, 9])
+def test_of_a_few_names_none_is_cut_beside_blanks(names: int) -> None:
+    columns = (
+        Column("name", "NAME", "name", widths=(5, 5, 5)),
+        Column("held", "HELD", "number", widths=(20, 20, 20)),
+    )
+    long = "n" * 29
+    rows = [TableRow(f"{n}", ("a" if n else long, "7"), ()) for n in range(names)]
+    data = table_data(columns, rows, collected_at=1, empty="")
+    assert layout(data, 50) == [(0, 29), (1, 17)]  # two before them, two between
+
+
 def test_columns_stay_as_wide_as_they_were() -> None:
     columns = (
         Column("name", "NAME", "name", widths=(10, 10, 10)),

@@ -110,7 +110,7 @@ def _wanted(column: Column, texts: Sequence[str]) -> int:
     if column.kind == "spark" or not texts:
         return 0
     wide = sorted(len(t) if t.isascii() else cells(t) for t in texts)
-    return wide[-1] if _never_cut(column) else wide[(len(wide) - 1) * 9 // 10]
+    return wide[-1] if _never_cut(column) else wide[-(-len(wide) * 9 // 10) - 1]
 
 
 def _never_cut(column: Column) -> bool:

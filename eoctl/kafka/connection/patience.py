@@ -16,8 +16,9 @@ from eoctl.kafka.connection.failures import Deadline
 PERIODS = 10
 """Silences that a living broker may take for one answer: 30 s by default, as in Java."""
 SHARE_OF_TIME, MOST_USUAL_SECONDS = 20, 10.0
-"""A broker may be silent for a twentieth of a command's time, 3 s of a minute, though not longer
-than this: a leader that is gone is replaced after that."""
+"""A broker may be silent for a twentieth of the time that a command has left, 3 s of a minute,
+though not longer than this: a leader that is gone is replaced after that. What has no end, such as
+the dashboard, gains nothing by a long wait: it asks again."""
 TIMES_SLOWEST, MOST_SILENCES = 3, 5
 """A broker is silent if it takes this many times as long as the slowest answer so far, or this many
 of its usual silences: 15 s by default, less than a reader waits for a new leader."""
@@ -52,7 +53,8 @@ class Patience:
     @property
     def usual(self) -> float:
         """Return the seconds that a broker may stay silent if others are quick."""
-        share = (self._deadline().seconds_left or 0) / SHARE_OF_TIME
+        left = self._deadline().seconds_left
+        share = 0.0 if left is None else left / SHARE_OF_TIME
         return max(self._silence, min(share, MOST_USUAL_SECONDS))
 
     def silence(self) -> Deadline:
