@@ -34,10 +34,12 @@ class Replicas(Value):
 class DoctorFacts(Value):
     """One reading of what `doctor` judges. What could not be seen is absent, and named as missing.
 
-    now: epoch ms, our clock. brokers: ids of those that Metadata lists. broker_settings: by broker
-    id. topics: all that Metadata describes; topic_settings: of those examined. held: topics whose
-    records wait for a transaction now. transactions: every id described. groups: those listed, with
-    members if a rule needs them. missing_topics: not described; missing_settings: of topics.
+    now: epoch ms, our clock. brokers: ids of those that Metadata lists, and of those that are away
+    and have copies. broker_settings: by broker id. topics: all that Metadata describes;
+    topic_settings: of those examined. held: topics whose records wait for a transaction now;
+    missing_held: partitions and brokers that hide others. transactions: every id described.
+    groups: those listed, with members if a rule needs them. missing_topics: not described;
+    missing_settings: of topics.
     protocols: by broker id, of those that answered. broker_version: what somebody says that the
     brokers run; None: nobody does. client_versions: id → version of its newest transaction, of ids
     that began or committed one within minutes; missing_versions: partitions that hide others.
@@ -52,6 +54,7 @@ class DoctorFacts(Value):
     topics: Mapping[str, Replicas] = msgspec.field(default_factory=dict)
     topic_settings: Mapping[str, Settings] = msgspec.field(default_factory=dict)
     held: tuple[str, ...] = ()
+    missing_held: tuple[Missing, ...] = ()
     transactions: Transactions = Transactions()
     groups: tuple[GroupFacts, ...] = ()
     named: tuple[str, ...] = ()
@@ -74,6 +77,7 @@ class DoctorFacts(Value):
         return (
             *self.missing_brokers,
             *self.missing_topics,
+            *self.missing_held,
             *self.missing_settings,
             *self.transactions.missing,
             *self.missing_groups,

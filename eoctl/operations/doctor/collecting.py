@@ -5,7 +5,7 @@ topics at a time.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
@@ -41,16 +41,19 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
         groups.list_groups(cluster),
         protocols(cluster),
     )
+    away = brokers_away(cluster.brokers, seen.partitions)
     facts = DoctorFacts(
         now=now_ms(),
-        brokers=tuple(sorted(cluster.brokers)),
+        brokers=tuple(
+            sorted({*cluster.brokers, *(m.broker for m in away if m.broker is not None)})
+        ),
         broker_settings={int(broker): values for broker, values in broker_settings.items()},
         topics=_replicas(seen.partitions),
         held=tuple(sorted({p.topic for p in seen.partitions if p.held})),
         transactions=transactions,
         groups=tuple(listed),
         named=tuple(named),
-        missing_brokers=tuple(missing_brokers),
+        missing_brokers=(*missing_brokers, *away),
         missing_topics=tuple(m for m in seen.missing if m.scope == "topic"),
         missing_groups=tuple(missing_groups),
         protocols=answered,
@@ -59,6 +62,17 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
     facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
     facts = await _with_versions(cluster, await _with_members(cluster, facts))
     return await _with_commits(cluster, facts)
+
+
+def brokers_away(listed: Collection[int], partitions: Iterable[PartitionFacts]) -> list[Missing]:
+    """Return the brokers that have copies but are not listed in Metadata, which omits fenced ones.
+
+    Neither their settings nor their versions can be seen.
+    """
+    text = "it has copies of partitions, but it is away: its settings and version are not seen"
+    copying = {broker for p in partitions for broker in p.replicas}
+    away = sorted(copying - set(listed))
+    return [Missing("broker", "BROKER_NOT_AVAILABLE", text, broker=broker) for broker in away]
 
 
 async def _transactions(cluster: Cluster) -> Transactions:
