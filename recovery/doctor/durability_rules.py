@@ -22,6 +22,7 @@ from recovery.doctor.setting_names import (
 from recovery.facts import Missing
 from recovery.inspect.rights import CLUSTER_CONFIGS, TOPICS_CONFIGS, TOPICS_DESCRIBE
 from recovery.values import Value
+from recovery.watch.check_rules import TRANSACTION_STATE
 
 COPIES = 3
 """One may be away for a restart, and one may fail meanwhile."""
@@ -123,14 +124,23 @@ def verification_off(facts: DoctorFacts) -> Iterator[Finding]:
 
 def _to_be_made(facts: DoctorFacts, topic: str) -> Copies:
     factor, least = (facts.least(setting) for setting in DEFAULTS[topic])
-    unclean = "true" in facts.by_value(UNCLEAN)
     return Copies(
         topic,
         False,
         None if factor is None else factor[0],
         None if least is None else least[0],
-        unclean if facts.broker_settings else None,
+        _unclean_if_made(facts, topic),
     )
+
+
+def _unclean_if_made(facts: DoctorFacts, topic: str) -> bool | None:
+    """Return what a topic that Kafka makes would have; None: not seen.
+
+    TransactionStateManager makes `__transaction_state` with false, whatever the brokers' setting.
+    """
+    if topic == TRANSACTION_STATE:
+        return False
+    return "true" in facts.by_value(UNCLEAN) if facts.broker_settings else None
 
 
 def _number(value: str | None) -> int | None:

@@ -225,7 +225,7 @@ def test_topics_to_be_made_are_judged_by_what_brokers_would_give_them() -> None:
         ("few-copies", "topic", STATE),
         # min.insync.replicas is 1 by default, and __consumer_offsets would have three copies
         ("one-copy-suffices", "topic", OFFSETS),
-        ("unclean-election", "topic", STATE),
+        # Kafka itself makes __transaction_state with unclean.leader.election.enable=false
         ("unclean-election", "topic", OFFSETS),
     ]
     assert all(f.change is None for _, f in judged(facts, RULES))
