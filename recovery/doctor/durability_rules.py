@@ -59,7 +59,7 @@ def copies(facts: DoctorFacts) -> Iterator[Copies]:
     for topic in dict.fromkeys([*INTERNAL, *sorted({*written, *facts.held, *facts.named})]):
         seen = facts.topics.get(topic)
         if seen is None:
-            if topic in INTERNAL and not _hidden(facts):
+            if topic in INTERNAL and not _hides(facts, topic):
                 yield _to_be_made(facts, topic)
             continue
         settings = facts.topic_settings.get(topic, {})
@@ -158,12 +158,25 @@ def _relevant(facts: DoctorFacts) -> set[str | None]:
 
 def _hidden(facts: DoctorFacts) -> list[Missing]:
     """Return why topics that matter may be among those not described."""
-    return [m for m in facts.missing_topics if m.topic in _relevant(facts)]
+    relevant = _relevant(facts)
+    hidden = [m for m in facts.missing_topics if m.topic in relevant]
+    described = {*facts.topics, *(m.topic for m in hidden)}
+    asked = set(INTERNAL) & set(facts.named) if facts.named else set(INTERNAL)
+    elsewhere = {m.topic: m for m in facts.missing if m.topic in asked - described}
+    return [*hidden, *elsewhere.values()]
+
+
+def _hides(facts: DoctorFacts, topic: str) -> bool:
+    """Return True if any question was refused for this topic, so it may exist."""
+    return any(m.topic is None for m in facts.missing_topics) or any(
+        m.topic == topic for m in facts.missing
+    )
 
 
 def _settings_unseen(facts: DoctorFacts) -> Iterator[Finding]:
     yield from unseen(_hidden(facts), TOPICS_DESCRIBE, "topic")
-    missing = [m for m in facts.missing_settings if m.topic in _relevant(facts)]
+    relevant = _relevant(facts)
+    missing = [m for m in facts.missing_settings if m.topic in relevant]
     yield from unseen(missing, TOPICS_CONFIGS, "topic")
     yield from _defaults_unseen(facts)
 

@@ -307,6 +307,52 @@ def test_hidden_topics_are_not_topics_to_be_made() -> None:
     assert unknown(facts, "changelog-deletes") == [("topic", "*", "topics: DESCRIBE")]
 
 
+DURABILITY = ("few-copies", "one-copy-suffices", "every-copy-needed", "unclean-election")
+
+
+@pytest.mark.parametrize("place", ["missing_groups", "missing_commits", "transactions"])
+def test_an_internal_topic_that_any_answer_says_is_hidden_is_not_to_be_made(place: str) -> None:
+    topic = STATE if place == "transactions" else OFFSETS
+    other = OFFSETS if place == "transactions" else STATE
+    hidden = (replace(HIDDEN_TOPICS, topic=topic),)
+    mine = Transactions(missing=hidden) if place == "transactions" else hidden
+    bad = DEFAULTS | {
+        "transaction.state.log.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+    }
+    facts = healthy(
+        topics={other: MADE[other]},
+        topic_settings={other: SAFE},
+        broker_settings=dict.fromkeys((1, 2, 3), bad),
+        **{place: mine},
+    )
+    assert findings(facts) == []
+    for rule in DURABILITY:
+        assert unknown(facts, rule) == [("topic", "*", "topics: DESCRIBE")]
+    named = narrowed(with_topic("orders"), ("orders",))
+    named = replace(named, named=("orders",), topics={"orders": Replicas(4, 3)}, **{place: mine})
+    assert unknown(named, "few-copies") == [], "it hides nothing about the name"
+
+
+def test_many_hidden_topics_and_ids_are_judged_at_once() -> None:
+    hidden = tuple(replace(HIDDEN_TOPICS, topic=f"hidden-{n}") for n in range(300))
+    ids = (txn(f"app-{n}", topic=f"topic-{n}") for n in range(10_000))
+    facts = with_ids(*ids, facts=healthy(missing_topics=hidden, missing_settings=hidden))
+    reads = 0
+
+    class Counted(DoctorFacts):
+        @property
+        def written(self) -> dict[str, list[str]]:
+            nonlocal reads
+            reads += 1
+            return {}
+
+    counted = Counted(**{name: getattr(facts, name) for name in facts.__struct_fields__})
+    for rule in RULES:
+        list(rule.judge(counted))
+    assert reads < 50
+
+
 def test_hidden_settings_of_a_topic_name_the_right() -> None:
     def refused(name: str) -> Missing:
         return Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic=name)
