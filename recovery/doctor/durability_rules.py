@@ -80,7 +80,7 @@ def few_copies(facts: DoctorFacts) -> Iterator[Finding]:
     for c in copies(facts):
         if c.replication_factor is not None and c.replication_factor < enough:
             yield c.finding(REPLICATION, c.replication_factor)
-    yield from unseen(_hidden(facts), TOPICS_DESCRIBE, "topic")
+    yield from _topics_unseen(facts)
     yield from _defaults_unseen(facts)
 
 
@@ -173,8 +173,17 @@ def _hides(facts: DoctorFacts, topic: str) -> bool:
     )
 
 
-def _settings_unseen(facts: DoctorFacts) -> Iterator[Finding]:
+def _topics_unseen(facts: DoctorFacts) -> Iterator[Finding]:
+    """Yield what hides topics that matter, or that a topic matters since it is held."""
     yield from unseen(_hidden(facts), TOPICS_DESCRIBE, "topic")
+    if not facts.named:  # then only the names matter, held or not
+        relevant = _relevant(facts) - {None}
+        held = [m for m in facts.missing_held if m.topic not in relevant]
+        yield from unseen(held, TOPICS_DESCRIBE, "topic")
+
+
+def _settings_unseen(facts: DoctorFacts) -> Iterator[Finding]:
+    yield from _topics_unseen(facts)
     relevant = _relevant(facts)
     missing = [m for m in facts.missing_settings if m.topic in relevant]
     yield from unseen(missing, TOPICS_CONFIGS, "topic")

@@ -5,7 +5,7 @@ topics at a time.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
@@ -20,7 +20,7 @@ from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Replicas
 from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
 from recovery.doctor.version_rules import STRICT, newest_versions
-from recovery.facts import Missing, PartitionFacts, Transactions, grouped
+from recovery.facts import Facts, Missing, PartitionFacts, Transactions, grouped
 from recovery.values import replace
 
 CHUNK = 500  # topics in one DescribeConfigs
@@ -50,6 +50,7 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
         broker_settings={int(broker): values for broker, values in broker_settings.items()},
         topics=_replicas(seen.partitions),
         held=tuple(sorted({p.topic for p in seen.partitions if p.held})),
+        missing_held=tuple(what_hides_held(seen)),
         transactions=transactions,
         groups=tuple(listed),
         named=tuple(named),
@@ -62,6 +63,18 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
     facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
     facts = await _with_versions(cluster, await _with_members(cluster, facts))
     return await _with_commits(cluster, facts)
+
+
+def what_hides_held(seen: Facts) -> Iterator[Missing]:
+    """Yield why partitions have no offsets, by which alone a topic is known to be held."""
+    blind = [p for p in seen.partitions if p.held is None]
+    partitions = {p.topic_partition for p in blind}
+    leaders = {p.leader for p in blind} - {None}
+    for m in seen.missing:
+        if m.scope == "partition" and m.topic_partition in partitions:
+            yield m
+        if m.scope == "broker" and m.broker in leaders:
+            yield m
 
 
 def brokers_away(listed: Collection[int], partitions: Iterable[PartitionFacts]) -> list[Missing]:

@@ -1,7 +1,7 @@
 """What `doctor` makes of Metadata: brokers that are away are part of the cluster."""
 
-from eoctl.operations.doctor.collecting import brokers_away
-from recovery.facts import PartitionFacts
+from eoctl.operations.doctor.collecting import brokers_away, what_hides_held
+from recovery.facts import Facts, Missing, PartitionFacts
 
 
 def partition(number: int, *replicas: int) -> PartitionFacts:
@@ -16,3 +16,22 @@ def test_a_broker_that_only_replica_lists_name_is_away() -> None:
         ("broker", "BROKER_NOT_AVAILABLE", 4),
     ]
     assert brokers_away({1, 2, 3, 4}, seen) == []
+
+
+def test_partitions_without_offsets_hide_whether_they_are_held() -> None:
+    led, lost, silent = (
+        PartitionFacts("orders", 0, leader=1, last_stable_offset=3, high_watermark=5),
+        PartitionFacts("orders", 1, error="LEADER_NOT_AVAILABLE"),
+        PartitionFacts("orders", 2, leader=2, error="TIMED_OUT"),
+    )
+    hiding = (
+        Missing("partition", "LEADER_NOT_AVAILABLE", "no leader", None, "orders", 1),
+        Missing("broker", "TIMED_OUT", "no answer", 2),
+    )
+    others = (
+        Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden"),
+        Missing("partition", "TOPIC_AUTHORIZATION_FAILED", "its producers", 1, "orders", 0),
+        Missing("broker", "TIMED_OUT", "its producers", 1),
+    )
+    seen = Facts("c", 0, 3, partitions=(led, lost, silent), missing=(*hiding, *others))
+    assert tuple(what_hides_held(seen)) == hiding

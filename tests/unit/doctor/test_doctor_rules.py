@@ -334,6 +334,21 @@ def test_an_internal_topic_that_any_answer_says_is_hidden_is_not_to_be_made(plac
     assert unknown(named, "few-copies") == [], "it hides nothing about the name"
 
 
+def test_a_topic_without_a_leader_may_be_held() -> None:
+    gone = Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, "orders", 0)
+    facts = replace(with_topic("orders", 1), missing_held=(gone,))
+    assert gone in facts.missing
+    assert findings(facts) == []
+    for rule in DURABILITY:
+        assert unknown(facts, rule) == [("topic", "*", None)]
+    held = replace(facts, held=("orders",))
+    assert findings(held) == [("few-copies", "topic", "orders")]
+    assert unknown(held, "few-copies") == [], "it is judged all the same"
+    named = narrowed(replace(facts, named=(STATE,)), (STATE,))
+    assert judged(named, RULES) == []
+    assert named.missing == ()
+
+
 def test_many_hidden_topics_and_ids_are_judged_at_once() -> None:
     hidden = tuple(replace(HIDDEN_TOPICS, topic=f"hidden-{n}") for n in range(300))
     ids = (txn(f"app-{n}", topic=f"topic-{n}") for n in range(10_000))
