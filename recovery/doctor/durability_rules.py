@@ -85,11 +85,11 @@ def few_copies(facts: DoctorFacts) -> Iterator[Finding]:
 
 
 def one_copy_suffices(facts: DoctorFacts) -> Iterator[Finding]:
-    """Find topics with three copies whose leader acknowledges what it alone has."""
+    """Find topics with several copies whose leader acknowledges what it alone has."""
     for c in copies(facts):
         factor = c.replication_factor
-        if factor is not None and factor >= COPIES and c.least_in_sync == 1:
-            yield c.finding(MIN_IN_SYNC, c.least_in_sync, "2")
+        if factor is not None and factor >= 2 and c.least_in_sync == 1:
+            yield c.finding(MIN_IN_SYNC, c.least_in_sync, "2" if factor >= COPIES else None)
     yield from _settings_unseen(facts)
 
 

@@ -64,11 +64,11 @@ def test_a_healthy_cluster_has_none() -> None:
 CASES: Mapping[str, tuple[DoctorFacts, list[Shown]]] = {
     "two copies of the state log": (
         with_topic(STATE, 2, min_insync_replicas="1"),
-        [("few-copies", "topic", STATE)],
+        [("few-copies", "topic", STATE), ("one-copy-suffices", "topic", STATE)],
     ),
     "two copies, and two brokers": (
         replace(with_topic(STATE, 2, min_insync_replicas="1"), brokers=(1, 2)),
-        [],
+        [("one-copy-suffices", "topic", STATE)],
     ),
     "one copy of the offsets on two brokers": (
         replace(with_topic(OFFSETS, 1), brokers=(1, 2)),
@@ -268,7 +268,8 @@ def test_a_change_is_a_setting_of_a_running_cluster() -> None:
         "setting": "min.insync.replicas",
         "value": "2",
     }
-    assert only(with_topic(STATE, 2, min_insync_replicas="1")).change is None
+    two = replace(with_topic(STATE, 2, min_insync_replicas="1"), brokers=(1, 2))
+    assert only(two).change is None, "min.insync.replicas 2 of 2 would stop with either broker"
     three = only(with_topic(STATE, 3, min_insync_replicas="3"))
     assert three.change is not None
     assert three.change.value == "2"
