@@ -15,6 +15,8 @@ SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
 NOT_GRANTED = "AUTHORIZATION_FAILED"
 ALL = "*"
 """The subject of a finding that is about the cluster as one, or about any of a kind."""
+NOT_SEEN = "not-seen"
+"""The code of a sign that says what is among the facts' `missing`, and why."""
 MOST_NAMED = 3  # in a sign; its `number` counts all
 
 Settings = Mapping[str, str | None]
@@ -198,6 +200,6 @@ def _not_seen(error: str, detail: str, missing: Sequence[Missing]) -> Sign:
     brokers = sorted({m.broker for m in missing if m.broker is not None})
     names = {name for m in missing if (name := m.topic or m.id) is not None}
     return Sign(
-        "not-seen",
+        NOT_SEEN,
         {**names_sign("", names).data, "error": error, "detail": detail, "brokers": brokers},
     )
