@@ -46,8 +46,9 @@ class DoctorFacts(Value):
     brokers run; None: nobody does. client_versions: id → version of its newest transaction, of ids
     that began or committed one within minutes; missing_versions: partitions that hide others.
     commit_ways: how groups commit, by group and partition, of what was read of
-    `__consumer_offsets`; commits_from: epoch ms from which on all its partitions were read, None =
-    as far back as asked; commits_unfinished: partitions that were not read to their end.
+    `__consumer_offsets`. versions_from, commits_from: epoch ms from which on all partitions were
+    read, None = as far back as asked; versions_unfinished, commits_unfinished: partitions that were
+    not read to their end.
     """
 
     now: int
@@ -67,6 +68,8 @@ class DoctorFacts(Value):
     protocols: Mapping[int, Protocol] = msgspec.field(default_factory=dict)
     broker_version: VersionRange | None = None
     client_versions: Mapping[str, int] = msgspec.field(default_factory=dict)
+    versions_from: int | None = None
+    versions_unfinished: int = 0
     missing_versions: tuple[Missing, ...] = ()
     commit_ways: Mapping[OffsetKey, CommitWays] = msgspec.field(default_factory=dict)
     commits_from: int | None = None

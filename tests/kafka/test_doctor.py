@@ -188,14 +188,14 @@ def test_a_broker_that_is_away_does_not_make_the_cluster_healthy(three: Lab) -> 
             producer = await write(client, "pair-id", name)
             copies = [(rule, "topic", name) for rule in ("few-copies", "every-copy-needed")]
             until_found(three, copies, name)
-            three.terminate(away)
+            await asyncio.to_thread(three.terminate, away)
             try:
                 ran = until_away(three, away)
                 assert {*copies} <= {*found(ran)}, ran.stdout
                 assert ran.status == 3
                 assert ("verification-off", None) in unknown(ran)
             finally:
-                three.start(away)
+                await asyncio.to_thread(three.start, away)
             await producer.commit()
 
     asyncio.run(scenario())

@@ -131,12 +131,18 @@ async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     """Return the facts with the protocol that ids spoke within minutes, if it matters."""
     if cluster.transaction_version < STRICT:
         return facts
-    recent = await newest_states(cluster, facts.now - WINDOW_MS)
+    since = facts.now - WINDOW_MS
+    recent = await newest_states(cluster, since)
     if isinstance(recent, Missing):
         return replace(facts, missing_versions=(recent,))
-    missing = recent.not_read("which protocol ids there speak is not seen")
-    versions = newest_versions(recent.records)
-    return replace(facts, client_versions=versions, missing_versions=tuple(missing))
+    result = "which protocol ids there speak is not seen"
+    return replace(
+        facts,
+        client_versions=newest_versions(recent.records),
+        versions_from=recent.read_from(since),
+        versions_unfinished=len(recent.ends),
+        missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
+    )
 
 
 async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
@@ -145,10 +151,12 @@ async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     recent = await recent_commits(cluster, since, facts.named)
     if isinstance(recent, Missing):
         return replace(facts, missing_commits=(recent,))
+    result = "how groups there commit is not seen"
+    one = f"{result}; `eoctl doctor GROUP` reads only the partition of that group"
     return replace(
         facts,
         commit_ways=commit_ways(recent.records),
         commits_from=recent.read_from(since),
         commits_unfinished=len(recent.ends),
-        missing_commits=tuple(recent.not_read("how groups there commit is not seen")),
+        missing_commits=(*recent.not_read(result), *recent.not_reached(one)),
     )

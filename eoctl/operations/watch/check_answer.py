@@ -7,6 +7,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.recent_contests import not_named
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
 from eoctl.operations.doctor.collecting import collect
+from eoctl.operations.doctor.doctor_answer import bounds_reached
 from eoctl.operations.doctor.doctor_answer import unknown_as_missing as doctor_unknown
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Configs, Source
@@ -130,6 +131,7 @@ async def check(
         judging=True,
         finding=any(row.ok is False for row in rows),
         finding_first=True,
+        notes=() if facts is None else bounds_reached(facts),
     )
     samples = check_samples(
         context.title, observed, rows, complete=answer.complete, seconds=seconds

@@ -316,7 +316,7 @@ def test_an_internal_topic_that_any_answer_says_is_hidden_is_not_to_be_made(plac
     topic = STATE if place == "transactions" else OFFSETS
     other = OFFSETS if place == "transactions" else STATE
     hidden = (replace(HIDDEN_TOPICS, topic=topic),)
-    mine = Transactions(missing=hidden) if place == "transactions" else hidden
+    mine: Any = Transactions(missing=hidden) if place == "transactions" else hidden
     bad = DEFAULTS | {
         "transaction.state.log.replication.factor": "1",
         "offsets.topic.replication.factor": "1",
