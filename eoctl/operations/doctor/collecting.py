@@ -17,7 +17,7 @@ from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
 from recovery.doctor.expiry_rules import near_ids
-from recovery.doctor.findings import DoctorFacts, Replicas
+from recovery.doctor.findings import DoctorFacts, Replicas, Settings
 from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
 from recovery.doctor.version_rules import STRICT, newest_versions
 from recovery.facts import Facts, Missing, PartitionFacts, Transactions, grouped
@@ -60,7 +60,7 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
         protocols=answered,
     )
     topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
-    facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
+    facts = with_settings(facts, topic_settings, missing_settings)
     facts = await _with_versions(cluster, await _with_members(cluster, facts))
     return await _with_commits(cluster, facts)
 
@@ -117,6 +117,20 @@ async def _topic_settings(
         values |= mine
         missing += more
     return values, missing
+
+
+def with_settings(
+    facts: DoctorFacts, settings: Mapping[str, Settings], missing: Iterable[Missing]
+) -> DoctorFacts:
+    """Return the facts with topics' settings, without the topics that were deleted meanwhile."""
+    by_gone = grouped((m.error == configs.GONE, m) for m in missing)
+    gone = {m.topic for m in by_gone.get(True, ())}
+    return replace(
+        facts,
+        topics={name: replicas for name, replicas in facts.topics.items() if name not in gone},
+        topic_settings=settings,
+        missing_settings=tuple(by_gone.get(False, ())),
+    )
 
 
 async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:

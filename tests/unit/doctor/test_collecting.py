@@ -1,7 +1,8 @@
 """What `doctor` makes of Metadata: brokers that are away are part of the cluster."""
 
-from eoctl.operations.doctor.collecting import brokers_away, what_hides_held
+from eoctl.operations.doctor.collecting import brokers_away, what_hides_held, with_settings
 from recovery.facts import Facts, Missing, PartitionFacts
+from tests.unit.doctor_facts import MADE, OFFSETS, SAFE, STATE, with_topic
 
 
 def partition(number: int, *replicas: int) -> PartitionFacts:
@@ -35,3 +36,12 @@ def test_partitions_without_offsets_hide_whether_they_are_held() -> None:
     )
     seen = Facts("c", 0, 3, partitions=(led, lost, silent), missing=(*hiding, *others))
     assert tuple(what_hides_held(seen)) == hiding
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_not_judged() -> None:
+    gone = Missing("topic", "UNKNOWN_TOPIC_OR_PARTITION", "gone", topic="orders")
+    refused = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic=STATE)
+    facts = with_settings(with_topic("orders"), {OFFSETS: SAFE}, [gone, refused])
+    assert set(facts.topics) == set(MADE)
+    assert facts.topic_settings == {OFFSETS: SAFE}
+    assert facts.missing_settings == (refused,)
