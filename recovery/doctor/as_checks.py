@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from recovery.doctor.findings import ALL, DoctorFacts, DoctorRule, Finding, judged
+from recovery.doctor.findings import ALL, DoctorRule, Finding
 from recovery.plurals import counted
 from recovery.quoting import quoted, some
 from recovery.watch.check_rows import CheckRow
@@ -12,9 +12,10 @@ PREFIX = "doctor."
 """Before a rule's name, as in `doctor.few-copies`."""
 
 
-def check_rows(facts: DoctorFacts, rules: Sequence[DoctorRule]) -> list[CheckRow]:
+def check_rows(
+    found: Sequence[tuple[DoctorRule, Finding]], rules: Sequence[DoctorRule]
+) -> list[CheckRow]:
     """Return a row per rule, in their order: how many subjects it finds."""
-    found = judged(facts, rules)
     return [_row(rule, [f for r, f in found if r is rule]) for rule in rules]
 
 

@@ -22,6 +22,7 @@ from recovery.doctor.setting_names import (
 from recovery.facts import Missing
 from recovery.inspect.rights import CLUSTER_CONFIGS, TOPICS_CONFIGS, TOPICS_DESCRIBE
 from recovery.values import Value
+from recovery.watch.check_rules import TRANSACTION_STATE
 
 COPIES = 3
 """One may be away for a restart, and one may fail meanwhile."""
@@ -58,7 +59,7 @@ def copies(facts: DoctorFacts) -> Iterator[Copies]:
     for topic in dict.fromkeys([*INTERNAL, *sorted({*written, *facts.held, *facts.named})]):
         seen = facts.topics.get(topic)
         if seen is None:
-            if topic in INTERNAL and not _hidden(facts):
+            if topic in INTERNAL and not _hides(facts, topic):
                 yield _to_be_made(facts, topic)
             continue
         settings = facts.topic_settings.get(topic, {})
@@ -79,16 +80,16 @@ def few_copies(facts: DoctorFacts) -> Iterator[Finding]:
     for c in copies(facts):
         if c.replication_factor is not None and c.replication_factor < enough:
             yield c.finding(REPLICATION, c.replication_factor)
-    yield from unseen(_hidden(facts), TOPICS_DESCRIBE, "topic")
+    yield from _topics_unseen(facts)
     yield from _defaults_unseen(facts)
 
 
 def one_copy_suffices(facts: DoctorFacts) -> Iterator[Finding]:
-    """Find topics with three copies whose leader acknowledges what it alone has."""
+    """Find topics with several copies whose leader acknowledges what it alone has."""
     for c in copies(facts):
         factor = c.replication_factor
-        if factor is not None and factor >= COPIES and c.least_in_sync == 1:
-            yield c.finding(MIN_IN_SYNC, c.least_in_sync, "2")
+        if factor is not None and factor >= 2 and c.least_in_sync == 1:
+            yield c.finding(MIN_IN_SYNC, c.least_in_sync, "2" if factor >= COPIES else None)
     yield from _settings_unseen(facts)
 
 
@@ -123,14 +124,23 @@ def verification_off(facts: DoctorFacts) -> Iterator[Finding]:
 
 def _to_be_made(facts: DoctorFacts, topic: str) -> Copies:
     factor, least = (facts.least(setting) for setting in DEFAULTS[topic])
-    unclean = "true" in facts.by_value(UNCLEAN)
     return Copies(
         topic,
         False,
         None if factor is None else factor[0],
         None if least is None else least[0],
-        unclean if facts.broker_settings else None,
+        _unclean_if_made(facts, topic),
     )
+
+
+def _unclean_if_made(facts: DoctorFacts, topic: str) -> bool | None:
+    """Return what a topic that Kafka makes would have; None: not seen.
+
+    TransactionStateManager makes `__transaction_state` with false, whatever the brokers' setting.
+    """
+    if topic == TRANSACTION_STATE:
+        return False
+    return "true" in facts.by_value(UNCLEAN) if facts.broker_settings else None
 
 
 def _number(value: str | None) -> int | None:
@@ -148,12 +158,34 @@ def _relevant(facts: DoctorFacts) -> set[str | None]:
 
 def _hidden(facts: DoctorFacts) -> list[Missing]:
     """Return why topics that matter may be among those not described."""
-    return [m for m in facts.missing_topics if m.topic in _relevant(facts)]
+    relevant = _relevant(facts)
+    hidden = [m for m in facts.missing_topics if m.topic in relevant]
+    described = {*facts.topics, *(m.topic for m in hidden)}
+    asked = set(INTERNAL) & set(facts.named) if facts.named else set(INTERNAL)
+    elsewhere = {m.topic: m for m in facts.missing if m.topic in asked - described}
+    return [*hidden, *elsewhere.values()]
+
+
+def _hides(facts: DoctorFacts, topic: str) -> bool:
+    """Return True if any question was refused for this topic, so it may exist."""
+    return any(m.topic is None for m in facts.missing_topics) or any(
+        m.topic == topic for m in facts.missing
+    )
+
+
+def _topics_unseen(facts: DoctorFacts) -> Iterator[Finding]:
+    """Yield what hides topics that matter, or that a topic matters since it is held."""
+    yield from unseen(_hidden(facts), TOPICS_DESCRIBE, "topic")
+    if not facts.named:  # then only the names matter, held or not
+        relevant = _relevant(facts) - {None}
+        held = [m for m in facts.missing_held if m.topic not in relevant]
+        yield from unseen(held, TOPICS_DESCRIBE, "topic")
 
 
 def _settings_unseen(facts: DoctorFacts) -> Iterator[Finding]:
-    yield from unseen(_hidden(facts), TOPICS_DESCRIBE, "topic")
-    missing = [m for m in facts.missing_settings if m.topic in _relevant(facts)]
+    yield from _topics_unseen(facts)
+    relevant = _relevant(facts)
+    missing = [m for m in facts.missing_settings if m.topic in relevant]
     yield from unseen(missing, TOPICS_CONFIGS, "topic")
     yield from _defaults_unseen(facts)
 

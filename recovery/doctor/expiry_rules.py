@@ -20,7 +20,7 @@ from recovery.doctor.setting_names import (
     PRODUCER_EXPIRATION,
 )
 from recovery.inspect.rights import CLUSTER_CONFIGS, GROUPS_DESCRIBE
-from recovery.watch.check_rules import living_client, near_expiry
+from recovery.watch.check_rules import living_clients, near_expiry
 
 AWAY_MS = DAY
 """An application that failed in the evening comes back the next day."""
@@ -39,9 +39,9 @@ def idle_id_in_use(facts: DoctorFacts) -> Iterator[Finding]:
     """Find ids that are dropped within a day although their client lives, by its name."""
     if (least := facts.least(ID_EXPIRATION)) is not None:
         expiration, brokers = least
+        clients = living_clients(facts.groups)
         for name in near_ids(facts):
-            clients = {client for g in facts.groups for client, _ in g.members or ()}
-            if (client := living_client(name, clients)) is not None:
+            if (client := clients.get(name)) is not None:
                 sign = Sign("client-lives", {"client": client})
                 signs = (sign, setting_sign(ID_EXPIRATION, expiration, brokers))
                 yield Finding("transactional-id", name, signs)

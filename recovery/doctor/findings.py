@@ -15,6 +15,8 @@ SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
 NOT_GRANTED = "AUTHORIZATION_FAILED"
 ALL = "*"
 """The subject of a finding that is about the cluster as one, or about any of a kind."""
+NOT_SEEN = "not-seen"
+"""The code of a sign that says what is among the facts' `missing`, and why."""
 MOST_NAMED = 3  # in a sign; its `number` counts all
 
 Settings = Mapping[str, str | None]
@@ -34,16 +36,19 @@ class Replicas(Value):
 class DoctorFacts(Value):
     """One reading of what `doctor` judges. What could not be seen is absent, and named as missing.
 
-    now: epoch ms, our clock. brokers: ids of those that Metadata lists. broker_settings: by broker
-    id. topics: all that Metadata describes; topic_settings: of those examined. held: topics whose
-    records wait for a transaction now. transactions: every id described. groups: those listed, with
-    members if a rule needs them. missing_topics: not described; missing_settings: of topics.
+    now: epoch ms, our clock. brokers: ids of those that Metadata lists, and of those that are away
+    and have copies. broker_settings: by broker id. topics: all that Metadata describes;
+    topic_settings: of those examined. held: topics whose records wait for a transaction now;
+    missing_held: partitions and brokers that hide others. transactions: every id described.
+    groups: those listed, with members if a rule needs them. missing_topics: not described;
+    missing_settings: of topics.
     protocols: by broker id, of those that answered. broker_version: what somebody says that the
     brokers run; None: nobody does. client_versions: id → version of its newest transaction, of ids
     that began or committed one within minutes; missing_versions: partitions that hide others.
     commit_ways: how groups commit, by group and partition, of what was read of
-    `__consumer_offsets`; commits_from: epoch ms from which on all its partitions were read, None =
-    as far back as asked; commits_unfinished: partitions that were not read to their end.
+    `__consumer_offsets`. versions_from, commits_from: epoch ms from which on all partitions were
+    read, None = as far back as asked; versions_unfinished, commits_unfinished: partitions that were
+    not read to their end.
     """
 
     now: int
@@ -52,6 +57,7 @@ class DoctorFacts(Value):
     topics: Mapping[str, Replicas] = msgspec.field(default_factory=dict)
     topic_settings: Mapping[str, Settings] = msgspec.field(default_factory=dict)
     held: tuple[str, ...] = ()
+    missing_held: tuple[Missing, ...] = ()
     transactions: Transactions = Transactions()
     groups: tuple[GroupFacts, ...] = ()
     named: tuple[str, ...] = ()
@@ -62,6 +68,8 @@ class DoctorFacts(Value):
     protocols: Mapping[int, Protocol] = msgspec.field(default_factory=dict)
     broker_version: VersionRange | None = None
     client_versions: Mapping[str, int] = msgspec.field(default_factory=dict)
+    versions_from: int | None = None
+    versions_unfinished: int = 0
     missing_versions: tuple[Missing, ...] = ()
     commit_ways: Mapping[OffsetKey, CommitWays] = msgspec.field(default_factory=dict)
     commits_from: int | None = None
@@ -74,6 +82,7 @@ class DoctorFacts(Value):
         return (
             *self.missing_brokers,
             *self.missing_topics,
+            *self.missing_held,
             *self.missing_settings,
             *self.transactions.missing,
             *self.missing_groups,
@@ -194,6 +203,6 @@ def _not_seen(error: str, detail: str, missing: Sequence[Missing]) -> Sign:
     brokers = sorted({m.broker for m in missing if m.broker is not None})
     names = {name for m in missing if (name := m.topic or m.id) is not None}
     return Sign(
-        "not-seen",
+        NOT_SEEN,
         {**names_sign("", names).data, "error": error, "detail": detail, "brokers": brokers},
     )

@@ -4,6 +4,7 @@ A rule is a finding if the observed value reaches the threshold. If something th
 the answer was not seen, the answer is None (unknown).
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -302,9 +303,9 @@ def expiring(observed: Observed, within: float) -> list[Expiring]:
                 why = f"its history goes with it, and {j.about.name} is {j.verdict.name}"
                 at = value.last_update_ms + observed.expiration_ms
                 ids.append(Expiring(record.transactional_id, at, why))
-    clients = {client for g in observed.groups or () for client, _ in g.members or ()}
+    clients = living_clients(observed.groups or ())
     for t in near_expiry(observed.transactions.rows, observed.expiration_ms, observed.now, within):
-        name = living_client(t.transactional_id, clients)
+        name = clients.get(t.transactional_id)
         if name is not None and t.start_timestamp is not None:
             why = f"its client {name} lives, and its next transaction would fail"
             ids.append(
@@ -313,13 +314,21 @@ def expiring(observed: Observed, within: float) -> list[Expiring]:
     return sorted(ids, key=lambda e: (e.at, e.transactional_id))
 
 
-def living_client(transactional_id: str, clients: Iterable[str]) -> str | None:
-    """Return the group member with an id's name: `app-UUID-StreamThread-1-...` for `app-UUID-1`."""
-    process, _, number = transactional_id.rpartition("-")
-    stem = f"{process}-StreamThread-{number}-" if process else None
-    return next(
-        (c for c in clients if c == transactional_id or (stem and c.startswith(stem))), None
-    )
+def living_clients(groups: Iterable[GroupFacts]) -> dict[str, str]:
+    """Return transactional id → the group member with its name, of all ids that there may be.
+
+    Of Kafka Streams `app-UUID-1` → `app-UUID-StreamThread-1-...`; elsewhere both have one name.
+    """
+    clients = sorted({client for g in groups for client, _ in g.members or ()})
+    threads = {
+        f"{client[: m.start()]}-{m[1]}": client
+        for client in clients
+        for m in _THREAD.finditer(client)
+    }
+    return {**threads, **{client: client for client in clients}}
+
+
+_THREAD = re.compile("(?<=.)-StreamThread-([^-]*)(?=-)", re.DOTALL)
 
 
 def _expiry(observed: Observed, threshold: float) -> CheckRow:

@@ -178,6 +178,43 @@ def test_one_copy_is_found_while_a_transaction_writes_it(three: Lab) -> None:
     asyncio.run(scenario())
 
 
+def test_a_broker_that_is_away_does_not_make_the_cluster_healthy(three: Lab) -> None:
+    """Metadata omits it: two copies are few for three brokers all the same."""
+    name, away = "pair", 3
+
+    async def scenario() -> None:
+        async with Client.of(three.client_properties()) as client:
+            await admin.create_topic(client, name, 3, 2)
+            producer = await write(client, "pair-id", name)
+            copies = [(rule, "topic", name) for rule in ("few-copies", "every-copy-needed")]
+            until_found(three, copies, name)
+            await asyncio.to_thread(three.terminate, away)
+            try:
+                ran = until_away(three, away)
+                assert {*copies} <= {*found(ran)}, ran.stdout
+                assert ran.status == 3
+                assert ("verification-off", None) in unknown(ran)
+            finally:
+                await asyncio.to_thread(three.start, away)
+            await producer.commit()
+
+    asyncio.run(scenario())
+    until_found(three, [])
+
+
+def until_away(lab: Lab, broker: int) -> Ran:
+    """Ask until Metadata omits a broker that was stopped."""
+    end = time.monotonic() + SEEN_SECONDS
+    while True:
+        ran = examined(lab)
+        if ("BROKER_NOT_AVAILABLE", broker) in [
+            (e["error"], e["broker"]) for e in ran.json["errors"]
+        ]:
+            return ran
+        assert time.monotonic() < end, ran.stdout
+        time.sleep(0.2)
+
+
 def test_a_name_that_is_nothing_makes_it_incomplete(three: Lab) -> None:
     ran = examined(three, "nothing")
     assert (ran.status, ran.rows) == (3, [])

@@ -11,6 +11,7 @@ from recovery.values import replace
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 ISOLATION = "share.isolation.level"
+GONE = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 async def broker_configs(
@@ -34,8 +35,7 @@ async def broker_configs(
         for result in answer.results:
             if result.error_code:
                 name = messages.error_name(result.error_code)
-                text = "its settings are hidden: DESCRIBE_CONFIGS on the cluster is not granted"
-                missing.append(Missing("broker", name, text, broker=broker))
+                missing.append(Missing("broker", name, _why(name, "cluster"), broker=broker))
             else:
                 values[str(broker)] = {c.name: c.value for c in result.configs}
     return values, missing
@@ -44,7 +44,7 @@ async def broker_configs(
 async def topic_configs(
     cluster: Cluster, topics: Sequence[str], keys: Sequence[str]
 ) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
-    """Return topic → values of `keys` in force, and the topics that we may not ask about."""
+    """Return topic → values of `keys` in force, and the topics whose settings were not given."""
     if not topics:
         return {}, []
     request = messages.DescribeConfigsRequest
@@ -63,17 +63,20 @@ async def topic_configs(
     missing: list[Missing] = []
     for result in answer.results:
         if result.error_code:
-            missing.append(
-                Missing(
-                    "topic",
-                    messages.error_name(result.error_code),
-                    "its settings are hidden: DESCRIBE_CONFIGS on the topic is not granted",
-                    topic=result.resource_name,
-                )
-            )
+            name = messages.error_name(result.error_code)
+            missing.append(Missing("topic", name, _why(name, "topic"), topic=result.resource_name))
         else:
             values[result.resource_name] = {c.name: c.value for c in result.configs}
     return values, missing
+
+
+def _why(error: str, place: str) -> str:
+    """Return why settings were not given. place: where the right to see them is granted."""
+    if error.endswith("AUTHORIZATION_FAILED"):
+        return f"its settings are hidden: DESCRIBE_CONFIGS on the {place} is not granted"
+    if error == GONE:
+        return "it does not exist any more"
+    return "its settings were not given"
 
 
 async def with_isolation(cluster: Cluster, groups: Sequence[GroupFacts]) -> list[GroupFacts]:

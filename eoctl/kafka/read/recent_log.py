@@ -127,12 +127,16 @@ def fair_share(sizes: Iterable[int], most: int) -> int:
 
 
 class Tail(Generic[R]):
-    """What was read of the ranges. ends: of those that are not read to their end yet."""
+    """What was read of the ranges. ends: of those that are not read to their end yet.
+
+    unreached: partitions of ranges of which nothing was read.
+    """
 
     def __init__(self, tails: Tails, decode: Decode[R]) -> None:
         self.tails = tails
         self._decode = decode
         self.ends = {r.partition: r.end for r in tails.ranges}
+        self.unreached = set(self.ends)
         self.failed = dict(tails.failed)
         self.records: list[R] = []
         self.size = 0
@@ -140,6 +144,7 @@ class Tail(Generic[R]):
     def take(self, item: Chunk | Ended) -> None:
         """Add what the reader gives; after an error nothing more of that partition."""
         number = item.partition
+        self.unreached.discard(number)
         if isinstance(item, Ended):
             self.ends.pop(number, None)
             if item.error is not None:
@@ -167,6 +172,20 @@ class Tail(Generic[R]):
             if r.partition in self.tails.cut and r.timestamp > since:
                 oldest.setdefault(r.partition, r.timestamp)
         return max(oldest.values(), default=None)
+
+    def not_reached(self, result: str) -> list[Missing]:
+        """Return a `Missing` of partitions that the bound MOST_BYTES left out completely, if any.
+
+        result: what follows for what is in them.
+        """
+        if not self.unreached:
+            return []
+        topic, partitions = self.tails.topic, counted(self.tails.partitions, "partition")
+        text = (
+            f"{len(self.unreached)} of {partitions} of {topic} were not read, since there are more "
+            f"than {MOST_BYTES >> 20} MiB, so {result}"
+        )
+        return [Missing("topic", "NOT_READ", text, topic=topic)]
 
     def not_read(self, result: str) -> list[Missing]:
         """Return a `Missing` per error, each of all partitions that it concerns.

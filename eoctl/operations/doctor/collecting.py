@@ -5,7 +5,7 @@ topics at a time.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
@@ -17,10 +17,10 @@ from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
 from recovery.doctor.expiry_rules import near_ids
-from recovery.doctor.findings import DoctorFacts, Replicas
+from recovery.doctor.findings import DoctorFacts, Replicas, Settings
 from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
 from recovery.doctor.version_rules import STRICT, newest_versions
-from recovery.facts import Missing, PartitionFacts, Transactions, grouped
+from recovery.facts import Facts, Missing, PartitionFacts, Transactions, grouped
 from recovery.values import replace
 
 CHUNK = 500  # topics in one DescribeConfigs
@@ -41,24 +41,51 @@ async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
         groups.list_groups(cluster),
         protocols(cluster),
     )
+    away = brokers_away(cluster.brokers, seen.partitions)
     facts = DoctorFacts(
         now=now_ms(),
-        brokers=tuple(sorted(cluster.brokers)),
+        brokers=tuple(
+            sorted({*cluster.brokers, *(m.broker for m in away if m.broker is not None)})
+        ),
         broker_settings={int(broker): values for broker, values in broker_settings.items()},
         topics=_replicas(seen.partitions),
         held=tuple(sorted({p.topic for p in seen.partitions if p.held})),
+        missing_held=tuple(what_hides_held(seen)),
         transactions=transactions,
         groups=tuple(listed),
         named=tuple(named),
-        missing_brokers=tuple(missing_brokers),
+        missing_brokers=(*missing_brokers, *away),
         missing_topics=tuple(m for m in seen.missing if m.scope == "topic"),
         missing_groups=tuple(missing_groups),
         protocols=answered,
     )
     topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
-    facts = replace(facts, topic_settings=topic_settings, missing_settings=tuple(missing_settings))
+    facts = with_settings(facts, topic_settings, missing_settings)
     facts = await _with_versions(cluster, await _with_members(cluster, facts))
     return await _with_commits(cluster, facts)
+
+
+def what_hides_held(seen: Facts) -> Iterator[Missing]:
+    """Yield why partitions have no offsets, by which alone a topic is known to be held."""
+    blind = [p for p in seen.partitions if p.held is None]
+    partitions = {p.topic_partition for p in blind}
+    leaders = {p.leader for p in blind} - {None}
+    for m in seen.missing:
+        if m.scope == "partition" and m.topic_partition in partitions:
+            yield m
+        if m.scope == "broker" and m.broker in leaders:
+            yield m
+
+
+def brokers_away(listed: Collection[int], partitions: Iterable[PartitionFacts]) -> list[Missing]:
+    """Return the brokers that have copies but are not listed in Metadata, which omits fenced ones.
+
+    Neither their settings nor their versions can be seen.
+    """
+    text = "it has copies of partitions, but it is away: its settings and version are not seen"
+    copying = {broker for p in partitions for broker in p.replicas}
+    away = sorted(copying - set(listed))
+    return [Missing("broker", "BROKER_NOT_AVAILABLE", text, broker=broker) for broker in away]
 
 
 async def _transactions(cluster: Cluster) -> Transactions:
@@ -92,6 +119,20 @@ async def _topic_settings(
     return values, missing
 
 
+def with_settings(
+    facts: DoctorFacts, settings: Mapping[str, Settings], missing: Iterable[Missing]
+) -> DoctorFacts:
+    """Return the facts with topics' settings, without the topics that were deleted meanwhile."""
+    by_gone = grouped((m.error == configs.GONE, m) for m in missing)
+    gone = {m.topic for m in by_gone.get(True, ())}
+    return replace(
+        facts,
+        topics={name: replicas for name, replicas in facts.topics.items() if name not in gone},
+        topic_settings=settings,
+        missing_settings=tuple(by_gone.get(False, ())),
+    )
+
+
 async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     """Return the facts with the groups' members, if a rule compares them with idle ids."""
     if not near_ids(facts):
@@ -104,12 +145,18 @@ async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     """Return the facts with the protocol that ids spoke within minutes, if it matters."""
     if cluster.transaction_version < STRICT:
         return facts
-    recent = await newest_states(cluster, facts.now - WINDOW_MS)
+    since = facts.now - WINDOW_MS
+    recent = await newest_states(cluster, since)
     if isinstance(recent, Missing):
         return replace(facts, missing_versions=(recent,))
-    missing = recent.not_read("which protocol ids there speak is not seen")
-    versions = newest_versions(recent.records)
-    return replace(facts, client_versions=versions, missing_versions=tuple(missing))
+    result = "which protocol ids there speak is not seen"
+    return replace(
+        facts,
+        client_versions=newest_versions(recent.records),
+        versions_from=recent.read_from(since),
+        versions_unfinished=len(recent.ends),
+        missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
+    )
 
 
 async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
@@ -118,10 +165,12 @@ async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     recent = await recent_commits(cluster, since, facts.named)
     if isinstance(recent, Missing):
         return replace(facts, missing_commits=(recent,))
+    result = "how groups there commit is not seen"
+    one = f"{result}; `eoctl doctor GROUP` reads only the partition of that group"
     return replace(
         facts,
         commit_ways=commit_ways(recent.records),
         commits_from=recent.read_from(since),
         commits_unfinished=len(recent.ends),
-        missing_commits=tuple(recent.not_read("how groups there commit is not seen")),
+        missing_commits=(*recent.not_read(result), *recent.not_reached(one)),
     )

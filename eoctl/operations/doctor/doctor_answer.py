@@ -1,20 +1,24 @@
 """`doctor`: what will hurt exactly-once here, before the night."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.doctor.collecting import collect
+from eoctl.render.diagnose_words import bound_notes
 from eoctl.render.doctor_words import change_argv, commit_notes, harm_of, remedy_of, sign_words
 from eoctl.render.shell import command
 from recovery.answers import Answer, error_rows
+from recovery.diagnose.contest import WINDOW_MS
 from recovery.diagnose.diagnosis_rows import EvidenceRow
 from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
-from recovery.doctor.findings import DoctorRule, Finding, judged
+from recovery.doctor.findings import NOT_SEEN, DoctorFacts, DoctorRule, Finding, judged
 from recovery.doctor.narrowing import narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
 from recovery.doctor.version_rules import refuse_contradiction
 from recovery.doctor.versions import VersionRange
+from recovery.facts import Missing
 from recovery.values import replace
+from recovery.watch.check_rules import TRANSACTION_STATE
 
 
 async def doctor(
@@ -33,12 +37,42 @@ async def doctor(
         cluster_id=cluster.cluster_id,
         collected_at=facts.now,
         rows=[doctor_row(rule, finding, cluster) for rule, finding in found],
-        errors=error_rows(dict.fromkeys([*facts.missing, *unknown_names(facts)])),
+        errors=error_rows(
+            dict.fromkeys([*facts.missing, *unknown_names(facts), *unknown_as_missing(found)])
+        ),
         extra={"rules": len(RULES), "named": list(names)},
         judging=True,
         finding=any(finding.state == "finding" for _, finding in found),
-        notes=commit_notes(facts),
+        notes=bounds_reached(facts),
     )
+
+
+def bounds_reached(facts: DoctorFacts) -> list[str]:
+    """Say what was not read of the newest records that rules judge; nothing if all was."""
+    since = facts.versions_from
+    ago = None if since is None else facts.now - since
+    unfinished = facts.versions_unfinished
+    return [
+        *bound_notes("speaks-v1", TRANSACTION_STATE, ago, unfinished, window_ms=WINDOW_MS),
+        *commit_notes(facts),
+    ]
+
+
+def unknown_as_missing(found: Iterable[tuple[DoctorRule, Finding]]) -> list[Missing]:
+    """List unknown findings whose cause is nothing that was not seen; none of these is missing yet.
+
+    Each makes the answer incomplete.
+    """
+    return [
+        Missing(
+            "broker" if f.kind == "broker" else "cluster",
+            "UNKNOWN_FINDING",
+            f"{rule.name}: {'; '.join(map(sign_words, f.signs))}. {remedy_of(rule.name, f)}",
+            broker=int(f.name) if f.kind == "broker" else None,
+        )
+        for rule, f in found
+        if f.state == "unknown" and all(sign.code != NOT_SEEN for sign in f.signs)
+    ]
 
 
 def doctor_row(rule: DoctorRule, finding: Finding, cluster: Cluster) -> DoctorRow:

@@ -7,6 +7,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.recent_contests import not_named
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
 from eoctl.operations.doctor.collecting import collect
+from eoctl.operations.doctor.doctor_answer import bounds_reached
+from eoctl.operations.doctor.doctor_answer import unknown_as_missing as doctor_unknown
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
@@ -14,6 +16,7 @@ from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.doctor.as_checks import check_rows as doctor_rows
+from recovery.doctor.findings import judged
 from recovery.doctor.rules import RULES
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
@@ -92,6 +95,7 @@ async def check(
     observed = await _observe(source, limits, settings, pause)
     growth = await _growth(source, limits)
     facts = None if doctor is None else await collect(doctor)
+    found = [] if facts is None else judged(facts, RULES)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
@@ -101,7 +105,7 @@ async def check(
     if limits.contested_ids is not None and contests is not None:
         rows.append(contested_ids(contests, observed.now, limits.contested_ids))
     if facts is not None:
-        rows += doctor_rows(facts, RULES)
+        rows += doctor_rows(found, RULES)
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
@@ -110,7 +114,7 @@ async def check(
     if contests is not None:
         missing += not_named(contests, error_rows(missing))
     missing += [*growth.missing, *unknown_as_missing(d)]
-    missing += () if facts is None else facts.missing
+    missing += () if facts is None else (*facts.missing, *doctor_unknown(found))
     errors, notes = split_accepted(missing, context.accept_missing)
     answer = Answer(
         schema="check",
@@ -127,6 +131,7 @@ async def check(
         judging=True,
         finding=any(row.ok is False for row in rows),
         finding_first=True,
+        notes=() if facts is None else bounds_reached(facts),
     )
     samples = check_samples(
         context.title, observed, rows, complete=answer.complete, seconds=seconds

@@ -1,9 +1,14 @@
 """`check --doctor`: a row for each rule, found or not."""
 
 from recovery.doctor.as_checks import check_rows
+from recovery.doctor.findings import DoctorFacts, judged
 from recovery.doctor.rules import RULES
 from recovery.watch.check_rows import CheckRow
 from tests.unit.doctor_facts import REFUSED, healthy, with_setting
+
+
+def rows_of(facts: DoctorFacts) -> list[CheckRow]:
+    return check_rows(judged(facts, RULES), RULES)
 
 
 def by_rule(rows: list[CheckRow]) -> dict[str, CheckRow]:
@@ -11,7 +16,7 @@ def by_rule(rows: list[CheckRow]) -> dict[str, CheckRow]:
 
 
 def test_a_healthy_cluster_has_a_row_per_rule_that_is_ok() -> None:
-    rows = check_rows(healthy(), RULES)
+    rows = rows_of(healthy())
     assert [row.rule for row in rows] == [f"doctor.{rule.name}" for rule in RULES]
     assert {(row.ok, row.observed, row.detail, row.unit) for row in rows} == {
         (True, 0, "none", "findings")
@@ -20,19 +25,17 @@ def test_a_healthy_cluster_has_a_row_per_rule_that_is_ok() -> None:
 
 def test_findings_are_counted_and_named() -> None:
     facts = with_setting("transaction.partition.verification.enable", "false", (2, 3))
-    row = by_rule(check_rows(facts, RULES))["doctor.verification-off"]
+    row = by_rule(rows_of(facts))["doctor.verification-off"]
     assert (row.ok, row.observed, row.threshold) == (False, 2, 1)
     assert row.detail == "broker 2, broker 3"
 
 
 def test_what_is_hidden_is_not_ok_and_a_finding_beside_it_counts() -> None:
     facts = healthy(missing_brokers=(REFUSED,))
-    assert {row.ok for row in check_rows(facts, RULES)} == {True, None}
+    assert {row.ok for row in rows_of(facts)} == {True, None}
     off = with_setting("transaction.partition.verification.enable", "false")
     hidden = by_rule(
-        check_rows(
-            healthy(broker_settings={1: off.broker_settings[1]}, missing_brokers=(REFUSED,)), RULES
-        )
+        rows_of(healthy(broker_settings={1: off.broker_settings[1]}, missing_brokers=(REFUSED,)))
     )
     assert hidden["doctor.verification-off"].ok is False
     assert hidden["doctor.verification-off"].detail == ("broker 1; 1 question without an answer")

@@ -13,7 +13,7 @@ from recovery.watch.check_rules import (
     Thresholds,
     ages_unknown,
     check_rows,
-    living_client,
+    living_clients,
     split_accepted,
     verdict_counts,
 )
@@ -211,9 +211,25 @@ def test_an_idle_id_matters_while_its_client_lives(
 
 
 def test_threads_are_told_apart() -> None:
-    clients = ["app-8f0c-StreamThread-11-consumer"]
-    assert living_client("app-8f0c-1", clients) is None
-    assert living_client("app-8f0c-11", clients) == clients[0]
+    client = "app-8f0c-StreamThread-11-consumer"
+    clients = living_clients((group("app", False, client),))
+    assert clients == {"app-8f0c-11": client, client: client}
+
+
+@pytest.mark.parametrize(
+    ("client", "ids"),
+    [
+        ("app-1", {"app-1"}),
+        ("-StreamThread-1-consumer", {"-StreamThread-1-consumer"}),  # of no process
+        ("a-StreamThread-1", {"a-StreamThread-1"}),
+        (
+            "a-StreamThread-1-StreamThread-2-x",
+            {"a-StreamThread-1-StreamThread-2-x", "a-1", "a-StreamThread-1-2"},
+        ),
+    ],
+)
+def test_the_ids_that_a_client_may_have(client: str, ids: set[str]) -> None:
+    assert set(living_clients((group("app", False, client),))) == ids
 
 
 def test_an_expiration_that_is_not_known_is_no_answer() -> None:
