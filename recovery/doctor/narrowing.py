@@ -10,10 +10,11 @@ _ABOUT = ("topic", "group", "transactional-id")
 
 
 def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
-    """Return the facts with only the named ids and groups; without names all of them.
+    """Return the facts with only the named ids; without names all of them.
 
-    A topic named keeps the ids that write it. Topics stay: `shown` leaves the others out. What
-    hides other topics is left out, since it hides nothing about the names.
+    A topic named keeps the ids that write it. Topics and groups stay: `shown` leaves the others
+    out, and the members of any group may show that an id is in use. What hides other topics is left
+    out, since it hides nothing about the names.
     """
     if not names:
         return facts
@@ -27,7 +28,6 @@ def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
     return replace(
         facts,
         transactions=replace(facts.transactions, rows=rows),
-        groups=tuple(g for g in facts.groups if g.group in names),
         commit_ways={k: w for k, w in facts.commit_ways.items() if k.group in names},
         client_versions={n: v for n, v in facts.client_versions.items() if n in ids},
         missing_topics=tuple(m for m in facts.missing_topics if m.topic in {*topics, None}),

@@ -365,6 +365,35 @@ def test_names_leave_out_what_is_about_others() -> None:
     assert len(of()) == 7
 
 
+def about(facts: DoctorFacts, *names: str) -> list[tuple[str, Finding]]:
+    """What `doctor NAME...` finds, each with its rule."""
+    facts = narrowed(replace(facts, named=names), names)
+    return [(rule.name, f) for rule, f in shown(facts, judged(facts, RULES))]
+
+
+def test_members_of_groups_that_are_not_named_show_that_an_id_is_in_use() -> None:
+    members = GroupFacts("app", "Stable", members=(("app-1", "h"),))
+    row = txn("app-1", start_timestamp=NOW - 6 * DAY)
+    facts = with_ids(row, facts=healthy(groups=(members,)))
+    [(rule, finding)] = about(facts, "app-1")
+    assert (rule, finding.name) == ("idle-id-in-use", "app-1")
+    assert about(facts, "app") == []
+
+
+def test_a_named_group_loses_its_offsets_whether_it_has_members_or_not() -> None:
+    short = with_setting("offsets.retention.minutes", "60")
+    groups = (GroupFacts("away", "Empty"), GroupFacts("busy", "Stable"), GroupFacts("z", "Empty"))
+    facts = replace(short, groups=groups)
+
+    def of(*names: str) -> list[tuple[str, list[str]]]:
+        return [(f.name, [s.code for s in f.signs]) for _, f in about(facts, *names)]
+
+    assert of("busy") == [("busy", ["setting"])]
+    assert of("busy", "z") == [("busy", ["setting"]), ("z", ["setting", "idle-groups"])]
+    assert [f.signs[1].data["names"] for _, f in about(facts, "z")] == [["z"]]
+    assert of(STATE) == []
+
+
 def test_a_name_leaves_out_kafkas_own_topics_and_keeps_who_writes_it() -> None:
     facts = with_topic(STATE, 1)
     facts = replace(facts, topics={**facts.topics, "orders": Replicas(1, 1)}, named=("orders",))
