@@ -11,6 +11,7 @@ from eoctl.render.diagnose_words import bound_notes
 from eoctl.render.sanitise import visible
 from eoctl.render.width import labelled
 from recovery.answers import Answer
+from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
 from recovery.doctor.findings import ALL, Change, DoctorFacts, Finding, Sign
@@ -35,14 +36,27 @@ def remedy_of(rule: str, finding: Finding) -> str:
     """Return what to do about a finding; for an unknown one, what would show it."""
     if finding.state == "finding":
         return _part(finding.bug or rule, "remedy")
-    if any(sign.code in VERSION_SIGNS for sign in finding.signs):
-        return "Say which version the brokers run: --broker-version 4.0.1, for instance."
+    versions = [sign.data for sign in finding.signs if sign.code in VERSION_SIGNS]
+    if versions and all(sign.code != "not-seen" for sign in finding.signs):
+        return _version_remedy(versions[0], finding.bug)
     if finding.lacks is None:
         if any(sign.data.get("error") == UNSUPPORTED for sign in finding.signs):
             return "No right shows it: these brokers do not know the request. Upgrade them first."
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
     return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."
+
+
+def _version_remedy(version: Data, bug: str | None) -> str:
+    """Return what would tell which release brokers run, or whether theirs has the bug."""
+    if not version.get("read", True):
+        return (
+            f"eoctl has read Kafka's releases up to {dotted(LAST_READ)}: look in {bug} "
+            "whether that of your brokers has the fix."
+        )
+    if version.get("by_hand"):
+        return "Give all numbers of the version: --broker-version 4.0.1, for instance."
+    return "Say which version the brokers run: --broker-version 4.0.1, for instance."
 
 
 def _part(entry: str, label: str) -> str:
@@ -76,7 +90,7 @@ def _copies(data: Data) -> str:
     if data["setting"] == REPLICATION:
         text = f"{counted(data['value'], 'copy', 'copies')} of each record"
     else:
-        text = f"{data['setting']} is {data['value']}"
+        text = f"{data['setting']}{' is ' if data['made'] else '='}{data['value']}"
         if (factor := data["replication_factor"]) is not None:
             text += f", with {counted(factor, 'copy', 'copies')} of each record"
     return text if data["made"] else f"it does not exist yet; the brokers would make it with {text}"
@@ -93,7 +107,7 @@ def _names(data: Data) -> str:
 
 
 VERSION_SIGNS = ("version", "no-release")
-"""Signs of an unknown that a version given by hand would settle."""
+"""Signs of what brokers run; an unknown has one of them if a version by hand would settle it."""
 
 
 def _brokers(data: Data) -> str:
@@ -142,7 +156,8 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
     "timeout": lambda d: f"transaction timeout {d['timeout_ms']} ms ({span(d['timeout_ms'])})",
     "ids": lambda d: f"{counted(d['number'], 'transactional id')}: {_names(d)}",
     "v1-ids": lambda d: (
-        f"{counted(d['number'], 'id')} wrote a transaction of version 1 within minutes: {_names(d)}"
+        f"{counted(d['number'], 'id')} wrote a transaction of version 1 in the last "
+        f"{counted(WINDOW_MS // 60_000, 'minute')}: {_names(d)}"
     ),
     "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
@@ -211,7 +226,7 @@ def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iter
 
 def _parts(row: DoctorRow) -> Iterator[tuple[str, str]]:
     for evidence in row.evidence:
-        yield "seen" if row.state == "finding" else "not seen", evidence.text
+        yield "not seen" if evidence.code == "not-seen" else "seen", evidence.text
     yield "harm" if row.state == "finding" else "harm, if so", row.harm
     yield "remedy", row.remedy
     yield "source", ", ".join(row.sources)

@@ -8,6 +8,7 @@ from eoctl.render.explain import part
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis_rows import EvidenceRow
 from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
+from recovery.values import replace
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("check", "--doctor")])
@@ -33,6 +34,16 @@ def row(name: str, **more: str) -> DoctorRow:
 def page(*rows: DoctorRow, width: int | None = 80) -> list[str]:
     answer = Answer("doctor", "c", 0, rows)
     return list(doctor_lines(answer, width, ascii_only=True))
+
+
+def test_what_was_seen_of_an_unknown_is_not_said_to_be_unseen() -> None:
+    evidence = [
+        EvidenceRow(code="version", text="broker 1: Kafka 4.3.x", data={}),
+        EvidenceRow(code="not-seen", text="hidden", data={}),
+    ]
+    unknown = replace(row("orders"), state="unknown", evidence=evidence)
+    labels = [line.split("  ")[0].strip() for line in page(unknown)[1:3]]
+    assert labels == ["seen", "not seen"]
 
 
 def test_the_page_fits_the_terminal_and_commands_stay_whole() -> None:
