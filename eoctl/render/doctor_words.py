@@ -3,7 +3,7 @@
 Harm and remedy of each rule are in its entry of `eoctl/explain/doctor.md`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eoctl.render import explain
@@ -16,10 +16,12 @@ from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
 from recovery.doctor.findings import ALL, Change, DoctorFacts, Finding, Sign
 from recovery.doctor.known_bugs import LAST_READ
+from recovery.doctor.narrowing import OF_THE_CLUSTER
 from recovery.doctor.setting_names import REPLICATION
 from recovery.doctor.versions import dotted
 from recovery.plurals import counted, listed
-from recovery.quoting import addresses, quoted, some
+from recovery.quoting import addresses, some
+from recovery.row import Row
 from recovery.times import rfc3339, span
 from recovery.watch.check_rules import UNSUPPORTED
 
@@ -103,7 +105,12 @@ def _not_seen(data: Data) -> str:
 
 
 def _names(data: Data) -> str:
-    return some([quoted(name) for name in data["names"]], number=data["number"])
+    return some([_name(name) for name in data["names"]], number=data["number"])
+
+
+def _name(name: str) -> str:
+    """Return at most 60 characters in quotes; whoever writes the row escapes them once."""
+    return f"'{name if len(name) <= 60 else name[:59] + '…'}'"
 
 
 VERSION_SIGNS = ("version", "no-release")
@@ -159,7 +166,7 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
         f"{counted(d['number'], 'id')} wrote a transaction of version 1 in the last "
         f"{counted(WINDOW_MS // 60_000, 'minute')}: {_names(d)}"
     ),
-    "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
+    "client-lives": lambda d: f"by its name it belongs to {_name(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
     "commit-ways": _commit_ways,
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
@@ -182,6 +189,25 @@ def commit_notes(facts: DoctorFacts) -> list[str]:
     return bound_notes("mixed-commits", "__consumer_offsets", ago, unfinished, window_ms=COMMITS_MS)
 
 
+def names_notes(names: Sequence[str]) -> list[str]:
+    """Say which rules were left out since somebody named topics, groups or ids."""
+    if not names:
+        return []
+    left_out = counted(len(OF_THE_CLUSTER), "rule")
+    return [f"{left_out} about brokers and the cluster left out: leave out the names to see them"]
+
+
+def login_notes(rows: Iterable[Row], protocol: str) -> list[str]:
+    """Say what a row's command needs where a listener asks who connects."""
+    if protocol == "PLAINTEXT" or all(getattr(row, "command", None) is None for row in rows):
+        return []
+    text = (
+        "this listener is secured, so the commands need --command-config FILE too: "
+        "a Java client's file of somebody who may alter settings"
+    )
+    return [text]
+
+
 def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]:
     """Return the command of Kafka's tool that changes one setting of a running cluster."""
     server = ["--bootstrap-server", addresses(servers)]
@@ -202,11 +228,16 @@ def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]
 
 
 def subject_words(row: DoctorRow) -> str:
-    """Return what a row is about: `topic orders`, `cluster`, `any topic`."""
+    """Return what a row is about: `topic orders`, `cluster`, `any topic`.
+
+    Only what is unknown is about any: a group or an id whose name is `*` is in quotes.
+    """
     kind, name = row.subject.kind, row.subject.name
     if name != ALL:
         return f"{kind} {name}"
-    return kind if kind == "cluster" else f"any {kind}"
+    if kind == "cluster":
+        return kind
+    return f"any {kind}" if row.state == "unknown" else f"{kind} {_name(name)}"
 
 
 def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from eoctl.render.doctor_words import remedy_of, sign_words
 from eoctl.render.explain import entries, part
 from recovery.doctor.findings import DoctorFacts, Finding, Replicas, Settings, judged
-from recovery.doctor.narrowing import narrowed, shown, unknown_names
+from recovery.doctor.narrowing import OF_THE_CLUSTER, about_names, narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
 from recovery.facts import GroupFacts, Missing, Transactions
 from recovery.inspect.rights import NEEDS
@@ -528,6 +528,28 @@ def test_names_leave_out_what_hides_other_topics() -> None:
     )
     facts = narrowed(hidden, ("mine",))
     assert [m.topic for m in facts.missing] == [None, "mine", "mine"]
+
+
+def test_nameless_topics_hide_nothing_about_names_that_were_seen() -> None:
+    hidden = with_topic("orders", 3)
+    hidden = replace(hidden, missing_topics=(HIDDEN_TOPICS,), groups=(GroupFacts("g", "Empty"),))
+    hidden = with_ids(txn("app", topic="orders"), txn("other", topic="lost"), facts=hidden)
+
+    def missing(*names: str) -> tuple[Missing, ...]:
+        return narrowed(hidden, names).missing
+
+    assert missing("orders") == missing("app") == missing("g", "orders") == ()
+    for names in ((), ("orders", "nothing"), ("other",)):
+        assert missing(*names) == (HIDDEN_TOPICS,)
+
+
+def test_rules_of_the_cluster_find_nothing_about_names() -> None:
+    found = [(name, kind) for _, rows in CASES.values() for name, kind, _ in rows]
+    kinds = {name: {k for n, k in found if n == name} for name, _ in found}
+    apart = {rule.name for rule in RULES} - {rule.name for rule in about_names(RULES)}
+    assert apart == OF_THE_CLUSTER
+    for name, seen in kinds.items():
+        assert (seen <= {"cluster", "broker"}) is (name in OF_THE_CLUSTER), name
 
 
 def test_a_topic_that_is_named_is_judged_though_nobody_writes_it() -> None:
