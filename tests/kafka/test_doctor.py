@@ -256,6 +256,10 @@ def test_timeouts_and_expirations(brief: Lab, topic: MakeTopic) -> None:
                 ("offsets-expire-early", "group", "away"),
             ],
         )
+        assert found(examined(brief, "idle-1")) == [
+            ("idle-id-in-use", "transactional-id", "idle-1")  # by a member of a group not named
+        ]
+        assert found(examined(brief, "idlers")) == [("offsets-expire-early", "group", "idlers")]
         rows = {row["rule"]: row for row in ran.rows}
         assert rows["timeout-long"]["evidence"][1]["data"] == {
             "names": ["slow-1", "slow-2"],
