@@ -3,7 +3,7 @@
 Harm and remedy of each rule are in its entry of `eoctl/explain/doctor.md`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eoctl.render import explain
@@ -11,14 +11,17 @@ from eoctl.render.diagnose_words import bound_notes
 from eoctl.render.sanitise import visible
 from eoctl.render.width import labelled
 from recovery.answers import Answer
+from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
 from recovery.doctor.findings import ALL, Change, DoctorFacts, Finding, Sign
 from recovery.doctor.known_bugs import LAST_READ
+from recovery.doctor.narrowing import OF_THE_CLUSTER
 from recovery.doctor.setting_names import REPLICATION
 from recovery.doctor.versions import dotted
 from recovery.plurals import counted, listed
-from recovery.quoting import addresses, quoted, some
+from recovery.quoting import addresses, some
+from recovery.row import Row
 from recovery.times import rfc3339, span
 from recovery.watch.check_rules import UNSUPPORTED
 
@@ -35,14 +38,27 @@ def remedy_of(rule: str, finding: Finding) -> str:
     """Return what to do about a finding; for an unknown one, what would show it."""
     if finding.state == "finding":
         return _part(finding.bug or rule, "remedy")
-    if any(sign.code in VERSION_SIGNS for sign in finding.signs):
-        return "Say which version the brokers run: --broker-version 4.0.1, for instance."
+    versions = [sign.data for sign in finding.signs if sign.code in VERSION_SIGNS]
+    if versions and all(sign.code != "not-seen" for sign in finding.signs):
+        return _version_remedy(versions[0], finding.bug)
     if finding.lacks is None:
         if any(sign.data.get("error") == UNSUPPORTED for sign in finding.signs):
             return "No right shows it: these brokers do not know the request. Upgrade them first."
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
     return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."
+
+
+def _version_remedy(version: Data, bug: str | None) -> str:
+    """Return what would tell which release brokers run, or whether theirs has the bug."""
+    if not version.get("read", True):
+        return (
+            f"eoctl has read Kafka's releases up to {dotted(LAST_READ)}: look in {bug} "
+            "whether that of your brokers has the fix."
+        )
+    if version.get("by_hand"):
+        return "Give all numbers of the version: --broker-version 4.0.1, for instance."
+    return "Say which version the brokers run: --broker-version 4.0.1, for instance."
 
 
 def _part(entry: str, label: str) -> str:
@@ -76,7 +92,7 @@ def _copies(data: Data) -> str:
     if data["setting"] == REPLICATION:
         text = f"{counted(data['value'], 'copy', 'copies')} of each record"
     else:
-        text = f"{data['setting']} is {data['value']}"
+        text = f"{data['setting']}{' is ' if data['made'] else '='}{data['value']}"
         if (factor := data["replication_factor"]) is not None:
             text += f", with {counted(factor, 'copy', 'copies')} of each record"
     return text if data["made"] else f"it does not exist yet; the brokers would make it with {text}"
@@ -89,11 +105,16 @@ def _not_seen(data: Data) -> str:
 
 
 def _names(data: Data) -> str:
-    return some([quoted(name) for name in data["names"]], number=data["number"])
+    return some([_name(name) for name in data["names"]], number=data["number"])
+
+
+def _name(name: str) -> str:
+    """Return at most 60 characters in quotes; whoever writes the row escapes them once."""
+    return f"'{name if len(name) <= 60 else name[:59] + '…'}'"
 
 
 VERSION_SIGNS = ("version", "no-release")
-"""Signs of an unknown that a version given by hand would settle."""
+"""Signs of what brokers run; an unknown has one of them if a version by hand would settle it."""
 
 
 def _brokers(data: Data) -> str:
@@ -142,9 +163,10 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
     "timeout": lambda d: f"transaction timeout {d['timeout_ms']} ms ({span(d['timeout_ms'])})",
     "ids": lambda d: f"{counted(d['number'], 'transactional id')}: {_names(d)}",
     "v1-ids": lambda d: (
-        f"{counted(d['number'], 'id')} wrote a transaction of version 1 within minutes: {_names(d)}"
+        f"{counted(d['number'], 'id')} wrote a transaction of version 1 in the last "
+        f"{counted(WINDOW_MS // 60_000, 'minute')}: {_names(d)}"
     ),
-    "client-lives": lambda d: f"by its name it belongs to {quoted(d['client'])}, which is running",
+    "client-lives": lambda d: f"by its name it belongs to {_name(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
     "commit-ways": _commit_ways,
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
@@ -167,6 +189,25 @@ def commit_notes(facts: DoctorFacts) -> list[str]:
     return bound_notes("mixed-commits", "__consumer_offsets", ago, unfinished, window_ms=COMMITS_MS)
 
 
+def names_notes(names: Sequence[str]) -> list[str]:
+    """Say which rules were left out since somebody named topics, groups or ids."""
+    if not names:
+        return []
+    left_out = counted(len(OF_THE_CLUSTER), "rule")
+    return [f"{left_out} about brokers and the cluster left out: leave out the names to see them"]
+
+
+def login_notes(rows: Iterable[Row], protocol: str) -> list[str]:
+    """Say what a row's command needs where a listener asks who connects."""
+    if protocol == "PLAINTEXT" or all(getattr(row, "command", None) is None for row in rows):
+        return []
+    text = (
+        "this listener is secured, so the commands need --command-config FILE too: "
+        "a Java client's file of somebody who may alter settings"
+    )
+    return [text]
+
+
 def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]:
     """Return the command of Kafka's tool that changes one setting of a running cluster."""
     server = ["--bootstrap-server", addresses(servers)]
@@ -187,11 +228,16 @@ def change_argv(change: Change, servers: Sequence[tuple[str, int]]) -> list[str]
 
 
 def subject_words(row: DoctorRow) -> str:
-    """Return what a row is about: `topic orders`, `cluster`, `any topic`."""
+    """Return what a row is about: `topic orders`, `cluster`, `any topic`.
+
+    Only what is unknown is about any: a group or an id whose name is `*` is in quotes.
+    """
     kind, name = row.subject.kind, row.subject.name
     if name != ALL:
         return f"{kind} {name}"
-    return kind if kind == "cluster" else f"any {kind}"
+    if kind == "cluster":
+        return kind
+    return f"any {kind}" if row.state == "unknown" else f"{kind} {_name(name)}"
 
 
 def mark_of(row: DoctorRow) -> str:
@@ -216,7 +262,7 @@ def doctor_lines(answer: Answer, width: int | None, *, ascii_only: bool) -> Iter
 def labelled_parts(row: DoctorRow) -> Iterator[tuple[str, str]]:
     """Yield what a row says, each with its label; its command is not one of them."""
     for evidence in row.evidence:
-        yield "seen" if row.state == "finding" else "not seen", evidence.text
+        yield "not seen" if evidence.code == "not-seen" else "seen", evidence.text
     yield "harm" if row.state == "finding" else "harm, if so", row.harm
     yield "remedy", row.remedy
     yield "source", ", ".join(row.sources)

@@ -80,10 +80,22 @@ def producers_expire_early(facts: DoctorFacts) -> Iterator[Finding]:
 def offsets_expire_early(facts: DoctorFacts) -> Iterator[Finding]:
     """Find coordinators that forget the offsets of a group without members within a day."""
     if (least := facts.least(OFFSETS_RETENTION)) is not None and least[0] < AWAY_MS // 60_000:
-        idle = [g.group for g in facts.groups if g.state == "Empty"]
-        signs = (setting_sign(OFFSETS_RETENTION, *least),)
-        if idle:
-            yield Finding("group", min(idle), (*signs, names_sign("idle-groups", idle)))
-        else:
-            yield Finding("cluster", "*", signs)
+        sign = setting_sign(OFFSETS_RETENTION, *least)
+        yield from _of_named_groups(facts, sign) if facts.named else _of_idle_groups(facts, sign)
     yield from unseen(facts.missing_brokers, CLUSTER_CONFIGS, "group")
+
+
+def _of_named_groups(facts: DoctorFacts, sign: Sign) -> Iterator[Finding]:
+    """Yield each named group: one with members loses its offsets once they have left."""
+    for g in facts.groups:
+        if g.group in facts.named:
+            idle = (names_sign("idle-groups", [g.group]),) if g.state == "Empty" else ()
+            yield Finding("group", g.group, (sign, *idle))
+
+
+def _of_idle_groups(facts: DoctorFacts, sign: Sign) -> Iterator[Finding]:
+    """Yield all groups without members as one finding; the cluster if there are none."""
+    if idle := [g.group for g in facts.groups if g.state == "Empty"]:
+        yield Finding("group", min(idle), (sign, names_sign("idle-groups", idle)))
+    else:
+        yield Finding("cluster", "*", (sign,))

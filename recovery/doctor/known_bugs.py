@@ -12,6 +12,7 @@ from recovery.values import Value
 
 LAST_READ: Version = (4, 3, 1)
 """The newest release that was read: what has no fix up to it may have one later."""
+READ = VersionRange(below=(*LAST_READ[:2], LAST_READ[2] + 1))
 
 
 class KnownBug(Value):
@@ -77,9 +78,6 @@ def bugs_of(seen: VersionRange) -> list[Suspicion]:
     for bug in KNOWN_BUGS:
         affected = list(bug.affected())
         if any(seen.overlaps(a) for a in affected):
-            certain = seen.within(_READ) and any(seen.within(a) for a in affected)
+            certain = seen.within(READ) and any(seen.within(a) for a in affected)
             found.append(Suspicion(bug, certain))
     return found
-
-
-_READ = VersionRange(below=(*LAST_READ[:2], LAST_READ[2] + 1))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Literal
 
 from recovery.doctor.durability_rules import few_copies
 from recovery.doctor.findings import (
@@ -12,10 +11,9 @@ from recovery.doctor.findings import (
     Finding,
     Sign,
     SubjectKind,
-    names_sign,
     unseen,
 )
-from recovery.doctor.known_bugs import KnownBug, Suspicion, bugs_of
+from recovery.doctor.known_bugs import READ, KnownBug, Suspicion, bugs_of
 from recovery.doctor.versions import (
     TRANSACTION,
     Version,
@@ -23,6 +21,7 @@ from recovery.doctor.versions import (
     bounds,
     dotted,
     newer_than_known,
+    next_branch,
 )
 from recovery.errors import UsageError
 from recovery.facts import grouped
@@ -33,6 +32,9 @@ from recovery.inspect.rights import CLUSTER_DESCRIBE, STATE_READ
 STRICT = 2
 """The level of transaction.version with an epoch for each transaction (KIP-890)."""
 STRICT_SINCE: Version = (4, 0, 0)
+
+MOST_LISTED = 500
+"""Ids in one sign: their owners are to be asked, each of them."""
 
 ByRange = Mapping[VersionRange | None, Sequence[int]]
 """Ranges, each with the brokers that are of one of its releases; None: they fit no release."""
@@ -45,10 +47,10 @@ def known_bug(facts: DoctorFacts) -> Iterator[Finding]:
             signs = (Sign("no-release", {"brokers": list(brokers)}),)
             yield Finding(*_subject(brokers), signs, state="unknown")
             continue
+        version = _version_sign(facts, seen, brokers)
         for suspicion in bugs_of(seen):
-            if _in_danger(suspicion.bug, facts):
-                by_hand = seen == facts.broker_version
-                yield _suspected(suspicion, version_sign(seen, brokers, by_hand=by_hand), brokers)
+            if not _out_of_danger(suspicion.bug, facts):
+                yield _suspected(suspicion, version, brokers, _hides(suspicion.bug, facts))
     yield from _unseen(facts)
 
 
@@ -72,8 +74,9 @@ def speaks_v1(facts: DoctorFacts) -> Iterator[Finding]:
     """Find ids whose newest transaction was of version 1 although the cluster can do version 2."""
     if _level(facts) < STRICT:
         return  # then all are
-    if ids := [name for name, version in facts.client_versions.items() if version < STRICT]:
-        yield Finding("transactional-id", min(ids), (names_sign("v1-ids", ids),))
+    if ids := sorted(n for n, version in facts.client_versions.items() if version < STRICT):
+        sign = Sign("v1-ids", {"names": ids[:MOST_LISTED], "number": len(ids)})
+        yield Finding("transactional-id", ids[0], (sign,))
     yield from unseen(facts.missing_versions, STATE_READ, "transactional-id")
 
 
@@ -95,12 +98,21 @@ _BY_CLIENT = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
 
 
 def mixed_versions(facts: DoctorFacts) -> Iterator[Finding]:
-    """Find a cluster whose brokers cannot all be of one release."""
+    """Find a cluster whose brokers cannot all be of one branch."""
     ranges = {seen: brokers for seen, brokers in _ranges(facts).items() if seen is not None}
-    if any(not a.overlaps(b) for a, b in combinations(ranges, 2)):
+    if any(not _branches(a).overlaps(_branches(b)) for a, b in combinations(ranges, 2)):
         signs = tuple(version_sign(seen, brokers) for seen, brokers in ranges.items())
         yield Finding("cluster", ALL, signs)
     yield from _unseen(facts)
+
+
+def _branches(seen: VersionRange) -> VersionRange:
+    """Return all releases of the branches of these releases."""
+    least, below = seen.least, seen.below
+    return VersionRange(
+        None if least is None else (*least[:2], 0),
+        below if below is None or below[2] == 0 else next_branch(below),
+    )
 
 
 def newer_protocol(facts: DoctorFacts) -> Iterator[Finding]:
@@ -142,21 +154,50 @@ def _ranges(facts: DoctorFacts, by_hand: VersionRange | None = None) -> ByRange:
 
 
 def _combined(seen: VersionRange | None, by_hand: VersionRange | None) -> VersionRange | None:
-    return by_hand if by_hand is not None and (seen is None or by_hand.overlaps(seen)) else seen
+    if seen is None or by_hand is None:
+        return seen or by_hand
+    if not seen.overlaps(by_hand):
+        return seen
+    least = max((r.least for r in (seen, by_hand) if r.least is not None), default=None)
+    below = min((r.below for r in (seen, by_hand) if r.below is not None), default=None)
+    return VersionRange(least, below)
 
 
-def _suspected(suspicion: Suspicion, version: Sign, brokers: Sequence[int]) -> Finding:
+def _version_sign(facts: DoctorFacts, seen: VersionRange, brokers: Sequence[int]) -> Sign:
+    """Return the sign of what brokers run. read: eoctl knows the bugs of some such release."""
+    protocols = [facts.protocols[broker] for broker in brokers]
+    by_hand = any(bounds(protocol) != seen for protocol in protocols)
+    read = seen.overlaps(READ) and (by_hand or not any(map(newer_than_known, protocols)))
+    sign = version_sign(seen, brokers, by_hand=by_hand)
+    return Sign(sign.code, {**sign.data, "read": read})
+
+
+def _suspected(
+    suspicion: Suspicion, version: Sign, brokers: Sequence[int], hidden: Sequence[Finding]
+) -> Finding:
+    """Return a bug that brokers have or may have. hidden: why it may be unable to come about."""
     bug = suspicion.bug
     affected = [str(releases) for releases in bug.affected()]
     fixed = [dotted(release) for release in bug.fixed]
     sign = Sign("bug", {"number": bug.number, "affected": affected, "fixed": fixed})
-    state: Literal["finding", "unknown"] = "finding" if suspicion.certain else "unknown"
-    return Finding(*_subject(brokers), (version, sign), state=state, bug=bug.number)
+    return Finding(
+        *_subject(brokers),
+        (version, sign, *(sign for f in hidden for sign in f.signs)),
+        state="finding" if suspicion.certain and not hidden else "unknown",
+        lacks=next((f.lacks for f in hidden if f.lacks is not None), None),
+        bug=bug.number,
+    )
 
 
-def _in_danger(bug: KnownBug, facts: DoctorFacts) -> bool:
-    """Return False if nothing on this cluster can bring the bug about."""
-    return not bug.needs_few_copies or any(f.state == "finding" for f in few_copies(facts))
+def _out_of_danger(bug: KnownBug, facts: DoctorFacts) -> bool:
+    """Return True if nothing on this cluster can bring the bug about."""
+    return bug.needs_few_copies and not any(few_copies(facts))
+
+
+def _hides(bug: KnownBug, facts: DoctorFacts) -> list[Finding]:
+    """Return what hides whether something on this cluster can bring the bug about."""
+    seen = list(few_copies(facts)) if bug.needs_few_copies else []
+    return seen if all(f.state == "unknown" for f in seen) else []
 
 
 def _subject(brokers: Sequence[int]) -> tuple[SubjectKind, str]:

@@ -291,5 +291,5 @@ def _fits(version: Version, protocol: Protocol) -> bool:
             return False
     if protocol.finalized.get(METADATA, 0) > has.get(METADATA, 0):
         return False
-    oldest, _ = protocol.apis.get(APIS["JoinGroup"], (0, 0))
-    return (oldest == 2) == (version == (4, 0, 0))  # 4.0.1 took versions 0 and 1 back
+    join = protocol.apis.get(APIS["JoinGroup"])  # 4.0.1 took its versions 0 and 1 back
+    return join is None or (join[0] == 2) == (version == (4, 0, 0))

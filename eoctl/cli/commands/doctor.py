@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 from eoctl.cli.emit import emit, error_line, utf8
@@ -9,8 +10,12 @@ from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.operations.doctor.doctor_answer import doctor as examined
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.doctor import DOCTOR
-from eoctl.render.doctor_words import doctor_lines
+from eoctl.render.doctor_words import doctor_lines, login_notes, names_notes
+from eoctl.render.sanitise import visible
 from recovery.doctor.versions import by_hand
+from recovery.errors import UsageError
+from recovery.quoting import quoted
+from recovery.values import replace
 
 
 def doctor(
@@ -27,14 +32,19 @@ def doctor(
     """Show what will hurt exactly-once here: settings, versions, habits. It changes nothing.
 
     Each finding has its evidence, harm, remedy and source. Exit status 1: a finding; 3: something
-    could not be seen, and which right would show it.
+    could not be seen, and which right would show it. A bundle holds no settings: it is refused.
     """
     version = None if broker_version is None else by_hand(broker_version)
+    _refuse_patterns(names or ())
+    context = connection.one()
     answer = with_cluster(
-        connection.one(),
+        context,
         connection.seconds(),
         lambda cluster: examined(cluster, names or (), version),
     )
+    protocol = context.properties.get("security.protocol", "PLAINTEXT")
+    login = login_notes(answer.rows, protocol.upper())
+    answer = replace(answer, notes=[*answer.notes, *names_notes(names or ()), *login])
     if output.output != "table" or output.columns is not None or output.sort_by is not None:
         emit(answer, DOCTOR, output)
         return answer.exit_status
@@ -43,8 +53,17 @@ def doctor(
         print(line)
     sys.stdout.flush()
     for note in answer.notes:
-        print(f"eoctl: {note}", file=sys.stderr)
+        print(f"eoctl: {visible(note)}", file=sys.stderr)
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
     print(DOCTOR.summary(answer), file=sys.stderr)
     return answer.exit_status
+
+
+def _refuse_patterns(names: Sequence[str]) -> None:
+    for name in names:
+        if not name or not {"*", "?"}.isdisjoint(name):
+            raise UsageError(
+                f"{quoted(name)} is no name of a topic, a group or a transactional id",
+                remedy="give names in full, without patterns, or none to see everything",
+            )

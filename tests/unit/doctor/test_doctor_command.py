@@ -1,19 +1,37 @@
 """The command without a cluster: a bundle is refused, and what its page shows."""
 
+from typing import Literal
+
 import pytest
 
 from eoctl.cli.main import run
-from eoctl.render.doctor_words import doctor_lines
+from eoctl.render.columns.doctor import DOCTOR
+from eoctl.render.doctor_words import (
+    doctor_lines,
+    login_notes,
+    names_notes,
+    sign_words,
+    subject_words,
+)
 from eoctl.render.explain import part
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis_rows import EvidenceRow
 from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
+from recovery.doctor.findings import Sign, SubjectKind
+from recovery.doctor.rules import RULES
+from recovery.values import replace
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("check", "--doctor")])
 def test_a_bundle_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*words, "--from", "incident.eoctl"]) == 4
     assert "a bundle only answers what was seen" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "orders*", "order?"])
+def test_a_name_that_is_a_pattern_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "orders", name, "--bootstrap-server", "localhost:1"]) == 2
+    assert f"'{name}' is no name of a topic" in capsys.readouterr().err
 
 
 def row(name: str, **more: str) -> DoctorRow:
@@ -35,6 +53,16 @@ def page(*rows: DoctorRow, width: int | None = 80) -> list[str]:
     return list(doctor_lines(answer, width, ascii_only=True))
 
 
+def test_what_was_seen_of_an_unknown_is_not_said_to_be_unseen() -> None:
+    evidence = [
+        EvidenceRow(code="version", text="broker 1: Kafka 4.3.x", data={}),
+        EvidenceRow(code="not-seen", text="hidden", data={}),
+    ]
+    unknown = replace(row("orders"), state="unknown", evidence=evidence)
+    labels = [line.split("  ")[0].strip() for line in page(unknown)[1:3]]
+    assert labels == ["seen", "not seen"]
+
+
 def test_the_page_fits_the_terminal_and_commands_stay_whole() -> None:
     command = f"kafka-configs.sh --bootstrap-server {'b' * 80}:9092 --alter"
     lines = page(row("orders", command=command), row("payments"))
@@ -47,3 +75,46 @@ def test_the_page_fits_the_terminal_and_commands_stay_whole() -> None:
 def test_names_of_a_cluster_are_harmless() -> None:
     [first, *_] = page(row("a\x1b[2Jb\u202e"), width=None)
     assert first == r"! one-copy-suffices  topic a\x1b[2Jb\u202e"
+
+
+def test_names_in_a_sentence_are_escaped_once() -> None:
+    name = "a\x1b[2Jb"
+    for sign in (
+        Sign("ids", {"names": [name], "number": 1}),
+        Sign("client-lives", {"client": name}),
+    ):
+        evidence = [EvidenceRow(code=sign.code, text=sign_words(sign), data={})]
+        seen = page(replace(row("orders"), evidence=evidence), width=None)[1]
+        assert r"'a\x1b[2Jb'" in seen
+        assert r"\\x1b" not in seen
+    long = sign_words(Sign("client-lives", {"client": "x" * 61}))
+    assert f"'{'x' * 59}…'" in long
+
+
+def test_an_id_whose_name_is_an_asterisk_is_not_any_id() -> None:
+    def subject(kind: SubjectKind, state: Literal["finding", "unknown"]) -> str:
+        about = SubjectRow(kind=kind, name="*")
+        return subject_words(replace(row("x"), subject=about, state=state))
+
+    assert subject("transactional-id", "finding") == "transactional-id '*'"
+    assert subject("transactional-id", "unknown") == "any transactional-id"
+    assert subject("cluster", "finding") == subject("cluster", "unknown") == "cluster"
+
+
+def test_commands_on_a_secured_listener_need_a_login() -> None:
+    [note] = login_notes([row("orders", command="kafka-configs.sh")], "SASL_SSL")
+    assert "--command-config FILE" in note
+    assert login_notes([row("orders", command="kafka-configs.sh")], "PLAINTEXT") == []
+    assert login_notes([row("orders")], "SASL_SSL") == []
+
+
+def test_names_count_only_the_rules_that_can_be_about_them() -> None:
+    extra = {"rules": len(RULES), "named": ["orders"]}
+    named = Answer("doctor", "c", 0, [], extra=extra)
+    assert DOCTOR.summary(named) == f"no finding by {len(RULES) - 7} rules"
+    assert names_notes(["orders"]) == [
+        "7 rules about brokers and the cluster left out: leave out the names to see them"
+    ]
+    everything = replace(named, extra={**extra, "named": []})
+    assert DOCTOR.summary(everything) == f"no finding by {len(RULES)} rules"
+    assert names_notes([]) == []

@@ -8,7 +8,7 @@ import pytest
 from eoctl.render.doctor_words import remedy_of, sign_words
 from eoctl.render.explain import entries, part
 from recovery.doctor.findings import DoctorFacts, Finding, Replicas, Settings, judged
-from recovery.doctor.narrowing import narrowed, shown, unknown_names
+from recovery.doctor.narrowing import OF_THE_CLUSTER, about_names, narrowed, shown, unknown_names
 from recovery.doctor.rules import RULES
 from recovery.facts import GroupFacts, Missing, Transactions
 from recovery.inspect.rights import NEEDS
@@ -231,6 +231,11 @@ def test_topics_to_be_made_are_judged_by_what_brokers_would_give_them() -> None:
     assert all(f.change is None for _, f in judged(facts, RULES))
     text = sign_words(judged(facts, RULES)[0][1].signs[0])
     assert text == "it does not exist yet; the brokers would make it with 1 copy of each record"
+    unclean = judged(facts, RULES)[2][1].signs[0]
+    assert sign_words(unclean) == (
+        "it does not exist yet; the brokers would make it with "
+        "unclean.leader.election.enable=true, with 3 copies of each record"
+    )
 
 
 def test_an_id_in_use_is_named_before_its_coordinator_drops_it() -> None:
@@ -427,6 +432,35 @@ def test_names_leave_out_what_is_about_others() -> None:
     assert len(of()) == 7
 
 
+def about(facts: DoctorFacts, *names: str) -> list[tuple[str, Finding]]:
+    """What `doctor NAME...` finds, each with its rule."""
+    facts = narrowed(replace(facts, named=names), names)
+    return [(rule.name, f) for rule, f in shown(facts, judged(facts, RULES))]
+
+
+def test_members_of_groups_that_are_not_named_show_that_an_id_is_in_use() -> None:
+    members = GroupFacts("app", "Stable", members=(("app-1", "h"),))
+    row = txn("app-1", start_timestamp=NOW - 6 * DAY)
+    facts = with_ids(row, facts=healthy(groups=(members,)))
+    [(rule, finding)] = about(facts, "app-1")
+    assert (rule, finding.name) == ("idle-id-in-use", "app-1")
+    assert about(facts, "app") == []
+
+
+def test_a_named_group_loses_its_offsets_whether_it_has_members_or_not() -> None:
+    short = with_setting("offsets.retention.minutes", "60")
+    groups = (GroupFacts("away", "Empty"), GroupFacts("busy", "Stable"), GroupFacts("z", "Empty"))
+    facts = replace(short, groups=groups)
+
+    def of(*names: str) -> list[tuple[str, list[str]]]:
+        return [(f.name, [s.code for s in f.signs]) for _, f in about(facts, *names)]
+
+    assert of("busy") == [("busy", ["setting"])]
+    assert of("busy", "z") == [("busy", ["setting"]), ("z", ["setting", "idle-groups"])]
+    assert [f.signs[1].data["names"] for _, f in about(facts, "z")] == [["z"]]
+    assert of(STATE) == []
+
+
 def test_a_name_leaves_out_kafkas_own_topics_and_keeps_who_writes_it() -> None:
     facts = with_topic(STATE, 1)
     facts = replace(facts, topics={**facts.topics, "orders": Replicas(1, 1)}, named=("orders",))
@@ -556,6 +590,28 @@ def test_names_leave_out_what_hides_other_topics() -> None:
     )
     facts = narrowed(hidden, ("mine",))
     assert [m.topic for m in facts.missing] == [None, "mine", "mine"]
+
+
+def test_nameless_topics_hide_nothing_about_names_that_were_seen() -> None:
+    hidden = with_topic("orders", 3)
+    hidden = replace(hidden, missing_topics=(HIDDEN_TOPICS,), groups=(GroupFacts("g", "Empty"),))
+    hidden = with_ids(txn("app", topic="orders"), txn("other", topic="lost"), facts=hidden)
+
+    def missing(*names: str) -> tuple[Missing, ...]:
+        return narrowed(hidden, names).missing
+
+    assert missing("orders") == missing("app") == missing("g", "orders") == ()
+    for names in ((), ("orders", "nothing"), ("other",)):
+        assert missing(*names) == (HIDDEN_TOPICS,)
+
+
+def test_rules_of_the_cluster_find_nothing_about_names() -> None:
+    found = [(name, kind) for _, rows in CASES.values() for name, kind, _ in rows]
+    kinds = {name: {k for n, k in found if n == name} for name, _ in found}
+    apart = {rule.name for rule in RULES} - {rule.name for rule in about_names(RULES)}
+    assert apart == OF_THE_CLUSTER
+    for name, seen in kinds.items():
+        assert (seen <= {"cluster", "broker"}) is (name in OF_THE_CLUSTER), name
 
 
 def test_a_topic_that_is_named_is_judged_though_nobody_writes_it() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eoctl.render.doctor_words import change_argv, harm_of, remedy_of, sign_words
-from recovery.doctor.findings import DoctorFacts, Finding, judged
+from recovery.doctor.findings import DoctorFacts, Finding, Replicas, judged
 from recovery.doctor.narrowing import narrowed
 from recovery.doctor.rules import RULES
 from recovery.doctor.version_rules import newest_versions, refuse_contradiction
@@ -17,7 +17,15 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.history import StateRecord
 from recovery.values import replace
 from tests.unit.doctor.test_versions import ANSWERS
-from tests.unit.doctor_facts import REFUSED, SILENT, healthy, txn, with_ids, with_topic
+from tests.unit.doctor_facts import (
+    HIDDEN_TOPICS,
+    REFUSED,
+    SILENT,
+    healthy,
+    txn,
+    with_ids,
+    with_topic,
+)
 
 OURS = (
     "known-bug",
@@ -95,6 +103,54 @@ def test_a_version_by_hand_leaves_nothing_open(version: str, bugs: list[str]) ->
     [(_, last)] = ours(facts)[-1:]
     words = sign_words(last.signs[0])
     assert words == f"brokers 1, 2, 3: Kafka {version}, by --broker-version"
+
+
+@pytest.mark.parametrize("version", ["4.0", "4.0.0"])
+def test_a_version_by_hand_makes_nothing_vaguer(version: str) -> None:
+    """The answers alone prove 4.0.0."""
+    facts = running(*[protocol((4, 0))] * 3)
+    said = ours(replace(facts, broker_version=by_hand(version)))
+    assert [f.state for _, f in said] == [f.state for _, f in ours(facts)]
+    assert {sign_words(f.signs[0]) for _, f in said if f.bug} == {
+        "brokers 1, 2, 3: Kafka 4.0.0, by what they answer to ApiVersions"
+    }
+
+
+def test_a_branch_by_hand_asks_for_all_numbers() -> None:
+    facts = running(*[protocol((4, 1))] * 3, broker_version=by_hand("4.1"))
+    [perhaps] = [f for _, f in ours(facts) if f.state == "unknown"]
+    assert remedy_of("known-bug", perhaps).startswith("Say which version")  # as the answers say
+    silent = Protocol({}, {}, {TRANSACTION: 2})
+    vague = running(*[silent] * 3, broker_version=by_hand("4.1"))
+    [perhaps] = [f for _, f in ours(vague) if f.state == "unknown"]
+    assert sign_words(perhaps.signs[0]) == "brokers 1, 2, 3: Kafka 4.1.x, by --broker-version"
+    assert remedy_of("known-bug", perhaps).startswith("Give all numbers")
+
+
+def test_a_release_that_was_not_read_sends_nobody_in_a_circle() -> None:
+    written = with_ids(txn("app-1", topic="orders"), facts=with_topic("orders", 1))
+    exact = running(NEW, NEW, NEW, facts=written, broker_version=by_hand("4.3.7"))
+    newer = running(*[protocol((4, 3), apis={APIS["EndTxn"]: (0, 6)})] * 3, facts=written)
+    for facts in (exact, newer):
+        [finding] = [f for _, f in ours(facts) if f.state == "unknown"]
+        assert remedy_of("known-bug", finding) == (
+            "eoctl has read Kafka's releases up to 4.3.1: look in KAFKA-20734 whether that of your "
+            "brokers has the fix."
+        )
+
+
+def test_hidden_topics_hide_whether_a_bug_of_few_copies_can_come_about() -> None:
+    hidden = healthy(missing_topics=(HIDDEN_TOPICS,))
+    for version in ("4.3", "4.3.1"):
+        facts = running(NEW, NEW, NEW, facts=hidden, broker_version=by_hand(version))
+        [finding] = [f for _, f in ours(facts)]
+        assert (finding.state, finding.bug) == ("unknown", "KAFKA-20734")
+        assert finding.lacks == "topics: DESCRIBE"
+        assert remedy_of("known-bug", finding) == "Grant DESCRIBE on topics, then ask again."
+    seen = replace(hidden, topics={**hidden.topics, "orders": Replicas(1, 1)}, held=("orders",))
+    facts = running(NEW, NEW, NEW, facts=seen, broker_version=by_hand("4.3.1"))
+    [finding] = [f for _, f in ours(facts)]
+    assert (finding.state, finding.lacks) == ("finding", None)
 
 
 def test_a_version_by_hand_counts_where_it_can_be_true() -> None:
@@ -211,6 +267,11 @@ def test_brokers_of_two_branches() -> None:
     ]
 
 
+def test_brokers_of_one_branch_are_not_mixed() -> None:
+    facts = running(protocol((4, 0)), RELEASED, RELEASED)
+    assert "mixed-versions" not in [name for name, _ in ours(facts)]
+
+
 def test_brokers_that_may_be_of_one_release_are_not_mixed() -> None:
     """One of 3.5 or 3.6 by its requests beside one of 3.6 by its level too."""
     either = Protocol(ANSWERS[3, 6])
@@ -256,10 +317,17 @@ def test_ids_that_speak_version_1_although_the_cluster_can_do_2() -> None:
     assert shown(facts) == [("speaks-v1", "transactional-id a", "finding", None)]
     [(_, finding)] = ours(facts)
     assert sign_words(finding.signs[0]) == (
-        "2 ids wrote a transaction of version 1 within minutes: 'a', 'b'"
+        "2 ids wrote a transaction of version 1 in the last 10 minutes: 'a', 'b'"
     )
     low = running(*[protocol((4, 3), 1)] * 3, client_versions=spoken)
     assert [name for name, _ in ours(low)] == ["transaction-version-low"]
+
+
+def test_all_ids_that_speak_version_1_can_be_listed() -> None:
+    spoken = {f"id-{number:03}": 0 for number in range(600)}
+    [(_, finding)] = ours(running(NEW, NEW, NEW, client_versions=spoken))
+    assert finding.signs[0].data == {"names": sorted(spoken)[:500], "number": 600}
+    assert sign_words(finding.signs[0]).endswith(": 'id-000', 'id-001', 'id-002' and 597 more")
 
 
 def test_only_named_ids_are_said_to_speak_version_1() -> None:

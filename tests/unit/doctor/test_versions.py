@@ -87,6 +87,12 @@ def test_most_branches_are_told_apart_by_their_requests_alone() -> None:
     assert apart[4, 0] == "4.0.0"  # recorded from 4.0.0, which answers JoinGroup from version 2 on
 
 
+def test_without_joingroup_every_release_of_4_0_is_possible() -> None:
+    """A proxy may leave it out of the answer."""
+    answer = {key: versions for key, versions in ANSWERS[4, 0].items() if key != APIS["JoinGroup"]}
+    assert bounds(Protocol(answer)) == VersionRange((4, 0, 0), (4, 1, 0))
+
+
 @pytest.mark.parametrize("release", [(3, 3), (3, 4), (3, 6), (4, 3)])
 def test_the_level_of_metadata_tells_them_apart(release: tuple[int, int]) -> None:
     assert str(bounds(of(release, LEVELS[release]))) == f"{release[0]}.{release[1]}.x"
