@@ -263,6 +263,28 @@ def test_what_no_committed_reader_gets_does_not_wait(lab1: Lab, topic: MakeTopic
     assert (row["lag"], row["lag_seconds"]) == (1, 0.0)  # a marker, which nobody waits for
 
 
+def test_a_lag_in_time_that_may_not_be_read_is_unknown_and_says_so(
+    secure_lab: Lab, topic: MakeTopic
+) -> None:
+    name = topic(secure_lab)
+
+    async def write() -> None:
+        async with Client.of(secure_lab.client_properties()) as client:
+            await client.plain(name, 0, [NewRecord(b"v")])
+
+    asyncio.run(write())
+    commit(secure_lab, f"{name}-g", {(name, 0): 0})
+    words = ("offsets", "show", name, "--group", f"{name}-g", "--lag-seconds", "-o", "json")
+    ran = as_user(secure_lab, "no-topic-read", *words)
+    assert ran.status == 3, ran.stderr
+    [row] = ran.rows
+    assert (row["lag"], row["lag_seconds"], ran.json["complete"]) == (1, None, False)
+    assert [(e["error"], e["topic"], e["partition"]) for e in ran.json["errors"]] == [
+        ("TOPIC_AUTHORIZATION_FAILED", name, 0)
+    ]
+    assert "READ on the topic is not granted" in ran.json["errors"][0]["detail"]
+
+
 def growth(lab: Lab) -> list[dict[str, object]]:
     ran = eoctl("status", "-o", "json", *FAST, lab=lab)
     return list(ran.json["growth"])

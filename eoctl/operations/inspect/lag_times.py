@@ -29,17 +29,20 @@ async def lag_times(
     An offset at the LSO or above is known without a Fetch: nothing waits for it.
     """
     first, ranges = _known_or_to_read(offsets, partitions)
+    unread: list[Missing] = []
     rounds = _one_per_partition(ranges[:MOST_OFFSETS])
     for at in range(0, len(rounds), ROUNDS_AT_ONCE):
         together = rounds[at : at + ROUNDS_AT_ONCE]
         answers = await asyncio.gather(
             *(first_timestamps(cluster, [*r.values()]) for r in together)
         )
-        for asked, timestamps in zip(together, answers, strict=True):
+        for asked, (timestamps, more) in zip(together, answers, strict=True):
+            unread += more
             for key, timestamp in timestamps.items():
                 first.setdefault(key, {})[asked[key].start] = FirstUnread(timestamp)
     retention, missing = await _retention(cluster, {r.topic for r in ranges})
-    return TimeLags(now_ms(), first, retention), max(0, len(ranges) - MOST_OFFSETS), missing
+    left_out = max(0, len(ranges) - MOST_OFFSETS)
+    return TimeLags(now_ms(), first, retention), left_out, [*dict.fromkeys(unread), *missing]
 
 
 def _known_or_to_read(
